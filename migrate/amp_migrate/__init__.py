@@ -1,0 +1,1 @@
+"""The command line of amp-migrate: finds files, shows or writes what the rules change, and says why."""

@@ -1,0 +1,96 @@
+"""The result as JSON, for editors and scripts; version 1 of a format that only grows."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from amp_rules.report import Edit, Position, Refusal, Report, Span
+
+from amp_migrate.problems import shown
+from amp_migrate.runner import Run
+
+
+def render(run: Run, diffs: Mapping[Path, str]) -> str:
+    """Return the document, sorted so that equal runs give equal bytes.
+
+    ``diffs`` holds the diff of every changed file as text.
+    """
+    edits = sorted({edit for report in run.reports for edit in report.edits}, key=_edit_order)
+    refusals = sorted({item for report in run.reports for item in report.refusals}, key=_refusal_order)
+    problems = sorted(run.problems, key=lambda problem: (str(problem.path), problem.line or 0))
+    document = {
+        "version": 1,
+        "entries": [_entry(report) for report in sorted(run.reports, key=lambda report: str(report.entry))],
+        "files": [
+            {"path": shown(path), "encoding": run.updates[path].source.encoding, "diff": diffs[path]}
+            for path in sorted(run.updates)
+        ],
+        "edits": [_edit(edit) for edit in edits],
+        "refusals": [_refusal(refusal) for refusal in refusals],
+        "errors": [
+            {"path": shown(item.path), "line": item.line, "column": item.column, "message": item.message}
+            for item in problems
+        ],
+        "summary": {
+            "entries": len(run.reports),
+            "files_changed": len(run.updates),
+            "edits": len(edits),
+            "edits_by_code": dict(sorted(Counter(edit.code for edit in edits).items())),
+            "refusals": len(refusals),
+            "errors": len(problems),
+            "precision": dict(sorted(Counter(report.precision for report in run.reports).items())),
+            "distribution": dict(sorted(Counter(report.distribution for report in run.reports).items())),
+        },
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _entry(report: Report) -> dict[str, Any]:
+    return {
+        "path": shown(report.entry),
+        "precision": report.precision,
+        "distribution": report.distribution,
+        "changes": sorted(shown(change.path) for change in report.changes),
+        "notes": list(report.notes),
+    }
+
+
+def _edit(edit: Edit) -> dict[str, Any]:
+    return {
+        "code": edit.code,
+        "name": edit.name,
+        "path": shown(edit.path),
+        "start": _position(edit.span.start),
+        "end": _position(edit.span.end),
+        "message": edit.message,
+    }
+
+
+def _refusal(refusal: Refusal) -> dict[str, Any]:
+    return {
+        "code": refusal.code,
+        "name": refusal.name,
+        "path": shown(refusal.path),
+        "start": _position(refusal.span.start) if refusal.span else None,
+        "end": _position(refusal.span.end) if refusal.span else None,
+        "unit": refusal.unit,
+        "reason": refusal.message,
+        "recipe": refusal.recipe,
+    }
+
+
+def _position(position: Position) -> dict[str, int]:
+    return {"line": position.line, "column": position.column}
+
+
+def _edit_order(edit: Edit) -> tuple[object, ...]:
+    return (str(edit.path), edit.span, edit.code, edit.message)
+
+
+def _refusal_order(refusal: Refusal) -> tuple[object, ...]:
+    start = refusal.span or Span(Position(0, 0), Position(0, 0))
+    return (str(refusal.path), start, refusal.code, refusal.unit, refusal.message, refusal.recipe)

@@ -1,0 +1,44 @@
+"""Put the forward pass and the loss under autocast.
+
+## What it does
+Wraps the statements that compute a loss, and those that evaluate a trained model, in `with amp.autocast():`. The region
+ends before the backward pass, which runs in the types that autocast chose for the forward pass.
+
+## Why
+Autocast chooses a type for each operation: matrix products in half, reductions and losses in FP32. The loss belongs
+inside, because it is where half outputs would overflow first.
+
+## Before
+    output = model(x)
+    loss = criterion(output, y)
+
+## After
+    with amp.autocast():
+        output = model(x)
+        loss = criterion(output, y)
+
+## When it declines
+When the statements that compute a loss cannot be found (AMP194).
+
+## Source
+https://pytorch.org/docs/stable/notes/amp_examples.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amp_rules.context import Change, Context
+from amp_rules.rewrite import Wrap
+from amp_rules.rule import Rule
+
+RULE = Rule("AMP102", "autocast-region", "The forward pass and the loss run under autocast.", "precision")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield a block for each run of statements."""
+    for run in context.precision.runs:
+        what = run.module.text(run.first)
+        message = f"`{what}` runs under autocast" if run.first is run.last else f"from `{what}` on, under autocast"
+        header = context.code(run.module, "with {amp}.autocast():")
+        yield Change(RULE, run.module, run.first, message, [Wrap(run.first, run.last, header)])

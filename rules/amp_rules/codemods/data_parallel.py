@@ -1,0 +1,72 @@
+"""Take `DataParallel` out.
+
+## What it does
+Removes `model = nn.DataParallel(model)`, with the condition around it when nothing else is left in there.
+
+## Why
+`DataParallel` drives all devices from one process; with one process for each device it would take them from the others.
+
+## Before
+    if torch.cuda.device_count() > 1:
+        model = nn.DataParallel(model)
+
+## After
+    (removed)
+
+## When it declines
+Never; checkpoints that were saved from `DataParallel` (with `module.` in their keys) still load.
+
+## Source
+https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import libcst as cst
+
+from amp_rules.context import Change, Context
+from amp_rules.program import blocks
+from amp_rules.program.modules import Module
+from amp_rules.program.steps import Site
+from amp_rules.rewrite import Action, Remove, Replace
+from amp_rules.rule import Rule
+
+RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield a removal for each ``DataParallel``."""
+    if context.distribution is None:
+        return
+    for site in context.distribution.parallel:
+        message = "torchrun starts one process for each device; DataParallel would use them all from each"
+        yield Change(RULE, site.module, site.node, message, [_action(site)])
+
+
+def _action(site: Site) -> Action:
+    call = site.node
+    assert isinstance(call, ast.Call)
+    statement = site.statement
+    if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1 and call.args:
+        if blocks.path_of(statement.targets[0]) == blocks.path_of(call.args[0]) is not None:
+            emptied = _emptied(site.module, statement)
+            return Remove(emptied) if emptied is not None else Replace(call, _first_argument)
+    return Replace(call, _first_argument)
+
+
+def _emptied(module: Module, statement: ast.stmt) -> ast.stmt | None:
+    """The statement to remove with ``statement``; None when that would leave an empty suite behind."""
+    where = blocks.place(module, statement)
+    if len(where.suite) > 1:
+        return statement
+    parent = where.parent
+    if isinstance(parent, ast.If) and not parent.orelse and list(where.suite) == parent.body:
+        return _emptied(module, parent) or parent
+    return None
+
+
+def _first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
+    return cst.ensure_type(node, cst.Call).args[0].value

@@ -1,0 +1,112 @@
+"""Start the runtime.
+
+## What it does
+Imports the runtime as `amp` and calls `amp.init(opt_level=..., ddp=...)` at the start of the script's main path, after the
+command line is parsed.
+
+## Why
+The level is one argument, so the same script serves O0 to O3, and `AMP_OPT_LEVEL` overrides it. Under torchrun, `init` joins
+the other processes; it is never called at import, where workers of a loader would call it too.
+
+## Before
+    args = parser.parse_args()
+
+## After
+    args = parser.parse_args()
+    amp.init(opt_level="O1", ddp=True)
+
+## When it declines
+Never by itself.
+
+## Source
+https://nvidia.github.io/apex/amp.html for the levels.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from amp_rules.context import Change, Context
+from amp_rules.planning.main_path import anchor
+from amp_rules.program import blocks
+from amp_rules.program.modules import Module
+from amp_rules.rewrite import Insert
+from amp_rules.rule import Rule
+
+RULE = Rule("AMP101", "init", "The runtime starts at the head of the main path.", "precision")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Nothing by itself: the call goes above what the other rewrites use, see :func:`start`."""
+    return iter(())
+
+
+def start(context: Context, made: Sequence[Change]) -> list[Change]:
+    """The call of ``init``, and an import for every file that the other changes touch."""
+    entry = context.program.entry
+    used = [(change.module, _statement(change.module, change.node)) for change in made]
+    statement, after = anchor(context.program, used)
+    code = context.code(entry, "{amp}.init") + f"({_arguments(context)})"
+    message = "the level is an argument; AMP_OPT_LEVEL overrides it"
+    found = [Change(RULE, entry, statement, message, [Insert(statement, code, after=after, order=-1)])]
+    modules = dict.fromkeys([entry, *(change.module for change in made)])
+    for module in modules:
+        if not _imports_runtime(module):
+            found.append(_import(context, module))
+    return found
+
+
+def _statement(module: Module, node: ast.AST) -> ast.stmt:
+    return blocks.statement_of(module, node)
+
+
+def _arguments(context: Context) -> str:
+    options = context.options
+    parts = [f'opt_level="{options.opt_level}"']
+    if options.dtype != "auto":
+        parts.append(f'dtype="{options.dtype}"')
+    if options.loss_scale != "dynamic":
+        parts.append(f"loss_scale={options.loss_scale!r}")
+    if context.distribution is not None:
+        parts.append("ddp=True")
+        if not options.sync_bn:
+            parts.append("sync_bn=False")
+    return ", ".join(parts)
+
+
+def _imports_runtime(module: Module) -> bool:
+    return any(
+        isinstance(node, ast.Import) and any(alias.name == "amp_runtime" for alias in node.names)
+        for node in module.tree.body
+    )
+
+
+def _import(context: Context, module: Module) -> Change:
+    code = "import amp_runtime as amp" if context.alias(module) == "amp" else "import amp_runtime"
+    statement, after = _import_place(module)
+    return Change(RULE, module, statement, "the runtime's names", [Insert(statement, code, after=after, order=-2)])
+
+
+def _import_place(module: Module) -> tuple[ast.stmt, bool]:
+    """After torch's imports in the head of the file, else after the last import there."""
+    head: list[ast.stmt] = []
+    body = module.tree.body
+    for statement in body:
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            head.append(statement)
+        elif not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+            if head:
+                break
+    if not head:
+        first = body[0]
+        is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        return first, is_docstring
+    torch = [item for item in head if _is_torch(item)]
+    return (torch or head)[-1], True
+
+
+def _is_torch(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").split(".")[0] == "torch"
+    return isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torch" for alias in node.names)

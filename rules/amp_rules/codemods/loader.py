@@ -1,0 +1,44 @@
+"""Give each process its share of the training data.
+
+## What it does
+The loader that feeds a training loop goes through `amp.prepare_loader(...)`: alone it is the loader itself, under torchrun
+each process gets its share, in a new order every epoch. Loaders for evaluation stay whole on every process.
+
+## Why
+Without it every process trains on the same batches, at the price of several devices and the effect of one. A loader that
+is evaluated too is wrapped in the training loop only, so that its metrics stay those of all data.
+
+## Before
+    train_loader = DataLoader(train_set, batch_size=64, shuffle=True)
+
+## After
+    train_loader = amp.prepare_loader(DataLoader(train_set, batch_size=64, shuffle=True))
+
+## When it declines
+When no loader feeds the loop (AMP291).
+
+## Source
+https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.context import Change, Context
+from amp_rules.rewrite import Replace, call_with
+from amp_rules.rule import Rule
+
+RULE = Rule("AMP202", "prepare-loader", "Each process gets its share of the training data.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each loader of training data."""
+    if context.distribution is None:
+        return
+    for site in context.distribution.loaders:
+        assert isinstance(site.node, ast.expr)
+        edit = call_with(context.code(site.module, "{amp}.prepare_loader"))
+        message = f"`{site.module.text(site.node)}` gives each process its share, in a new order every epoch"
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node, edit)])

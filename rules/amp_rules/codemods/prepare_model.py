@@ -1,0 +1,51 @@
+"""Prepare the model for its precision and its processes.
+
+## What it does
+`model = amp.prepare_model(model)` once the model is built and its weights are set. Where a step trains several models,
+calls them several times or accumulates gradients, `delay_allreduce=True` averages the gradients over the ranks once, when
+the optimizer steps, instead of during the backward pass.
+
+## Why
+SyncBN, precision and DDP have one right order. Alone and at O0 the call gives the model back untouched; at O1 it makes the
+model's outputs FP32, so that metrics, `.numpy()` and losses outside of autocast go on working.
+
+## Before
+    model = Net().to(device)
+
+## After
+    model = amp.prepare_model(Net().to(device))
+
+## When it declines
+When no variable holds the model for its whole life (AMP196).
+
+## Source
+https://pytorch.org/docs/stable/notes/ddp.html; Apex's `delay_allreduce`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amp_rules.context import Change, Context
+from amp_rules.rewrite import Action, Insert, Replace, call_with
+from amp_rules.rule import Rule
+
+RULE = Rule("AMP108", "prepare-model", "The model is prepared before it is trained.", "precision")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each trained model."""
+    delay = context.distribution is not None and context.distribution.delay
+    for order, home in enumerate(context.precision.homes):
+        function = context.code(home.module, "{amp}.prepare_model")
+        more = ["delay_allreduce=True"] if delay else []
+        message = f"`{home.variable}` gets its precision" + (" and joins the other ranks" if context.distribution else "")
+        if delay and context.distribution is not None:
+            message += f"; gradients are averaged at the step, because {context.distribution.delay_reason}"
+        action: Action
+        if home.inline is not None and not delay:
+            action = Replace(home.inline, call_with(function, *more))
+        else:
+            code = f"{home.variable} = {function}({', '.join([home.variable, *more])})"
+            action = Insert(home.statement, code, after=True, order=order)
+        yield Change(RULE, home.module, home.statement, message, [action])

@@ -1,0 +1,41 @@
+"""Let only the main process write files.
+
+## What it does
+Statements that save a checkpoint, an image or an array run under `if amp.is_main_process():`.
+
+## Why
+Several processes that write one file at the same time leave a broken one.
+
+## Before
+    torch.save(state, "checkpoint.pt")
+
+## After
+    if amp.is_main_process():
+        torch.save(state, "checkpoint.pt")
+
+## When it declines
+Never. Printing needs no guard: after `amp.init(ddp=True)`, `print` is silent on the other processes.
+
+## Source
+https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amp_rules.context import Change, Context, adjacent
+from amp_rules.rewrite import Wrap
+from amp_rules.rule import Rule
+
+RULE = Rule("AMP205", "save-on-main-process", "Only the main process writes files.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield a guard for each group of statements that write files."""
+    if context.distribution is None:
+        return
+    for module, first, last in adjacent(context.distribution.saves):
+        header = context.code(module, "if {amp}.is_main_process():")
+        message = f"`{module.text(first)}` is left to the main process"
+        yield Change(RULE, module, first, message, [Wrap(first, last, header)])

@@ -1,0 +1,44 @@
+"""Draw different random batches on each process.
+
+## What it does
+Puts `amp.seed_by_rank()` before the loop of a script that draws every batch at random.
+
+## Why
+The processes start from the same random state, so that splits and weights agree; batches drawn from it would be the same
+on all of them.
+
+## Before
+    while True:
+        x, y = get_batch("train")
+
+## After
+    amp.seed_by_rank()
+    while True:
+        x, y = get_batch("train")
+
+## When it declines
+When the batches are slices in a fixed order (AMP291).
+
+## Source
+https://pytorch.org/docs/stable/notes/randomness.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amp_rules.context import Change, Context
+from amp_rules.rewrite import Insert
+from amp_rules.rule import Rule
+
+RULE = Rule("AMP208", "seed-by-rank", "Each process draws batches of its own.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an insertion before each loop of random batches."""
+    if context.distribution is None:
+        return
+    for module, statement in context.distribution.seed_before:
+        code = context.code(module, "{amp}.seed_by_rank()")
+        message = "from here on each process draws random numbers of its own, and so its own batches"
+        yield Change(RULE, module, statement, message, [Insert(statement, code)])

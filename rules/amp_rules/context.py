@@ -1,0 +1,78 @@
+"""What every rewrite is given, and what it gives back."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.options import Options
+from amp_rules.planning.distribution import Distribution
+from amp_rules.planning.precision import Precision
+from amp_rules.program import blocks
+from amp_rules.program.modules import Module
+from amp_rules.program.steps import Program
+from amp_rules.rewrite import Action
+from amp_rules.rule import Rule
+
+
+@dataclass(frozen=True)
+class Change:
+    """One edit for the reader: the rule, the place, the reason, and the actions that carry it out."""
+
+    rule: Rule
+    module: Module
+    node: ast.AST
+    message: str
+    actions: Sequence[Action]
+
+
+@dataclass
+class Context:
+    """The program and what was decided about it; ``distribution`` is None when that unit is not migrated."""
+
+    program: Program
+    options: Options
+    precision: Precision
+    distribution: Distribution | None
+
+    @cached_property
+    def _aliases(self) -> dict[Module, str]:
+        return {}
+
+    def alias(self, module: Module) -> str:
+        """The name that the runtime has in a file: ``amp``, unless the file uses that name for something else."""
+        if module not in self._aliases:
+            taken = any(
+                isinstance(node, ast.Name)
+                and node.id == "amp"
+                or isinstance(node, ast.arg)
+                and node.arg == "amp"
+                or isinstance(node, ast.alias)
+                and (node.asname or node.name) == "amp"
+                or isinstance(node, (ast.FunctionDef, ast.ClassDef))
+                and node.name == "amp"
+                for node in ast.walk(module.tree)
+            )
+            self._aliases[module] = "amp_runtime" if taken else "amp"
+        return self._aliases[module]
+
+    def code(self, module: Module, template: str) -> str:
+        """The template with ``{amp}`` replaced by the runtime's name in the file."""
+        return template.replace("{amp}", self.alias(module))
+
+
+def adjacent(statements: Sequence[tuple[Module, ast.stmt]]) -> list[tuple[Module, ast.stmt, ast.stmt]]:
+    """Join statements that follow each other in one suite: module, first and last of each group."""
+    chosen = {statement for _, statement in statements}
+    found = []
+    for module, statement in statements:
+        where = blocks.place(module, statement)
+        if where.index and where.suite[where.index - 1] in chosen:
+            continue
+        last = where.index
+        while last + 1 < len(where.suite) and where.suite[last + 1] in chosen:
+            last += 1
+        found.append((module, statement, where.suite[last]))
+    return found

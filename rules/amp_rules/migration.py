@@ -1,0 +1,153 @@
+"""One migration: from an entry script to the changed files and a report."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from amp_rules import codemods
+from amp_rules.codemods import init
+from amp_rules.context import Change, Context
+from amp_rules.options import Options
+from amp_rules.planning import distribution as distribution_plan
+from amp_rules.planning import precision as precision_plan
+from amp_rules.planning import refusal
+from amp_rules.planning.refusal import Declined
+from amp_rules.program.modules import Module, Project
+from amp_rules.program.source import SourceFile
+from amp_rules.program.steps import Program
+from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report
+from amp_rules.rewrite import apply
+
+
+def migrate(entry: Path, options: Options, *, overrides: Mapping[Path, SourceFile] | None = None) -> Report:
+    """Decide on one entry script and what it imports, and carry the decision out in memory.
+
+    Args:
+        entry: the script that is run.
+        options: what was asked for.
+        overrides: texts to use in place of what is on disk.
+
+    Raises:
+        SourceError: the entry cannot be read.
+    """
+    program = Program(Project(entry, overrides))
+    refusals: list[Refusal] = []
+    migrated = _migrated_before(program, options)
+    if migrated is not None:
+        return migrated
+    precision = None
+    precision_outcome: Outcome = "absent"
+    distribution_outcome: Outcome = "absent" if options.ddp else "not requested"
+    try:
+        precision = precision_plan.plan(program)
+        if precision is not None:
+            precision_outcome = "migrated"
+    except Declined as declined:
+        precision_outcome = "already" if declined.already else "declined"
+        refusals.append(declined.refusal)
+        if options.ddp:
+            distribution_outcome, why = _distribution_without_step(program, declined)
+            refusals.append(why)
+    if precision is None:
+        return Report(program.entry.path, precision_outcome, distribution_outcome, refusals=tuple(refusals))
+    distribution = None
+    if options.ddp:
+        try:
+            distribution = distribution_plan.plan(program, precision)
+            distribution_outcome = "migrated"
+        except Declined as declined:
+            distribution_outcome = "already" if declined.already else "declined"
+            refusals.append(declined.refusal)
+    context = Context(program, options, precision, distribution)
+    made = list(codemods.all_changes(context))
+    changes = [*init.start(context, made), *made]
+    return Report(
+        program.entry.path,
+        precision_outcome,
+        distribution_outcome,
+        changes=_carry_out(changes),
+        edits=_edits(changes),
+        refusals=tuple(refusals),
+    )
+
+
+def _distribution_without_step(program: Program, declined: Declined) -> tuple[Outcome, Refusal]:
+    """Why distribution is left alone when the step itself was not migrated."""
+    try:
+        distribution_plan.check_own(program)
+    except Declined as own:
+        return "already", own.refusal
+    cause = declined.refusal
+    rule = refusal.NEEDS_PRECISION
+    if declined.already:
+        message, recipe = "the training step is run by something else, which must also distribute it", cause.recipe
+    else:
+        message, recipe = f"the training step was not understood: {cause.message}", cause.recipe
+    return (
+        "already" if cause.code == refusal.FRAMEWORK.code else "declined",
+        Refusal(cause.path, cause.span, rule.code, rule.name, "distribution", message, recipe),
+    )
+
+
+def _migrated_before(program: Program, options: Options) -> Report | None:
+    """The report for a script that uses the runtime already."""
+    if not _uses_runtime(program.entry):
+        return None
+    calls = [
+        node
+        for module in program.flow.modules
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    is_distributed = any(
+        item.arg == "ddp" for node in calls if node.func.attr == "init" for item in node.keywords  # type: ignore[attr-defined]
+    )
+    refusals: list[Refusal] = []
+    outcome: Outcome = "not requested"
+    if options.ddp:
+        outcome = "already" if is_distributed else "declined"
+        if not is_distributed:
+            rule = refusal.NEEDS_PRECISION
+            refusals.append(
+                Refusal(
+                    program.entry.path,
+                    None,
+                    rule.code,
+                    rule.name,
+                    "distribution",
+                    "the script was migrated without several processes",
+                    "migrate the original script again with --ddp",
+                )
+            )
+    return Report(program.entry.path, "already", outcome, refusals=tuple(refusals))
+
+
+def _uses_runtime(module: Module) -> bool:
+    return any(
+        isinstance(node, ast.Import) and any(alias.name == "amp_runtime" for alias in node.names)
+        for node in ast.walk(module.tree)
+    )
+
+
+def _carry_out(changes: list[Change]) -> tuple[FileChange, ...]:
+    actions = defaultdict(list)
+    for change in changes:
+        actions[change.module].extend(change.actions)
+    found = []
+    for module, todo in actions.items():
+        after = apply(module, todo)
+        if after != module.source.text:
+            ast.parse(after)
+            found.append(FileChange(module.path, module.source.text, after))
+    return tuple(sorted(found, key=lambda item: str(item.path)))
+
+
+def _edits(changes: list[Change]) -> tuple[Edit, ...]:
+    found = [
+        Edit(change.module.path, change.module.span(change.node), change.rule.code, change.rule.name, change.message)
+        for change in changes
+    ]
+    return tuple(sorted(found, key=lambda edit: (str(edit.path), edit.span, edit.code)))

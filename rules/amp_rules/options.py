@@ -1,0 +1,33 @@
+"""What the user asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+OptLevel = Literal["O0", "O1", "O2", "O3"]
+Dtype = Literal["auto", "fp16", "bf16"]
+
+OPT_LEVELS: tuple[OptLevel, ...] = ("O0", "O1", "O2", "O3")
+DTYPES: tuple[Dtype, ...] = ("auto", "fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one migration.
+
+    Attributes:
+        opt_level: the level that ``amp.init`` is given, named as in Apex.
+        ddp: also migrate to several processes.
+        sync_bn: with ``ddp``, synchronise batch norm over the processes.
+        fused: use the runtime's fused optimizers.
+        dtype: the half type; ``auto`` lets the runtime choose by device.
+        loss_scale: ``"dynamic"`` or a fixed scale.
+    """
+
+    opt_level: OptLevel = "O1"
+    ddp: bool = False
+    sync_bn: bool = True
+    fused: bool = True
+    dtype: Dtype = "auto"
+    loss_scale: float | Literal["dynamic"] = "dynamic"

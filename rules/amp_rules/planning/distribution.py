@@ -1,0 +1,496 @@
+"""Deciding on several processes: who gets which data, what is kept equal, who writes files."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from amp_rules.planning import refusal
+from amp_rules.planning.precision import Precision, _imports
+from amp_rules.program import blocks
+from amp_rules.program.data import DataFlow, LoaderUse, TrainingData
+from amp_rules.program.flow import is_loader_value
+from amp_rules.program.modules import Module
+from amp_rules.program.roles import is_module
+from amp_rules.program.steps import Program, Site
+from amp_rules.program.values import Value
+from amp_rules.tables import torch_api as api
+
+
+@dataclass
+class Distribution:
+    """What several processes take in one program.
+
+    Attributes:
+        delay: gradients are averaged when the optimizer steps, not by a wrapper during the backward pass.
+        delay_reason: why, for the report.
+        loaders: expressions to wrap in ``prepare_loader``.
+        seed_before: statements before which each rank takes random numbers of its own.
+        saves: statements that only the main process may run.
+        unwraps: expressions of a prepared model that must be the model itself.
+        parallel: calls of ``DataParallel``.
+        devices: expressions that name a device by its index.
+        downloads: statements that may download data.
+        bars: calls that show a progress bar.
+        folders: calls that make a folder after having looked for it.
+        writers: constructors of logging clients.
+    """
+
+    delay: bool = False
+    delay_reason: str = ""
+    loaders: list[Site] = field(default_factory=list)
+    seed_before: list[tuple[Module, ast.stmt]] = field(default_factory=list)
+    saves: list[tuple[Module, ast.stmt]] = field(default_factory=list)
+    unwraps: list[Site] = field(default_factory=list)
+    parallel: list[Site] = field(default_factory=list)
+    devices: list[Site] = field(default_factory=list)
+    downloads: list[tuple[Module, ast.stmt]] = field(default_factory=list)
+    bars: list[Site] = field(default_factory=list)
+    folders: list[Site] = field(default_factory=list)
+    writers: list[Site] = field(default_factory=list)
+    visible_devices: list[tuple[Module, ast.stmt]] = field(default_factory=list)
+
+
+def plan(program: Program, precision: Precision) -> Distribution:
+    """Decide.
+
+    Raises:
+        Declined: with the first reason found.
+    """
+    _check_own(program)
+    data = DataFlow(program).training_data()
+    found = Distribution()
+    found.loaders = _loaders(program, data)
+    _check_data(program, data)
+    found.seed_before = _seeds(program, data)
+    found.delay, found.delay_reason = _delay(program, precision)
+    found.saves = _saves(program)
+    found.parallel = _calls_of(program, api.DATA_PARALLEL)
+    found.unwraps = _unwraps(program, found.saves)
+    found.devices = _devices(program)
+    found.downloads = _downloads(program)
+    found.bars = _bars(program)
+    found.folders = _folders(program)
+    found.writers = [site for site in _calls_of(program, api.WRITERS) if _is_assigned(site)]
+    found.visible_devices = _visible_devices(program)
+    return found
+
+
+# ---- what is there already ---------------------------------------------------------------------------------------------
+
+
+def check_own(program: Program) -> None:
+    """Decline when the program starts or joins processes of its own."""
+    _check_own(program)
+
+
+def _check_own(program: Program) -> None:
+    found = _imports(program, api.OWN_DISTRIBUTION)
+    if found is not None:
+        module, node, name = found
+        raise refusal.decline(
+            refusal.OWN_DISTRIBUTION,
+            module,
+            node,
+            f"the script sets up several processes itself (`{name}`)",
+            "nothing to do for several processes; remove its own set-up first to use the runtime's",
+            already=True,
+        )
+    for call, _, scope in program.calls():
+        names = program.names(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else set()
+        spawned = [name for name in names if name.startswith(("torch.multiprocessing.", "multiprocessing.")) and name.rpartition(".")[2] in ("spawn", "Process", "Pool", "start_processes")]
+        shared = isinstance(call.func, ast.Attribute) and call.func.attr == "share_memory" and program.roles.modules(call.func.value, scope)
+        if spawned or shared:
+            raise refusal.decline(
+                refusal.OWN_DISTRIBUTION,
+                scope.module,
+                call,
+                f"`{scope.module.text(call)}` makes processes of its own",
+                "start the processes with torchrun instead, and train one model in each",
+                already=not shared,
+            )
+
+
+# ---- data --------------------------------------------------------------------------------------------------------------
+
+
+def _check_data(program: Program, data: TrainingData) -> None:
+    for site in data.unfed:
+        if site.node in data.random:
+            continue
+        raise refusal.decline(
+            refusal.HAND_BATCHES,
+            site.module,
+            site.node,
+            f"no DataLoader feeds `{site.module.text(site.loss)}`: every process would train on the same batches",
+            "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and `amp.world_size()`",
+        )
+
+
+def _loaders(program: Program, data: TrainingData) -> list[Site]:
+    """Where a training loader is wrapped: where it is made, or where it is iterated when it is also evaluated."""
+    evaluated = {value for use in data.evaluated for value in use.values}
+    found: dict[ast.AST, Site] = {}
+    for use in data.uses:
+        for site in _loader_sites(program, use, evaluated):
+            found[site.node] = site
+    return list(found.values())
+
+
+def _loader_sites(program: Program, use: LoaderUse, evaluated: set[Value]) -> list[Site]:
+    here = Site(use.module, use.scope, use.body, use.loader)
+    made: list[Site] = []
+    for value in sorted(use.values, key=lambda item: getattr(item.site, "lineno", 0)):
+        call = value.site
+        located = program.locate(call) if isinstance(call, ast.Call) else None
+        if value in evaluated or located is None or not isinstance(call, ast.Call):
+            return [here]
+        body, scope = located
+        targets = program.flow.values(call.func, scope)
+        if len(targets) != 1 or not is_loader_value(value):
+            return [here]
+        if value.kind == "instance" and program.flow.key(use.loader, use.scope) is None:
+            return [here]
+        made.append(Site(scope.module, scope, body, call))
+    return made or [here]
+
+
+def _seeds(program: Program, data: TrainingData) -> list[tuple[Module, ast.stmt]]:
+    """The outermost loops of batches drawn at random."""
+    found: dict[ast.stmt, Module] = {}
+    flow = DataFlow(program)
+    for site in data.unfed:
+        if site.node not in data.random:
+            continue
+        loops = [loop for loop in flow.loops_of(site)]
+        outermost = loops[-1]
+        assert isinstance(outermost.node, ast.stmt)
+        found[outermost.node] = outermost.module
+    return [(module, statement) for statement, module in found.items()]
+
+
+# ---- models ------------------------------------------------------------------------------------------------------------
+
+
+def _delay(program: Program, precision: Precision) -> tuple[bool, str]:
+    """Whether the plain wrapper is not enough: it supports one forward and one backward pass a step."""
+    if len(precision.homes) > 1:
+        return True, "several models are trained together"
+    if len(precision.backwards) > 1:
+        return True, "a step has several backward passes"
+    if precision.full_precision:
+        return True, "gradients are computed by torch.autograd.grad"
+    if any(not home.rebinds for home in precision.homes):
+        return True, "the model is kept in other places before it is complete"
+    home = precision.homes[0]
+    calls = _training_calls(program, precision)
+    if len(calls) != 1:
+        return True, "the model runs several times, or not as a plain call, in a step"
+    site = calls[0]
+    assert isinstance(site.node, ast.Call)
+    if program.flow.callees(site.node) and isinstance(site.node.func, ast.Attribute) and site.node.func.attr == "forward":
+        return True, "forward is called by name"
+    backward = precision.backwards[0]
+    if not _same_round(program, site, backward):
+        return True, "a step adds up several forward passes"
+    for step in precision.steps:
+        if any(isinstance(parent, ast.If) for parent in _between(step, backward)):
+            return True, "gradients are accumulated over several batches"
+    if not _reaches(program, home, site):
+        return True, "the training loop has its own reference to the model"
+    return False, ""
+
+
+def _training_calls(program: Program, precision: Precision) -> list[Site]:
+    """Calls of trained models, and of methods of theirs, that a training step makes."""
+    found: list[Site] = []
+    covered = {node for run in precision.runs for item in run.statements() for node in ast.walk(item)}
+    training = {body for body in _training_bodies(program, precision)}
+    for node, body, scope in program.nodes():
+        if not isinstance(node, ast.Call) or (node not in covered and body not in training) or _in_model(program, body):
+            continue
+        if body not in training and not any(site.body is body for site in precision.backwards):
+            continue
+        if any(program.is_trained(value) for value in program.called_models(node, scope)):
+            found.append(Site(scope.module, scope, body, node))
+        elif isinstance(node.func, ast.Attribute) and program.flow.callees(node) and program.runs_model(node):
+            if any(program.is_trained(value) for value in program.roles.modules(node.func.value, scope)):
+                found.extend([Site(scope.module, scope, body, node)] * 2)
+    if len(found) == 1 and _evaluates(program, found[0]):
+        return []
+    return [site for site in found if not _evaluates(program, site)]
+
+
+def _training_bodies(program: Program, precision: Precision) -> set[ast.AST]:
+    found: set[ast.AST] = {site.body for site in precision.backwards}
+    pending = [
+        node
+        for run in precision.runs
+        for item in run.statements()
+        if any(site.body is blocks.body_of(run.module, item) for site in precision.backwards)
+        for node in blocks.walk_own(item)
+        if isinstance(node, ast.Call)
+    ]
+    while pending:
+        for info in program.flow.callees(pending.pop()):
+            if info.node not in found:
+                found.add(info.node)
+                pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
+    return found
+
+
+def _in_model(program: Program, body: ast.AST) -> bool:
+    info = program.function_of(body)
+    return info is not None and info.owner is not None and is_module(Value("instance", info.owner))
+
+
+def _evaluates(program: Program, site: Site) -> bool:
+    """Whether the site runs without gradients."""
+    for parent in blocks.enclosing(site.module, site.node):
+        if isinstance(parent, ast.With) and any("no_grad" in ast.unparse(item.context_expr) or "inference_mode" in ast.unparse(item.context_expr) for item in parent.items):
+            return True
+    info = program.function_of(site.body)
+    return info is not None and bool({"no_grad", "inference_mode"} & set(info.decorators))
+
+
+def _same_round(program: Program, site: Site, backward: Site) -> bool:
+    """Whether the model's call runs once for each backward pass."""
+    if site.body is not backward.body:
+        loops = [parent for parent in blocks.enclosing(site.module, site.node) if isinstance(parent, blocks.LOOPS)]
+        return not loops
+    inner = [parent for parent in blocks.enclosing(site.module, site.node) if isinstance(parent, blocks.LOOPS)]
+    outer = [parent for parent in blocks.enclosing(backward.module, backward.node) if isinstance(parent, blocks.LOOPS)]
+    return inner == outer
+
+
+def _between(step: Site, backward: Site) -> list[ast.stmt]:
+    """Compound statements around the step that do not hold the backward pass."""
+    if step.body is not backward.body:
+        return [parent for parent in blocks.enclosing(step.module, step.node)]
+    around = set(blocks.enclosing(backward.module, backward.node))
+    return [parent for parent in blocks.enclosing(step.module, step.node) if parent not in around]
+
+
+def _reaches(program: Program, home: object, site: Site) -> bool:
+    """Whether the callee of the training call is read from the home's variable after it was prepared."""
+    from amp_rules.planning.homes import Home
+
+    assert isinstance(home, Home) and isinstance(site.node, ast.Call)
+    pending: list[tuple[ast.expr, Site]] = [(site.node.func, site)]
+    seen: set[object] = set()
+    while pending:
+        node, where = pending.pop()
+        if isinstance(node, ast.Attribute) and node.attr in ("forward", "__call__"):
+            node = node.value
+        key = program.flow.key(node, where.scope)
+        if key is None:
+            return False
+        if key == home.key or key in seen:
+            continue
+        seen.add(key)
+        sources = _sources_of(program, key, node, where)
+        if not sources:
+            return False
+        pending.extend(sources)
+    return True
+
+
+def _sources_of(program: Program, key: object, node: ast.expr, where: Site) -> list[tuple[ast.expr, Site]]:
+    """Expressions that the variable is assigned from, or given as a parameter."""
+    found: list[tuple[ast.expr, Site]] = []
+    for other, body, scope in program.nodes():
+        if not isinstance(other, ast.Assign):
+            continue
+        for target in other.targets:
+            pairs = [(target, other.value)]
+            if isinstance(target, ast.Tuple) and isinstance(other.value, ast.Tuple) and len(target.elts) == len(other.value.elts):
+                pairs = list(zip(target.elts, other.value.elts, strict=True))
+            for single, value in pairs:
+                if isinstance(single, (ast.Name, ast.Attribute)) and program.flow.key(_reading(single), scope) == key:
+                    source = value
+                    while isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute) and source.func.attr in api.RETURNS_RECEIVER:
+                        source = source.func.value
+                    if program.flow.key(source, scope) != key:
+                        found.append((source, Site(scope.module, scope, body, other)))
+    if isinstance(node, ast.Name):
+        owner = where.scope.owner(node.id)
+        info = program.function_of(owner.node)
+        if info is not None:
+            names = [argument.arg for argument in [*info.node.args.posonlyargs, *info.node.args.args]]
+            if node.id in names:
+                index = names.index(node.id) - (0 if info.is_static else 1)
+                for caller in info.callers:
+                    body = blocks.body_of(caller.scope.module, caller.call)
+                    site = Site(caller.scope.module, caller.scope, body, caller.call)
+                    given = [item.value for item in caller.call.keywords if item.arg == node.id]
+                    if not given and 0 <= index < len(caller.call.args):
+                        given = [caller.call.args[index]]
+                    found.extend((value, site) for value in given)
+    return found
+
+
+def _reading(node: ast.expr) -> ast.expr:
+    if isinstance(node, ast.Name):
+        return ast.Name(node.id, ast.Load())
+    if isinstance(node, ast.Attribute):
+        return ast.Attribute(node.value, node.attr, ast.Load())
+    return node
+
+
+# ---- the main process --------------------------------------------------------------------------------------------------
+
+
+def _calls_of(program: Program, names: frozenset[str]) -> list[Site]:
+    found = []
+    for call, body, scope in program.calls():
+        if isinstance(call.func, (ast.Name, ast.Attribute)) and program.names(call.func, scope) & names:
+            found.append(Site(scope.module, scope, body, call))
+    return found
+
+
+def _is_assigned(site: Site) -> bool:
+    parent = site.module.parents[site.node]
+    return isinstance(parent, ast.Assign)
+
+
+def _saves(program: Program) -> list[tuple[Module, ast.stmt]]:
+    found: dict[ast.stmt, Module] = {}
+    for site in _calls_of(program, api.SAVERS):
+        statement = site.statement
+        if not isinstance(statement, ast.Expr):
+            continue
+        for parent in blocks.enclosing(site.module, statement):
+            if isinstance(parent, ast.With) and _opens_file(parent):
+                statement = parent
+                break
+        if not _guarded(site.module, statement):
+            found[statement] = site.module
+    # Neighbours share one guard.
+    return [(module, statement) for statement, module in found.items()]
+
+
+def _opens_file(node: ast.With) -> bool:
+    return any(
+        isinstance(item.context_expr, ast.Call)
+        and blocks.path_of(item.context_expr.func) in ("open", "io.open", "gzip.open")
+        or (isinstance(item.context_expr, ast.Call) and isinstance(item.context_expr.func, ast.Attribute) and item.context_expr.func.attr == "open")
+        for item in node.items
+    )
+
+
+def _guarded(module: Module, statement: ast.stmt) -> bool:
+    return any(
+        isinstance(parent, ast.If) and "is_main_process" in ast.unparse(parent.test)
+        for parent in blocks.enclosing(module, statement)
+    )
+
+
+def _unwraps(program: Program, saves: list[tuple[Module, ast.stmt]]) -> list[Site]:
+    """Models whose state is saved, or that are saved whole, and ``model.module`` of what was ``DataParallel``."""
+    found: dict[ast.AST, Site] = {}
+    for node, body, scope in program.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
+            receiver = node.func.value
+            if isinstance(receiver, ast.Attribute) and receiver.attr == "module":
+                continue
+            if any(program.is_trained(value) for value in program.roles.modules(receiver, scope)) and not _in_model(program, body):
+                found[receiver] = Site(scope.module, scope, body, receiver)
+        elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+            if "torch.save" in program.names(node.func, scope) and node.args:
+                for part in ast.walk(node.args[0]):
+                    if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
+                        parent = scope.module.parents[part]
+                        if isinstance(parent, (ast.Attribute, ast.Call)) and parent is not node:
+                            continue
+                        if any(program.is_trained(value) for value in program.roles.modules(part, scope)):
+                            found[part] = Site(scope.module, scope, body, part)
+        elif isinstance(node, ast.Attribute) and node.attr == "module" and isinstance(node.ctx, ast.Load):
+            if any(program.is_trained(value) for value in program.roles.modules(node.value, scope)):
+                if not _in_model(program, body):
+                    found[node] = Site(scope.module, scope, body, node)
+    return list(found.values())
+
+
+# ---- devices and folders -----------------------------------------------------------------------------------------------
+
+
+def _devices(program: Program) -> list[Site]:
+    """Expressions that choose a device by its index, which must be each process's own."""
+    found: dict[ast.AST, Site] = {}
+    for call, body, scope in program.calls():
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
+            continue
+        names = program.names(call.func, scope)
+        if "torch.device" in names and call.args:
+            if _may_have_index(call.args[0]):
+                found[call] = Site(scope.module, scope, body, call)
+        elif names & {"torch.cuda.set_device"} and call.args:
+            found[call.args[0]] = Site(scope.module, scope, body, call.args[0])
+        elif isinstance(call.func, ast.Attribute) and call.func.attr in ("cuda", "to") and call.args and not names:
+            argument = call.args[0]
+            if call.func.attr == "cuda" or (isinstance(argument, ast.Constant) and _may_have_index(argument)):
+                if not (isinstance(argument, ast.Constant) and isinstance(argument.value, bool)):
+                    found[argument] = Site(scope.module, scope, body, argument)
+    return list(found.values())
+
+
+def _may_have_index(node: ast.expr) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int) or (isinstance(node.value, str) and ":" in node.value)
+    if isinstance(node, ast.IfExp):
+        return _may_have_index(node.body) or _may_have_index(node.orelse)
+    return True
+
+
+def _visible_devices(program: Program) -> list[tuple[Module, ast.stmt]]:
+    found = []
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Subscript)
+            and isinstance(target.slice, ast.Constant)
+            and target.slice.value == "CUDA_VISIBLE_DEVICES"
+            for target in node.targets
+        ):
+            found.append((scope.module, node))
+    return found  # type: ignore[return-value]
+
+
+def _downloads(program: Program) -> list[tuple[Module, ast.stmt]]:
+    found: dict[ast.stmt, Module] = {}
+    for call, _, scope in program.calls():
+        for item in call.keywords:
+            if item.arg == "download" and not (isinstance(item.value, ast.Constant) and not item.value.value):
+                statement = blocks.statement_of(scope.module, call)
+                if isinstance(statement, (ast.Assign, ast.Expr, ast.Return, ast.AnnAssign)):
+                    found[statement] = scope.module
+    return [(module, statement) for statement, module in found.items()]
+
+
+def _bars(program: Program) -> list[Site]:
+    found = []
+    for call, body, scope in program.calls():
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
+            continue
+        names = program.names(call.func, scope)
+        if any(name.startswith("tqdm.") and name.rpartition(".")[2] in ("tqdm", "trange", "tqdm_notebook") for name in names):
+            if not any(item.arg in ("disable", None) for item in call.keywords):
+                found.append(Site(scope.module, scope, body, call))
+    return found
+
+
+def _folders(program: Program) -> list[Site]:
+    """``if not os.path.exists(d): os.makedirs(d)``: another process may have made it in between."""
+    found = []
+    for call, body, scope in program.calls():
+        if not isinstance(call.func, (ast.Name, ast.Attribute)) or len(call.args) != 1 or call.keywords:
+            continue
+        if not program.names(call.func, scope) & {"os.mkdir", "os.makedirs"}:
+            continue
+        path = ast.unparse(call.args[0])
+        for parent in blocks.enclosing(scope.module, call):
+            if isinstance(parent, ast.If) and isinstance(parent.test, ast.UnaryOp) and isinstance(parent.test.op, ast.Not):
+                test = ast.unparse(parent.test.operand)
+                if test.endswith((f"exists({path})", f"isdir({path})")):
+                    found.append(Site(scope.module, scope, body, call))
+            break
+    return found

@@ -1,0 +1,299 @@
+"""The variable through which a model is prepared, and where in its life."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from amp_rules.program import blocks
+from amp_rules.program.flow import CellKey
+from amp_rules.program.modules import Module
+from amp_rules.program.roles import is_module
+from amp_rules.program.scopes import Scope
+from amp_rules.program.steps import Program
+from amp_rules.program.values import Value
+
+_PLACING = frozenset(
+    "to cuda cpu float double half apply load_state_dict train eval init_weights reset_parameters requires_grad_"
+    " initialize load_weights share_memory weight_init init_parameters".split()
+)
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where ``variable = prepare_model(variable)`` goes.
+
+    Attributes:
+        statement: the statement that it follows.
+        variable: the source text of the variable, as in ``self.model``.
+        inline: the constructor's expression when wrapping it reads better than a line of its own.
+        rebinds: whether every later use of the model goes through the variable, so that it may hold a wrapper.
+    """
+
+    module: Module
+    scope: Scope
+    body: ast.AST
+    statement: ast.stmt
+    variable: str
+    key: CellKey
+    inline: ast.expr | None
+    rebinds: bool
+
+
+@dataclass
+class _Candidate:
+    key: CellKey
+    path: str
+    module: Module
+    scope: Scope
+    body: ast.AST
+    assignments: list[ast.stmt]
+
+
+class Homes:
+    """Finds the homes of the models that a program trains."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.flow = program.flow
+
+    def find(self) -> tuple[list[Home], list[Value]]:
+        """The homes of all trained models in the order of the program, and the models without one."""
+        homes: dict[CellKey, Home] = {}
+        missing: list[Value] = []
+        for value in self._roots():
+            candidates = self._candidates(value)
+            chosen = self._choose(candidates, value)
+            if chosen is None:
+                missing.append(value)
+            elif chosen.key not in homes:
+                homes[chosen.key] = self._home(chosen, value)
+        found = sorted(homes.values(), key=lambda home: (str(home.module.path), home.statement.lineno))
+        return found, missing
+
+    # ---- models ----------------------------------------------------------------------------------------------------
+
+    def _roots(self) -> list[Value]:
+        """Trained models, each replaced by the model that holds it as a part."""
+        trained = {value for value in self.program.trained if is_module(value) or value.kind in ("object", "attribute")}
+        sited = {value.ref for value in trained if value.kind == "instance" and value.site is not None}
+        trained = {
+            value
+            for value in trained
+            if not (value.kind == "instance" and value.site is None and self._has_sited(value, sited))
+        }
+        roots: set[Value] = set()
+        for value in trained:
+            if value.kind in ("attribute",) or (value.kind == "object" and "#" in str(value.ref)):
+                continue
+            holders = self._holders(value)
+            roots |= holders or {value}
+        return sorted(roots, key=lambda value: (getattr(value.site, "lineno", 0), str(value.ref)))
+
+    @staticmethod
+    def _has_sited(value: Value, sited: set[object]) -> bool:
+        return any(value.ref is other or value.ref in other.mro() for other in sited)  # type: ignore[attr-defined]
+
+    def _holders(self, value: Value) -> set[Value]:
+        """Instances of project models that keep ``value`` as an attribute."""
+        found: set[Value] = set()
+        for (owner, _), cell in self.flow.cells.items():
+            info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
+            if info is None or value not in cell.values or not is_module(Value("instance", info)):
+                continue
+            if value.kind == "instance" and value.ref is info:
+                continue
+            for made in self._instances():
+                if info in made.ref.mro() and made != value:
+                    found |= self._holders(made) or {made}
+        return found
+
+    def _instances(self) -> set[Value]:
+        return {
+            value
+            for cell in self.flow.cells.values()
+            for value in cell.values
+            if value.kind == "instance" and value.site is not None
+        }
+
+    # ---- variables -------------------------------------------------------------------------------------------------
+
+    def _candidates(self, value: Value) -> list[_Candidate]:
+        found: dict[tuple[CellKey, ast.AST], _Candidate] = {}
+        for node, body, scope in self.program.nodes():
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+                continue
+            targets = list(node.targets) if isinstance(node, ast.Assign) else [node.target]
+            while targets:
+                target = targets.pop()
+                if isinstance(target, (ast.Tuple, ast.List)):
+                    targets.extend(target.elts)
+                    continue
+                path = blocks.path_of(target)
+                if path is None or isinstance(target, ast.Subscript):
+                    continue
+                values = self.flow.values(_load(target), scope)
+                if value not in values or self._inside_model(body):
+                    continue
+                key = self.flow.key(target, scope)
+                if key is None:
+                    continue
+                entry = found.setdefault((key, body), _Candidate(key, path, scope.module, scope, body, []))
+                entry.assignments.append(blocks.statement_of(scope.module, node))
+        return list(found.values())
+
+    def _inside_model(self, body: ast.AST) -> bool:
+        info = self.program.function_of(body)
+        return info is not None and info.owner is not None and is_module(Value("instance", info.owner))
+
+    def _choose(self, candidates: list[_Candidate], value: Value) -> _Candidate | None:
+        if not candidates:
+            return None
+        order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
+
+        def score(item: _Candidate) -> tuple[int, int, int, int]:
+            optimizer_here = self._optimizer_statement(item) is not None
+            placed_here = self._places(item)
+            made_here = any(
+                value.site is not None and value.site in set(ast.walk(statement)) for statement in item.assignments
+            )
+            returned = self._only_returned(item)
+            return (
+                1 if returned else 0,
+                0 if optimizer_here else 1,
+                0 if placed_here or made_here else 1,
+                order.get(item.body, 0),
+            )
+
+        return min(candidates, key=score)
+
+    def _only_returned(self, item: _Candidate) -> bool:
+        """Whether the variable belongs to a factory that returns the model."""
+        info = self.program.function_of(item.body)
+        if info is None or "." in item.path:
+            return False
+        return any(item.path in blocks.reads(value) for value in info.returns)
+
+    def _places(self, item: _Candidate) -> bool:
+        return any(
+            self._is_placing(statement, item.path) for statement in self._own_statements(item.body, item.module)
+        )
+
+    def _own_statements(self, body: ast.AST, module: Module) -> list[ast.stmt]:
+        return [node for node in self.program._nodes.get(body, []) if isinstance(node, ast.stmt)]
+
+    def _is_placing(self, statement: ast.stmt, path: str) -> bool:
+        """Whether a simple statement moves the model, sets its weights, or assigns the variable."""
+        if isinstance(statement, ast.Assign):
+            if any(path in _flat_paths(target) for target in statement.targets):
+                return True
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            return False
+        call = statement.value
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _PLACING and blocks.path_of(call.func.value) == path:
+            return True
+        # ``init_weights(model)``: a function that is given nothing but the model.
+        return (
+            len(call.args) == 1
+            and not call.keywords
+            and blocks.path_of(call.args[0]) == path
+            and isinstance(call.func, (ast.Name, ast.Attribute))
+            and "init" in (call.func.id if isinstance(call.func, ast.Name) else call.func.attr).lower()
+        )
+
+    def _optimizer_statement(self, item: _Candidate) -> ast.stmt | None:
+        """The first statement of the body that builds an optimizer from the variable's parameters."""
+        for node in self.program._nodes.get(item.body, []):
+            if not isinstance(node, ast.Call):
+                continue
+            models = self.program.models_of_optimizer(node) if self._makes_optimizer(node, item.scope) else set()
+            if models and any(path == item.path or path.startswith(item.path + ".") for path in blocks.reads(node)):
+                return blocks.statement_of(item.module, node)
+        return None
+
+    def _makes_optimizer(self, call: ast.Call, scope: Scope) -> bool:
+        from amp_rules.program.roles import is_optimizer
+
+        return any(is_optimizer(value) and value.site is call for value in self.flow.values(call, scope))
+
+    # ---- placement -------------------------------------------------------------------------------------------------
+
+    def _home(self, item: _Candidate, value: Value) -> Home:
+        first = item.assignments[0]
+        suite = self._common_suite(item)
+        start = next(index for index, statement in enumerate(suite) if _holds(statement, first))
+        limit = next(
+            (
+                index
+                for index, statement in enumerate(suite)
+                if index >= start and self.program.runs_backward(statement) and not _holds(statement, first)
+            ),
+            len(suite),
+        )
+        last = start
+        for index in range(start, limit):
+            inner = [node for node in ast.walk(suite[index]) if isinstance(node, ast.stmt)]
+            if not isinstance(suite[index], (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and any(
+                self._is_placing(node, item.path) for node in inner
+            ):
+                last = index
+        fence = next(
+            (index for index in range(start + 1, limit) if index < last and self._leaks(suite[index], item.path)), None
+        )
+        statement = suite[last]
+        inline = None
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.value, ast.Call):
+            single = statement.lineno == statement.end_lineno
+            if single and blocks.path_of(statement.targets[0]) == item.path and last == start:
+                inline = statement.value
+        return Home(
+            item.module, item.scope, item.body, statement, item.path, item.key, inline, rebinds=fence is None
+        )
+
+    def _leaks(self, statement: ast.stmt, path: str) -> bool:
+        """Whether the statement keeps the model elsewhere: in a list, an attribute, another object."""
+        for node in blocks.walk_own(statement):
+            if isinstance(node, ast.Call):
+                if isinstance(node.func, ast.Attribute) and blocks.path_of(node.func.value) == path:
+                    continue
+                arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+                if any(blocks.path_of(argument) == path for argument in arguments):
+                    return True
+            elif isinstance(node, (ast.List, ast.Tuple, ast.Dict)):
+                parts = node.values if isinstance(node, ast.Dict) else node.elts
+                if any(part is not None and blocks.path_of(part) == path for part in parts):
+                    return True
+        return False
+
+    def _common_suite(self, item: _Candidate) -> tuple[ast.stmt, ...]:
+        """The innermost suite that holds every assignment of the variable in its body."""
+        chains = []
+        for statement in item.assignments:
+            chain = [blocks.place(item.module, statement).suite]
+            for parent in blocks.enclosing(item.module, statement):
+                chain.append(blocks.place(item.module, parent).suite)
+            chains.append(chain)
+        for suite in chains[0]:
+            if all(any(other and other[0] is suite[0] for other in chain) for chain in chains):
+                return suite
+        return chains[0][-1]
+
+
+def _flat_paths(target: ast.expr) -> set[str]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return {path for element in target.elts for path in _flat_paths(element)}
+    path = blocks.path_of(target)
+    return {path} if path is not None and not isinstance(target, ast.Subscript) else set()
+
+
+def _holds(statement: ast.stmt, node: ast.AST) -> bool:
+    return any(child is node for child in ast.walk(statement))
+
+
+def _load(node: ast.expr) -> ast.expr:
+    """A copy of an assignment's target that reads it."""
+    if isinstance(node, ast.Name):
+        return ast.copy_location(ast.Name(node.id, ast.Load()), node)
+    if isinstance(node, ast.Attribute):
+        return ast.copy_location(ast.Attribute(node.value, node.attr, ast.Load()), node)
+    return node

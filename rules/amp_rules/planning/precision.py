@@ -1,0 +1,410 @@
+"""Deciding on mixed precision: autocast, scaled backward passes, steps, gradient accesses."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from amp_rules.planning import refusal
+from amp_rules.planning.homes import Home, Homes
+from amp_rules.program import blocks
+from amp_rules.program.modules import Module
+from amp_rules.program.regions import Regions, Run
+from amp_rules.program.steps import Backward, GradientAccess, Program, Site, Step
+from amp_rules.tables import torch_api as api
+
+
+@dataclass(frozen=True)
+class Unscale:
+    """``unscale_`` of some optimizers before a statement."""
+
+    module: Module
+    statement: ast.stmt
+    lines: tuple[str, ...]
+    what: str
+
+
+@dataclass
+class Precision:
+    """What mixed precision takes in one program."""
+
+    runs: list[Run] = field(default_factory=list)
+    full_precision: list[Run] = field(default_factory=list)
+    backwards: list[Backward] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    updates: list[tuple[Module, ast.stmt]] = field(default_factory=list)
+    unscales: list[Unscale] = field(default_factory=list)
+    probability_losses: list[Site] = field(default_factory=list)
+    homes: list[Home] = field(default_factory=list)
+
+
+def plan(program: Program) -> Precision | None:
+    """Decide; None when the program has no backward pass.
+
+    Raises:
+        Declined: with the first reason found.
+    """
+    if not program.backwards:
+        _check_frameworks(program)
+        return None
+    _check_frameworks(program)
+    _check_own_precision(program)
+    steps = _steps(program)
+    regions = Regions(program)
+    runs, lost = regions.training(program.backwards)
+    if lost:
+        site = lost[0]
+        raise refusal.decline(
+            refusal.UNKNOWN_LOSS,
+            site.module,
+            site.node,
+            f"the computation of `{site.module.text(site.loss)}` was not found",
+            "put `with amp.autocast():` around the forward pass and the loss, then scale, step and update with `amp.scaler`",
+        )
+    plan = Precision(runs=runs, backwards=list(program.backwards), steps=steps)
+    plan.full_precision = _full_precision(program, regions)
+    plan.updates = _updates(program)
+    plan.unscales = _unscales(program)
+    plan.probability_losses = _probability_losses(program)
+    plan.runs = regions.with_evaluation(plan.runs)
+    plan.homes = _homes(program)
+    return plan
+
+
+# ---- what is there already ---------------------------------------------------------------------------------------------
+
+
+def _imports(program: Program, prefixes: tuple[str, ...]) -> tuple[Module, ast.AST, str] | None:
+    """The first use of a library by the names that the reachable code resolves."""
+    for module in program.flow.modules:
+        for node in ast.walk(module.tree):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
+                located = program.locate(node)
+                if located is not None and (blocks.path_of(node) or "").count("."):
+                    names = sorted(program.names(node, located[1]))
+            for name in names:
+                if any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes):
+                    if program.project.find(module, name.split(".")[0]) is None:
+                        return module, node, name
+    return None
+
+
+def _check_frameworks(program: Program) -> None:
+    found = _imports(program, api.OWN_FRAMEWORK)
+    if found is not None:
+        module, node, name = found
+        raise refusal.decline(
+            refusal.FRAMEWORK,
+            module,
+            node,
+            f"`{name}` runs the training step and has mixed precision and several processes of its own",
+            f"turn them on in {name.split('.')[0]}'s own options",
+            already=True,
+        )
+
+
+def _check_own_precision(program: Program) -> None:
+    found = _imports(program, api.OWN_PRECISION)
+    if found is not None:
+        module, node, name = found
+        raise refusal.decline(
+            refusal.ALREADY_MIXED,
+            module,
+            node,
+            f"the script has mixed precision of its own (`{name}`)",
+            "nothing to do; a second scaler would scale the gradients twice",
+            already=True,
+        )
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
+            if program.roles.modules(node.func.value, scope) and not node.args:
+                raise refusal.decline(
+                    refusal.ALREADY_MIXED,
+                    scope.module,
+                    node,
+                    f"`{scope.module.text(node)}` makes the model half already",
+                    "remove the call, and migrate with --opt-level O2 or O3",
+                    already=True,
+                )
+
+
+# ---- steps -------------------------------------------------------------------------------------------------------------
+
+
+def _steps(program: Program) -> list[Step]:
+    for step in program.steps:
+        if step.call.args or step.call.keywords:
+            raise refusal.decline(
+                refusal.CLOSURE,
+                step.module,
+                step.node,
+                f"`{step.module.text(step.call)}` evaluates the loss several times in one step: its scale would change in between",
+                "keep this optimizer in FP32, or evaluate the closure without scaling and autocast only the forward pass",
+            )
+    if not program.steps:
+        if program.unknown_steps:
+            site = program.unknown_steps[0]
+            raise _unknown_step(site)
+        backward = program.backwards[0]
+        raise refusal.decline(
+            refusal.NO_OPTIMIZER,
+            backward.module,
+            backward.node,
+            f"no optimizer steps after `{backward.module.text(backward.call)}`: its gradients are used by hand",
+            "use an optimizer of torch.optim; scaled gradients must be unscaled before anything reads them",
+        )
+    if program.unknown_steps:
+        raise _unknown_step(program.unknown_steps[0])
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "register_hook":
+            raise refusal.decline(
+                refusal.GRADIENT_ACCESS,
+                scope.module,
+                node,
+                f"`{scope.module.text(node)}` sees gradients while they are scaled",
+                "divide by `amp.scaler.get_scale()` in the hook, then migrate by hand",
+            )
+    return program.steps
+
+
+def _unknown_step(site: Step) -> refusal.Declined:
+    return refusal.decline(
+        refusal.UNKNOWN_STEP,
+        site.module,
+        site.node,
+        f"it is not known whether `{site.module.text(site.optimizer)}` is an optimizer",
+        "if it is one, step it with `amp.scaler.step(...)`; else rename the method or make the object where it can be followed",
+    )
+
+
+def _updates(program: Program) -> list[tuple[Module, ast.stmt]]:
+    """The statements after which the scale is updated: once a round, after the last step."""
+    found: dict[ast.stmt, Module] = {}
+    for step in program.steps:
+        statement = step.statement
+        suite: tuple[ast.stmt, ...] | None = None
+        for parent in blocks.enclosing(step.module, statement):
+            if isinstance(parent, blocks.LOOPS) and program.runs_backward(parent):
+                suite = tuple(parent.body)
+                break
+        if suite is None:
+            suite = tuple(getattr(step.body, "body", ()))
+            if isinstance(step.body, ast.Module):
+                suite = next(
+                    (
+                        tuple(parent.body)
+                        for parent in blocks.enclosing(step.module, statement)
+                        if isinstance(parent, ast.If) and blocks.place(step.module, parent).parent is step.body
+                    ),
+                    suite,
+                )
+        for target in _last_steps(program, suite, {site.statement for site in program.steps}):
+            found[target] = step.module
+    return [(module, statement) for statement, module in found.items()]
+
+
+def _last_steps(program: Program, suite: tuple[ast.stmt, ...], steps: set[ast.stmt]) -> list[ast.stmt]:
+    """The last statements of a round that step, alone or as a whole."""
+
+    def own_steps(statement: ast.stmt) -> bool:
+        return any(node in steps for node in blocks.walk_own(statement) if isinstance(node, ast.stmt))
+
+    def is_round(statement: ast.stmt) -> bool:
+        """Loops with a backward pass of their own are rounds of their own."""
+        return isinstance(statement, blocks.LOOPS) and program.runs_backward(statement)
+
+    holding = [item for item in suite if own_steps(item) and not is_round(item)]
+    if not holding:
+        return []
+    last = holding[-1]
+    if len(holding) > 1 or last in steps or isinstance(last, blocks.LOOPS):
+        if len(holding) > 1 and isinstance(last, (ast.If, ast.With, ast.Try)) and any(
+            is_round(node) for node in ast.walk(last) if isinstance(node, ast.stmt)
+        ):
+            return [target for item in holding for target in _last_steps(program, (item,), steps)]
+        return [last]
+    found: list[ast.stmt] = []
+    for inner in blocks.suites(last):
+        found.extend(_last_steps(program, tuple(inner), steps))
+    return found
+
+
+# ---- gradients ---------------------------------------------------------------------------------------------------------
+
+
+def _unscales(program: Program) -> list[Unscale]:
+    found: list[Unscale] = []
+    done: set[ast.stmt] = set()
+    for access in program.gradient_accesses:
+        for unscale in _unscale(program, access, access, 0):
+            if unscale.statement not in done:
+                done.add(unscale.statement)
+                found.append(unscale)
+    # Of several accesses before one step only the first needs it; the runtime makes the others no-ops, the diff is shorter.
+    return [item for item in found if not any(_precedes(other, item) for other in found)]
+
+
+def _precedes(one: Unscale, two: Unscale) -> bool:
+    if one is two or one.module is not two.module or one.lines != two.lines:
+        return False
+    where, other = blocks.place(one.module, one.statement), blocks.place(two.module, two.statement)
+    return where.suite[0] is other.suite[0] and where.index < other.index
+
+
+def _unscale(program: Program, access: GradientAccess, site: Site, depth: int) -> list[Unscale]:
+    module = site.module
+    statement: ast.stmt = site.statement
+    target = statement
+    while True:
+        where = blocks.place(module, statement)
+        following: list[ast.stmt] = []
+        for later in where.suite[where.index + 1 :]:
+            if program.runs_backward(later):
+                break
+            if program.runs_step(later):
+                following.append(later)
+        if following:
+            lines = _unscale_lines(program, site, following)
+            if lines is None:
+                raise _gradient(access, "the optimizer that steps next cannot be named here")
+            if not any(_always_steps(program, later) for later in following):
+                raise _gradient(access, "gradients are read in every round, but the optimizer steps in some only")
+            return [Unscale(module, target, lines, access.what)] if lines else []
+        if program.runs_step(statement) and statement is not site.statement and isinstance(statement, blocks.LOOPS):
+            break
+        parent = where.parent
+        if isinstance(parent, ast.ExceptHandler):
+            parent = module.parents[parent]
+        if not isinstance(parent, ast.stmt) or isinstance(parent, (*blocks.BODIES, ast.ClassDef)):
+            break
+        statement = parent
+        if isinstance(parent, blocks.LOOPS):
+            if program.runs_backward(parent):
+                # What follows in the next round comes after this round's step.
+                earlier = where.suite[: where.index]
+                if any(program.runs_step(item) for item in earlier):
+                    return []
+                break
+            target = parent
+    where = blocks.place(module, statement)
+    if any(program.runs_step(item) for item in where.suite[: where.index]):
+        return []
+    info = program.function_of(site.body)
+    if info is None or not info.callers or depth > 3:
+        if not program.runs_backward(site.body) and info is not None:
+            return []
+        raise _gradient(access, "no optimizer steps after it in the same place")
+    found: list[Unscale] = []
+    for caller in info.callers:
+        body = blocks.body_of(caller.scope.module, caller.call)
+        found.extend(_unscale(program, access, Site(caller.scope.module, caller.scope, body, caller.call), depth + 1))
+    return found
+
+
+def _always_steps(program: Program, statement: ast.stmt) -> bool:
+    """Whether an optimizer surely steps when the statement runs."""
+    if isinstance(statement, ast.If):
+        branches = [statement.body, statement.orelse]
+        return all(any(_always_steps(program, item) for item in branch) for branch in branches)
+    return program.runs_step(statement)
+
+
+def _gradient(access: GradientAccess, why: str) -> refusal.Declined:
+    return refusal.decline(
+        refusal.GRADIENT_ACCESS,
+        access.module,
+        access.node,
+        f"`{access.what}` looks at gradients while they may be scaled: {why}",
+        "call `amp.scaler.unscale_(optimizer)` once between the backward pass and the first look at the gradients of a step",
+    )
+
+
+def _unscale_lines(program: Program, site: Site, following: list[ast.stmt]) -> tuple[str, ...] | None:
+    """The calls that unscale whatever steps in the following statements; None when one cannot be named at ``site``."""
+    lines: list[str] = []
+    sites = {step.node: step for step in program.steps}
+    for later in following:
+        for node in blocks.walk_own(later):
+            if not isinstance(node, ast.Call):
+                continue
+            if node in sites:
+                receiver = ast.unparse(sites[node].optimizer)
+                loop = _loop_over(receiver, later)
+                lines.append(f"amp.scaler.unscale_({receiver})" if loop is None else f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}:\n    amp.scaler.unscale_({receiver})")
+                continue
+            for info in program.flow.callees(node):
+                for step in program.steps:
+                    if step.body is not info.node:
+                        continue
+                    receiver = ast.unparse(step.optimizer)
+                    if info.owner is not None and receiver.startswith("self.") and isinstance(node.func, ast.Attribute):
+                        lines.append(f"amp.scaler.unscale_({ast.unparse(node.func.value)}{receiver[4:]})")
+                    elif info.owner is None and step.scope.owner(receiver.split(".")[0]) is site.scope.owner(receiver.split(".")[0]):
+                        lines.append(f"amp.scaler.unscale_({receiver})")
+                    else:
+                        return None
+    return tuple(dict.fromkeys(lines)) or None
+
+
+def _loop_over(receiver: str, statement: ast.stmt) -> ast.For | None:
+    name = receiver.split(".")[0].split("[")[0]
+    for node in blocks.walk_own(statement):
+        if isinstance(node, ast.For) and name in blocks.writes_target(node):
+            return node
+    return None
+
+
+# ---- numerics ----------------------------------------------------------------------------------------------------------
+
+
+def _full_precision(program: Program, regions: Regions) -> list[Run]:
+    """Runs that feed ``torch.autograd.grad``: their gradients are not scaled, so they stay in FP32."""
+    found = []
+    for call, body, scope in program.calls():
+        if not isinstance(call.func, (ast.Name, ast.Attribute)) or "torch.autograd.grad" not in program.names(call.func, scope):
+            continue
+        outputs = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "outputs"), None)
+        if outputs is None:
+            continue
+        site = Site(scope.module, scope, body, call)
+        run = regions.computation_before(site, blocks.reads(outputs))
+        if run is not None:
+            found.append(run)
+    return [run for run in found if not any(run is not other and run.first is other.first for other in found[: found.index(run)])]
+
+
+def _probability_losses(program: Program) -> list[Site]:
+    """Constructors and calls of binary cross entropy on probabilities."""
+    found = []
+    for call, body, scope in program.calls():
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
+            continue
+        names = program.names(call.func, scope)
+        if any(n.startswith("torch.nn.") and n.rpartition(".")[2] in api.PROBABILITY_LOSSES for n in names):
+            found.append(Site(scope.module, scope, body, call))
+        elif names & api.PROBABILITY_LOSS_FUNCTIONS:
+            found.append(Site(scope.module, scope, body, call))
+    return found
+
+
+# ---- models ------------------------------------------------------------------------------------------------------------
+
+
+def _homes(program: Program) -> list[Home]:
+    homes, missing = Homes(program).find()
+    if not homes:
+        step = program.steps[0]
+        what = f" ({missing[0].ref})" if missing and missing[0].kind == "instance" else ""
+        raise refusal.decline(
+            refusal.UNKNOWN_MODEL,
+            step.module,
+            step.node,
+            f"the model{what} that `{step.module.text(step.optimizer)}` trains is not held by a variable that could be followed",
+            "write `model = amp.prepare_model(model)` before the optimizer is built",
+        )
+    return homes

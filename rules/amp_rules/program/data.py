@@ -1,0 +1,240 @@
+"""Where the batches of a training loop come from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from amp_rules.program import blocks
+from amp_rules.program.flow import is_loader_value
+from amp_rules.program.scopes import Scope
+from amp_rules.program.steps import Backward, Program, Site
+from amp_rules.program.values import Value
+
+_RANDOM_INDEX = (
+    "torch.randint", "torch.randperm", "torch.rand", "torch.randn", "torch.multinomial",
+    "numpy.random.", "random.randint", "random.sample", "random.choice", "random.choices", "random.random",
+    "random.randrange", "torch.normal", "torch.Tensor.uniform_",
+)  # fmt: skip
+_LIBRARY_ITERATORS = ("Iterator", "Loader")
+
+
+@dataclass(frozen=True)
+class LoaderUse(Site):
+    """An expression that holds a loader, where it is iterated."""
+
+    loader: ast.expr
+    values: frozenset[Value]
+
+
+@dataclass
+class TrainingData:
+    """What feeds the training steps.
+
+    Attributes:
+        uses: loaders iterated by training loops.
+        evaluated: loaders iterated elsewhere.
+        unfed: backward passes whose loop iterates no loader.
+        random: the statement that draws batches at random, for those of ``unfed`` that do.
+    """
+
+    uses: list[LoaderUse] = field(default_factory=list)
+    evaluated: list[LoaderUse] = field(default_factory=list)
+    unfed: list[Backward] = field(default_factory=list)
+    random: dict[ast.AST, Site] = field(default_factory=dict)
+
+
+class DataFlow:
+    """Questions about loaders and loops."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def training_data(self) -> TrainingData:
+        """Find what feeds every backward pass of the program."""
+        data = TrainingData()
+        training_nodes: set[ast.AST] = set()
+        for site in self.program.backwards:
+            uses: list[LoaderUse] = []
+            for loop in self.loops_of(site):
+                found = list(self._uses_in(loop))
+                training_nodes.update(use.node for use in found)
+                uses.extend(found)
+                if found:
+                    break
+            if uses:
+                known = {use.node for use in data.uses}
+                data.uses.extend(use for use in uses if use.node not in known)
+                continue
+            data.unfed.append(site)
+            drawn = self._random_batch(site)
+            if drawn is not None:
+                data.random[site.node] = drawn
+        for use in self._all_uses():
+            if use.node not in training_nodes:
+                data.evaluated.append(use)
+        return data
+
+    # ---- loops -----------------------------------------------------------------------------------------------------
+
+    def loops_of(self, site: Site, seen: frozenset[ast.AST] = frozenset()) -> Iterator[Site]:
+        """Yield the loops that run ``site``, from the inside, through the callers of its function."""
+        for statement in blocks.enclosing(site.module, site.node):
+            if isinstance(statement, blocks.LOOPS):
+                yield Site(site.module, site.scope, site.body, statement)
+        info = self.program.function_of(site.body)
+        if info is None or site.body in seen or len(seen) > 6:
+            return
+        for caller in info.callers:
+            body = blocks.body_of(caller.scope.module, caller.call)
+            outer = Site(caller.scope.module, caller.scope, body, caller.call)
+            yield from self.loops_of(outer, seen | {site.body})
+
+    def _uses_in(self, loop: Site) -> Iterator[LoaderUse]:
+        """Loaders that the loop iterates, in its head or through ``next`` in its body."""
+        node = loop.node
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            yield from self._loaders(node.iter, loop)
+        for current in (child for item in node.body for child in blocks.walk_own(item)):  # type: ignore[attr-defined]
+            yield from self._next(current, loop.scope, loop)
+
+    def _next(self, node: ast.AST, scope: Scope, site: Site) -> Iterator[LoaderUse]:
+        if not isinstance(node, ast.Call):
+            return
+        if "builtins.next" in self.program.names(node.func, scope) and node.args:
+            yield from self._sources(node.args[0], site)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in ("next", "__next__") and not node.args:
+            yield from self._sources(node.func.value, site)
+
+    def _sources(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
+        """The loaders behind an iterator: ``batches`` of ``batches = iter(loader)``."""
+        if isinstance(node, ast.Call):
+            yield from self._loaders(node, site)
+            return
+        path = blocks.path_of(node)
+        found = False
+        if path is not None and any(is_loader_value(value) for value in self.program.flow.values(node, site.scope)):
+            for other, body, scope in self.program.nodes():
+                if not isinstance(other, ast.Assign) or scope.module is not site.module:
+                    continue
+                if path not in {blocks.path_of(target) for target in other.targets}:
+                    continue
+                if isinstance(other.value, ast.Call) and "builtins.iter" in self.program.names(other.value.func, scope):
+                    found = True
+                    yield from self._loaders(other.value, Site(scope.module, scope, body, other))
+        if not found:
+            yield from self._loaders(node, site)
+
+    def _loaders(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
+        """The innermost expressions of ``node`` that hold a loader."""
+        values = self.program.flow.values(node, site.scope)
+        direct = {value for value in values if self.is_loader(value)}
+        if isinstance(node, ast.Call):
+            inner = [*node.args, *(item.value for item in node.keywords)]
+            made_here = any(value.site is node and self.is_loader(value) for value in values)
+            if not made_here:
+                found = False
+                for argument in inner:
+                    for use in self._loaders(argument.value if isinstance(argument, ast.Starred) else argument, site):
+                        found = True
+                        yield use
+                if found:
+                    return
+        if direct:
+            yield LoaderUse(site.module, site.scope, site.body, node, node, frozenset(direct))
+
+    @staticmethod
+    def is_loader(value: Value) -> bool:
+        """Whether iterating the value gives batches."""
+        if is_loader_value(value):
+            return True
+        if value.kind != "object" or value.ref.endswith("#"):
+            return False
+        last = value.ref.rpartition(".")[2]
+        return last.endswith(_LIBRARY_ITERATORS) and last[:1].isupper()
+
+    def _all_uses(self) -> Iterator[LoaderUse]:
+        for node, body, scope in self.program.nodes():
+            site = Site(scope.module, scope, body, node)
+            if isinstance(node, (ast.For, ast.AsyncFor)):
+                yield from self._loaders(node.iter, site)
+            elif isinstance(node, ast.comprehension):
+                yield from self._loaders(node.iter, site)
+            elif isinstance(node, ast.Call):
+                yield from self._next(node, scope, site)
+
+    # ---- batches made by hand --------------------------------------------------------------------------------------
+
+    def _random_batch(self, site: Backward) -> Site | None:
+        """The statement that draws the batch of this step at random, if the whole batch is drawn so.
+
+        The loop must iterate over nothing but a counter; what the loss is computed from must come from a random draw made
+        anew in every round.
+        """
+        loops = list(self.loops_of(site))
+        if not loops:
+            return None
+        for loop in loops:
+            if isinstance(loop.node, (ast.For, ast.AsyncFor)) and not self._counts(loop):
+                return None
+        inner = loops[0]
+        for current in (child for item in inner.node.body for child in blocks.walk_own(item)):  # type: ignore[attr-defined]
+            if isinstance(current, ast.Call) and self._draws_batch(current, inner.scope):
+                return Site(inner.module, inner.scope, inner.body, blocks.statement_of(inner.module, current))
+        return None
+
+    def _counts(self, loop: Site) -> bool:
+        iterated = loop.node.iter  # type: ignore[attr-defined]
+        while isinstance(iterated, ast.Call) and iterated.args and not self._is_counter(iterated, loop.scope):
+            iterated = iterated.args[0]
+        if not (isinstance(iterated, ast.Call) and self._is_counter(iterated, loop.scope)):
+            return False
+        counter = blocks.writes_target(loop.node)  # type: ignore[arg-type]
+        return not any(
+            isinstance(node, ast.Subscript) and blocks.reads(node.slice) & counter
+            for item in loop.node.body  # type: ignore[attr-defined]
+            for node in blocks.walk_own(item)
+        )
+
+    def _is_counter(self, call: ast.Call, scope: Scope) -> bool:
+        return bool(self.program.names(call.func, scope) & {"builtins.range", "itertools.count"})
+
+    def _draws_batch(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether the call runs a function of the project that indexes data with random numbers and returns them."""
+        for info in self.program.flow.callees(call):
+            if not isinstance(info.node.body, list):
+                continue
+            body = info.node.body
+            derived = self._derived_from_draws(body, info.scope)
+            indexed = any(
+                isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and blocks.reads(node.slice) & derived
+                for item in body
+                for node in ast.walk(item)
+            )
+            if indexed and any(blocks.reads(item) & derived for item in info.returns):
+                return True
+        return False
+
+    def _derived_from_draws(self, body: list[ast.stmt], scope: Scope) -> set[str]:
+        """Names of a function that hold random numbers or what was made from them."""
+        derived: set[str] = set()
+        while True:
+            before = len(derived)
+            for statement in (node for item in body for node in ast.walk(item)):
+                if isinstance(statement, ast.Assign):
+                    if self._draws(statement.value, scope) or blocks.reads(statement.value) & derived:
+                        derived |= blocks.writes(statement)
+                elif isinstance(statement, (ast.For, ast.comprehension)):
+                    if blocks.reads(statement.iter) & derived:
+                        derived |= {node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name)}
+            if len(derived) == before:
+                return derived
+
+    def _draws(self, node: ast.expr, scope: Scope) -> bool:
+        return any(
+            isinstance(child, ast.Call)
+            and any(name.startswith(_RANDOM_INDEX) for name in self.program.names(child.func, scope))
+            for child in ast.walk(node)
+            if not isinstance(child, ast.Call) or isinstance(child.func, (ast.Name, ast.Attribute))
+        )

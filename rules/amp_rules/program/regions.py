@@ -1,0 +1,313 @@
+"""The statements that compute a loss, and those that evaluate a model."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from amp_rules.program import blocks
+from amp_rules.program.modules import Module
+from amp_rules.program.roles import is_module
+from amp_rules.program.scopes import Scope
+from amp_rules.program.steps import Backward, Program, Site
+from amp_rules.program.values import Value
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive statements of one suite."""
+
+    module: Module
+    first: ast.stmt
+    last: ast.stmt
+
+    def statements(self) -> list[ast.stmt]:
+        """The statements from first to last."""
+        where = blocks.place(self.module, self.first)
+        found = []
+        for statement in where.suite[where.index :]:
+            found.append(statement)
+            if statement is self.last:
+                break
+        return found
+
+
+class Regions:
+    """Where autocast belongs."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._visited: set[tuple[ast.AST, frozenset[str]]] = set()
+        self._marked: dict[ast.AST, tuple[Module, ast.stmt]] = {}
+
+    def training(self, backwards: Iterable[Backward]) -> tuple[list[Run], list[Backward]]:
+        """Runs that compute the losses, and the backward passes for which no computation was found."""
+        lost = []
+        for site in backwards:
+            self._visited = set()
+            before, self._marked = self._marked, {}
+            self._slice(site, blocks.reads(site.loss))
+            computed = self.program.runs_model(site.loss) or any(self.program.runs_model(node) for node in self._marked)
+            if not computed:
+                lost.append(site)
+            self._marked = {**before, **self._marked}
+        return self._runs(), lost
+
+    # ---- slicing ---------------------------------------------------------------------------------------------------
+
+    def _slice(self, site: Site, paths: set[str]) -> None:
+        """Mark the statements before ``site`` that compute ``paths``, in callers and other methods too."""
+        key = (site.node, frozenset(paths))
+        if key in self._visited or len(self._visited) > 200:
+            return
+        self._visited.add(key)
+        wanted = set(paths)
+        statement: ast.AST = site.statement
+        module = site.module
+        while True:
+            where = blocks.place(module, statement)  # type: ignore[arg-type]
+            for previous in reversed(where.suite[: where.index]):
+                self._visit(module, previous, wanted)
+            parent = where.parent
+            if isinstance(parent, (ast.ExceptHandler, getattr(ast, "match_case", ast.ExceptHandler))):
+                parent = module.parents[parent]
+            if isinstance(parent, blocks.BODIES) or isinstance(parent, ast.ClassDef) or not isinstance(parent, ast.stmt):
+                break
+            if isinstance(parent, (ast.For, ast.AsyncFor)) and blocks.touches(blocks.writes_target(parent), wanted):
+                wanted |= blocks.reads(parent.iter)
+            statement = parent
+        self._elsewhere(site, wanted)
+
+    def _visit(self, module: Module, statement: ast.stmt, wanted: set[str]) -> None:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
+            return
+        written = blocks.writes(statement)
+        if not blocks.touches(written, wanted):
+            if not self._calls_writer(statement, wanted):
+                return
+        wanted |= blocks.reads(statement)
+        self._marked[statement] = (module, statement)
+
+    def _calls_writer(self, statement: ast.stmt, wanted: set[str]) -> bool:
+        """Whether the statement calls a method that assigns an attribute of ``self`` that is wanted."""
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            return False
+        call = statement.value
+        for info in self.program.flow.callees(call):
+            if info.owner is None or not isinstance(info.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            base = blocks.path_of(call.func.value) if isinstance(call.func, ast.Attribute) else None
+            if base is None:
+                continue
+            grown = {path for item in info.node.body for path in blocks.writes(item) if path.startswith("self.")}
+            if {base + path[4:] for path in grown} & wanted and self.program.runs_model(call):
+                return True
+        return False
+
+    def _elsewhere(self, site: Site, wanted: set[str]) -> None:
+        info = self.program.function_of(site.body)
+        if info is None:
+            return
+        parameters = [*info.node.args.posonlyargs, *info.node.args.args]
+        names = [parameter.arg for parameter in parameters]
+        skip = 0 if info.is_static else 1
+        for caller in info.callers:
+            given: set[str] = set()
+            for offset, argument in enumerate(caller.call.args):
+                if offset + skip < len(names) and names[offset + skip] in wanted:
+                    given |= blocks.reads(argument)
+            for item in caller.call.keywords:
+                if item.arg in wanted:
+                    given |= blocks.reads(item.value)
+            if given:
+                body = blocks.body_of(caller.scope.module, caller.call)
+                self._slice(Site(caller.scope.module, caller.scope, body, caller.call), given)
+        self._attributes(site, wanted)
+
+    def _attributes(self, site: Site, wanted: set[str]) -> None:
+        """Follow attributes that another function leaves behind: ``self.loss``, ``policy.rewards``."""
+        for path in sorted(wanted):
+            base, _, name = path.rpartition(".")
+            if not base:
+                continue
+            for other, body, scope in self.program.nodes():
+                if body is site.body or not isinstance(other, (ast.Assign, ast.AugAssign, ast.Expr)):
+                    continue
+                written = {item for item in blocks.writes(other) if item.rpartition(".")[2] == name and "." in item}
+                if not written or not self._same_owner(site.scope, base, scope, written):
+                    continue
+                inner = [other] if isinstance(body, (ast.Module, ast.Lambda)) else body.body  # type: ignore[attr-defined]
+                if not any(self.program.runs_model(item) for item in inner):
+                    continue
+                key = (other, frozenset(written))
+                if key in self._visited:
+                    continue
+                self._visited.add(key)
+                self._marked[other] = (scope.module, other)
+                self._slice(Site(scope.module, scope, body, other), blocks.reads(other))
+
+    def _same_owner(self, scope: Scope, base: str, other: Scope, written: set[str]) -> bool:
+        values = self._values(base, scope)
+        for path in written:
+            others = self._values(path.rpartition(".")[0], other)
+            if any(
+                one.kind == two.kind and one.ref is two.ref and one.kind == "instance" for one in values for two in others
+            ):
+                return True
+        return False
+
+    def _values(self, path: str, scope: Scope) -> set[object]:
+        try:
+            node = ast.parse(path, mode="eval").body
+        except SyntaxError:
+            return set()
+        return self.program.flow.values(node, scope)  # type: ignore[return-value]
+
+    # ---- runs ------------------------------------------------------------------------------------------------------
+
+    def _barrier(self, node: ast.AST) -> bool:
+        return self.program.runs_backward(node) or self.program.runs_step(node)
+
+    def _runs(self) -> list[Run]:
+        """Group the marked statements into runs that hold computation and no backward pass."""
+        by_suite: dict[int, tuple[Module, tuple[ast.stmt, ...]]] = {}
+        pending = list(self._marked.values())
+        marked: set[ast.stmt] = set()
+        while pending:
+            module, statement = pending.pop()
+            if not self.program.runs_model(statement) and not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr, ast.If)):
+                marked.add(statement)
+            elif self._barrier(statement) or isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
+                # The computation is further inside.
+                inner = [child for suite in blocks.suites(statement) for child in suite]
+                pending.extend((module, child) for child in inner)
+                if not inner:
+                    continue
+                for suite in blocks.suites(statement):
+                    by_suite[id(suite[0])] = (module, tuple(suite))
+                continue
+            else:
+                marked.add(statement)
+            where = blocks.place(module, statement)
+            by_suite[id(where.suite[0])] = (module, where.suite)
+        found = []
+        for module, suite in by_suite.values():
+            found.extend(self._runs_in(module, suite, marked))
+        return self._outermost(found)
+
+    def _runs_in(self, module: Module, suite: tuple[ast.stmt, ...], marked: set[ast.stmt]) -> list[Run]:
+        found: list[Run] = []
+        first: ast.stmt | None = None
+        last: ast.stmt | None = None
+        tainted: set[str] = set()
+        for statement in suite:
+            if self._barrier(statement):
+                if first is not None and last is not None:
+                    found.append(Run(module, first, last))
+                first = last = None
+                tainted = set()
+                continue
+            if statement not in marked:
+                continue
+            computes = self.program.runs_model(statement)
+            if first is None:
+                if not computes:
+                    continue
+                first = statement
+            if computes or blocks.touches(blocks.reads(statement) | blocks.writes(statement), tainted):
+                last = statement
+                tainted |= blocks.writes(statement)
+        if first is not None and last is not None:
+            found.append(Run(module, first, last))
+        return found
+
+    def _outermost(self, runs: list[Run]) -> list[Run]:
+        """Drop runs inside of others."""
+        covered = {id(node) for run in runs for item in run.statements() for node in ast.walk(item) if node is not item}
+        return [run for run in runs if id(run.first) not in covered]
+
+    # ---- evaluation and exceptions ---------------------------------------------------------------------------------
+
+    def with_evaluation(self, runs: list[Run]) -> list[Run]:
+        """Add runs for the other places that call a trained model."""
+        found = list(runs)
+        covered = {node for run in runs for item in run.statements() for node in ast.walk(item)}
+        inside = self._called_from(covered)
+        for call, body, scope in self.program.calls():
+            if call in covered or isinstance(body, ast.Lambda) or self._is_model_code(body):
+                continue
+            if not any(self.program.is_trained(value) for value in self.program.called_models(call, scope)):
+                continue
+            for site in self._outside(Site(scope.module, scope, body, call), inside, covered, 0):
+                run = self._evaluation_run(site)
+                if run is None or any(node in covered for node in run.statements()):
+                    continue
+                found.append(run)
+                covered |= {node for item in run.statements() for node in ast.walk(item)}
+        return self._outermost(found)
+
+    def _called_from(self, covered: set[ast.AST]) -> set[ast.AST]:
+        """Bodies that run within the covered code."""
+        found: set[ast.AST] = set()
+        pending = [node for node in covered if isinstance(node, ast.Call)]
+        while pending:
+            for info in self.program.flow.callees(pending.pop()):
+                if info.node not in found:
+                    found.add(info.node)
+                    pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
+        return found
+
+    def _is_model_code(self, body: ast.AST) -> bool:
+        info = self.program.function_of(body)
+        return info is not None and info.owner is not None and is_module(Value("instance", info.owner))
+
+    def _outside(self, site: Site, inside: set[ast.AST], covered: set[ast.AST], depth: int) -> Iterable[Site]:
+        """The site, or its callers outside of regions when its function also runs within one."""
+        if site.body not in inside:
+            return [site]
+        info = self.program.function_of(site.body)
+        if info is None or depth > 4:
+            return []
+        found: list[Site] = []
+        for caller in info.callers:
+            body = blocks.body_of(caller.scope.module, caller.call)
+            if caller.call not in covered and not self._is_model_code(body):
+                outer = Site(caller.scope.module, caller.scope, body, caller.call)
+                found.extend(self._outside(outer, inside, covered, depth + 1))
+        return found
+
+    def _evaluation_run(self, site: Site) -> Run | None:
+        """The statement that calls a model and those right after it that compute with its output."""
+        statement = site.statement
+        if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
+            return None
+        if self._barrier(statement):
+            return None
+        where = blocks.place(site.module, statement)
+        last: ast.stmt = statement
+        tainted = blocks.writes(statement)
+        for following in where.suite[where.index + 1 :]:
+            if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self.program.runs_model(following):
+                break
+            if not blocks.touches(blocks.reads(following), tainted) or self._barrier(following):
+                break
+            tainted |= blocks.writes(following)
+            last = following
+        return Run(site.module, statement, last)
+
+    def computation_before(self, site: Site, paths: set[str]) -> Run | None:
+        """The run from the first statement that computes ``paths`` with a model to the site's own statement."""
+        where = blocks.place(site.module, site.statement)
+        wanted = set(paths)
+        first: ast.stmt | None = site.statement if self.program.runs_model(site.node) else None
+        for previous in reversed(where.suite[: where.index]):
+            if self._barrier(previous):
+                break
+            if blocks.touches(blocks.writes(previous), wanted):
+                wanted |= blocks.reads(previous)
+                if self.program.runs_model(previous):
+                    first = previous
+                    # What the model is given comes from elsewhere and keeps the precision it has.
+                    break
+        return Run(site.module, first, site.statement) if first is not None else None

@@ -1,0 +1,333 @@
+"""Training steps: backward passes, optimizer steps, gradient accesses, and what a statement leads to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.program import blocks
+from amp_rules.program.flow import Flow, is_main_guard
+from amp_rules.program.modules import Module, Project
+from amp_rules.program.roles import Roles
+from amp_rules.program.scopes import Scope
+from amp_rules.program.values import FunctionInfo, Value
+from amp_rules.tables import torch_api as api
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node of interest and where it stands."""
+
+    module: Module
+    scope: Scope
+    body: ast.AST
+    node: ast.AST
+
+    @property
+    def statement(self) -> ast.stmt:
+        """The statement that the node is in."""
+        return blocks.statement_of(self.module, self.node)
+
+    @property
+    def line(self) -> int:
+        """The line that it begins on."""
+        return int(getattr(self.node, "lineno", 1))
+
+
+@dataclass(frozen=True)
+class Backward(Site):
+    """``loss.backward()`` or ``torch.autograd.backward(loss)``."""
+
+    call: ast.Call
+    loss: ast.expr
+
+
+@dataclass(frozen=True)
+class Step(Site):
+    """``optimizer.step()``."""
+
+    call: ast.Call
+    optimizer: ast.expr
+
+
+@dataclass(frozen=True)
+class GradientAccess(Site):
+    """Something that reads or changes gradients: clipping, ``p.grad``."""
+
+    what: str
+    is_clip: bool
+
+
+class Program:
+    """One entry script and what it imports, with the facts that every rule starts from."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.flow = Flow(project)
+        self.roles = Roles(self.flow)
+        self._calls_of: dict[ast.AST, list[ast.Call]] = {}
+
+    @property
+    def entry(self) -> Module:
+        """The script that is run."""
+        return self.project.entry
+
+    # ---- walking ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def bodies(self) -> list[tuple[ast.AST, Scope]]:
+        """Bodies that the program can run, in the order of files and lines."""
+        order = {module: index for index, module in enumerate(self.flow.modules)}
+        return sorted(
+            self.flow.bodies(),
+            key=lambda item: (order[item[1].module], getattr(item[0], "lineno", 0), getattr(item[0], "col_offset", 0)),
+        )
+
+    @cached_property
+    def _nodes(self) -> dict[ast.AST, list[ast.AST]]:
+        found: dict[ast.AST, list[ast.AST]] = {}
+        for body, scope in self.bodies:
+            if isinstance(body, ast.Module) and not scope.module.is_entry:
+                # Only the entry's guard runs.
+                parts = [item for item in body.body if not (isinstance(item, ast.If) and is_main_guard(item))]
+                found[body] = [node for item in parts for node in blocks.walk_own(item)]
+            else:
+                found[body] = list(blocks.walk_body(body))
+        return found
+
+    def nodes(self) -> Iterator[tuple[ast.AST, ast.AST, Scope]]:
+        """Yield every node that can run with its body and the scope of its names."""
+        for body, scope in self.bodies:
+            for node in self._nodes[body]:
+                yield node, body, scope
+
+    def calls(self) -> Iterator[tuple[ast.Call, ast.AST, Scope]]:
+        """Yield every call that can run, with its body and scope."""
+        for node, body, scope in self.nodes():
+            if isinstance(node, ast.Call):
+                yield node, body, scope
+
+    def scope_of(self, body: ast.AST) -> Scope:
+        """The scope of a body's names."""
+        return self.flow.scopes[body]
+
+    def names(self, node: ast.expr, scope: Scope) -> set[str]:
+        """Qualified names of the library objects that the expression can be."""
+        return {value.ref for value in self.flow.values(node, scope) if value.kind == "external"}
+
+    def function_of(self, body: ast.AST) -> FunctionInfo | None:
+        """The function whose body this is; None for a module's."""
+        return self.flow.functions.get(body)
+
+    # ---- sites -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def backwards(self) -> list[Backward]:
+        """Every backward pass."""
+        found = []
+        for call, body, scope in self.calls():
+            if not isinstance(call.func, ast.Attribute) or call.func.attr != "backward":
+                continue
+            if self.flow.callees(call):
+                continue
+            names = self.names(call.func, scope)
+            if "torch.autograd.backward" in names:
+                if call.args:
+                    found.append(Backward(scope.module, scope, body, call, call, call.args[0]))
+                continue
+            if any(value.kind == "external" for value in self.flow.values(call.func.value, scope)):
+                continue
+            found.append(Backward(scope.module, scope, body, call, call, call.func.value))
+        return found
+
+    @cached_property
+    def _steppers(self) -> tuple[list[Step], list[Step]]:
+        known, unknown = [], []
+        for call, body, scope in self.calls():
+            if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
+                continue
+            info = self.function_of(body)
+            if isinstance(call.func.value, ast.Call) and ast.unparse(call.func.value.func) == "super":
+                continue
+            if info is not None and info.owner is not None and info.name == "step" and _is_optimizer_class(info):
+                continue
+            site = Step(scope.module, scope, body, call, call, call.func.value)
+            kind = self.roles.stepper(call, scope)
+            if kind == "optimizer":
+                known.append(site)
+            elif kind == "unknown":
+                unknown.append(site)
+        return known, unknown
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every optimizer step."""
+        return self._steppers[0]
+
+    @property
+    def unknown_steps(self) -> list[Step]:
+        """Calls of ``step()`` on something that could be an optimizer for all that is known."""
+        return self._steppers[1]
+
+    @cached_property
+    def gradient_accesses(self) -> list[GradientAccess]:
+        """Everything that looks at gradients, clearing them aside."""
+        found = []
+        for node, body, scope in self.nodes():
+            info = self.function_of(body)
+            if info is not None and info.owner is not None and _is_optimizer_class(info):
+                continue
+            if isinstance(node, ast.Call):
+                names = self.names(node.func, scope) if isinstance(node.func, (ast.Name, ast.Attribute)) else set()
+                if names & api.CLIP_FUNCTIONS:
+                    found.append(GradientAccess(scope.module, scope, body, node, scope.module.text(node.func), True))
+            elif isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
+                if not self._clears_gradient(scope.module, node) and not self.names(node, scope):
+                    found.append(GradientAccess(scope.module, scope, body, node, scope.module.text(node), False))
+        return found
+
+    @staticmethod
+    def _clears_gradient(module: Module, node: ast.Attribute) -> bool:
+        """``p.grad is None``, ``p.grad.zero_()``, ``p.grad.data.zero_()``, ``p.grad.detach_()`` read no value."""
+        current: ast.AST = node
+        parent = module.parents.get(current)
+        while isinstance(parent, ast.Attribute):
+            if parent.attr in ("zero_", "detach_"):
+                return True
+            current, parent = parent, module.parents.get(parent)
+        if isinstance(parent, ast.Compare) and all(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops):
+            return True
+        return current is node and isinstance(parent, (ast.If, ast.BoolOp, ast.UnaryOp, ast.IfExp))
+
+    # ---- models ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def trained(self) -> set[Value]:
+        """Models whose parameters an optimizer of the program is given."""
+        found: set[Value] = set()
+        for step in self.steps:
+            for value in self.flow.values(step.optimizer, step.scope):
+                if isinstance(value.site, ast.Call):
+                    found |= self.models_of_optimizer(value.site)
+        return found
+
+    def models_of_optimizer(self, call: ast.Call) -> set[Value]:
+        """Models whose parameters reach this constructor call of an optimizer."""
+        located = self.locate(call)
+        if located is None:
+            return set()
+        found: set[Value] = set()
+        for argument in [*call.args, *(item.value for item in call.keywords)]:
+            pending = list(self.flow.values(argument, located[1]))
+            seen: set[Value] = set()
+            while pending:
+                value = pending.pop()
+                if value in seen:
+                    continue
+                seen.add(value)
+                if value.kind == "parameters":
+                    found.add(value.ref)
+                elif value.kind == "sequence":
+                    pending.extend(self.flow.elements({value}))
+        return found
+
+    def locate(self, node: ast.AST) -> tuple[ast.AST, Scope] | None:
+        """The body that runs a node, and its scope; None when the program cannot reach it."""
+        module = self.module_of(node)
+        if module is None:
+            return None
+        body = blocks.body_of(module, node)
+        return (body, self.flow.scopes[body]) if body in self._nodes else None
+
+    @cached_property
+    def _module_of(self) -> dict[ast.AST, Module]:
+        return {node: module for module in self.flow.modules for node in module.parents}
+
+    def module_of(self, node: ast.AST) -> Module | None:
+        """The file that a node stands in."""
+        return self._module_of.get(node)
+
+    def is_trained(self, value: Value) -> bool:
+        """Whether the value is one of the models that are trained, its own ``self`` included."""
+        if value in self.trained:
+            return True
+        return value.kind == "instance" and any(
+            other.kind == "instance" and other.ref is value.ref and (other.site is None or value.site is None)
+            for other in self.trained
+        )
+
+    def called_models(self, call: ast.Call, scope: Scope) -> set[Value]:
+        """Models whose forward pass the call runs directly."""
+        if isinstance(call.func, ast.Name) and call.func.id == "super":
+            return set()
+        found = self.roles.modules(call.func, scope)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("forward", "__call__"):
+            found = found | self.roles.modules(call.func.value, scope)
+        return found
+
+    # ---- what a statement leads to ---------------------------------------------------------------------------------
+
+    def _closure(self, direct: Callable[[ast.AST], bool]) -> Callable[[ast.AST], bool]:
+        """Whether running a node can run something for which ``direct`` holds, calls within the project included."""
+        memo: dict[ast.AST, bool] = {}
+
+        def body_has(body: ast.AST) -> bool:
+            if body not in memo:
+                memo[body] = False
+                memo[body] = any(has(child) for child in ([body.body] if isinstance(body, ast.Lambda) else body.body))  # type: ignore[attr-defined]
+            return memo[body]
+
+        def has(node: ast.AST) -> bool:
+            for current in blocks.walk_own(node):
+                if direct(current):
+                    return True
+                if isinstance(current, ast.Call) and any(body_has(info.node) for info in self.flow.callees(current)):
+                    return True
+            return False
+
+        return has
+
+    @cached_property
+    def runs_backward(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node runs a backward pass."""
+        sites = {site.node for site in self.backwards}
+        return self._closure(lambda node: node in sites)
+
+    @cached_property
+    def runs_step(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node steps an optimizer."""
+        sites = {site.node for site in self.steps}
+        return self._closure(lambda node: node in sites)
+
+    @cached_property
+    def runs_model(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node computes with a model or with a function of ``torch.nn``."""
+
+        def direct(node: ast.AST) -> bool:
+            if not isinstance(node, ast.Call):
+                return False
+            located = self.locate(node)
+            if located is None:
+                return False
+            scope = located[1]
+            if self.called_models(node, scope):
+                return True
+            if isinstance(node.func, (ast.Name, ast.Attribute)):
+                return any(name.startswith("torch.nn.functional.") for name in self.names(node.func, scope))
+            return False
+
+        return self._closure(direct)
+
+    @cached_property
+    def runs_gradient_access(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node looks at gradients."""
+        sites = {site.node for site in self.gradient_accesses}
+        return self._closure(lambda node: node in sites)
+
+
+def _is_optimizer_class(info: FunctionInfo) -> bool:
+    from amp_rules.program.roles import is_optimizer
+
+    return info.owner is not None and is_optimizer(Value("instance", info.owner))

@@ -1,0 +1,367 @@
+"""Applying edits to a file: the only place that changes text.
+
+Rules decide on :mod:`ast` nodes; the edits are carried out on the LibCST tree of the same text, found by position. What no
+edit names stays byte for byte as it was, save for the indentation of statements that move into a block.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+
+from amp_rules.program.modules import Module
+from amp_rules.program.source import SourceError
+
+ExpressionEdit = Callable[[cst.BaseExpression], cst.BaseExpression]
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Replace an expression by what the function makes of it."""
+
+    node: ast.expr
+    edit: ExpressionEdit
+
+
+@dataclass(frozen=True)
+class Insert:
+    """Put lines before or after a statement.
+
+    ``order`` sorts several insertions at one place; ``first`` puts the lines on top of the body of a compound statement.
+    """
+
+    statement: ast.stmt
+    code: str
+    after: bool = False
+    order: int = 0
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """Put a run of statements of one suite into a block such as ``with amp.autocast():``."""
+
+    first: ast.stmt
+    last: ast.stmt
+    header: str
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Take a statement out."""
+
+    statement: ast.stmt
+
+
+Action = Replace | Insert | Wrap | Remove
+
+
+# ---- expression edits --------------------------------------------------------------------------------------------------
+
+
+def call_with(function: str, *more: str) -> ExpressionEdit:
+    """``x`` becomes ``function(x, more...)``."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(cst.parse_expression(f"{function}({', '.join(['x', *more])})"), cst.Call)
+        bare = node.with_changes(lpar=[], rpar=[]) if _can_drop_parentheses(node) else node
+        return call.with_changes(args=[call.args[0].with_changes(value=bare), *call.args[1:]])
+
+    return edit
+
+
+def substitute(code: str) -> ExpressionEdit:
+    """The expression becomes ``code``."""
+    return lambda node: cst.parse_expression(code)
+
+
+def change_function(code: str) -> ExpressionEdit:
+    """``f(a, b)`` becomes ``code(a, b)``."""
+    return lambda node: cst.ensure_type(node, cst.Call).with_changes(func=cst.parse_expression(code))
+
+
+def add_keyword(code: str) -> ExpressionEdit:
+    """``f(a)`` becomes ``f(a, code)``."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        added = cst.ensure_type(cst.parse_expression(f"f({code})"), cst.Call).args[0]
+        arguments = list(call.args)
+        if arguments:
+            last = arguments[-1]
+            if isinstance(last.comma, cst.MaybeSentinel):
+                separator = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+                if len(arguments) > 1 and isinstance(arguments[-2].comma, cst.Comma):
+                    separator = arguments[-2].comma
+                arguments[-1] = last.with_changes(comma=separator, whitespace_after_arg=cst.SimpleWhitespace(""))
+                added = added.with_changes(whitespace_after_arg=last.whitespace_after_arg)
+        return call.with_changes(args=[*arguments, added])
+
+    return edit
+
+
+def _can_drop_parentheses(node: cst.BaseExpression) -> bool:
+    """Whether the parentheses around an expression say nothing once it is an argument of its own."""
+    if not getattr(node, "lpar", None) or isinstance(node, (cst.Tuple, cst.GeneratorExp, cst.NamedExpr, cst.Yield)):
+        return False
+    return "\n" not in cst.Module([]).code_for_node(node)
+
+
+# ---- application -------------------------------------------------------------------------------------------------------
+
+
+def apply(module: Module, actions: Sequence[Action]) -> str:
+    """Return the module's text with the actions applied.
+
+    Raises:
+        SourceError: LibCST cannot read the text.
+    """
+    try:
+        tree = cst.parse_module(module.source.text)
+    except cst.ParserSyntaxError as error:
+        raise SourceError(module.path, f"cannot be rewritten: {error.message}", error.raw_line) from None
+    except RecursionError:
+        raise SourceError(module.path, "nested too deeply to be rewritten") from None
+    wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
+    positions = wrapper.resolve(PositionProvider)
+    editor = _Editor(module, actions, positions)
+    changed = wrapper.module.visit(editor)
+    missed = editor.missed()
+    if missed:
+        raise RuntimeError(f"{module.path}: {len(missed)} edits found no place, the first at line {missed[0]}")
+    return changed.code
+
+
+class _Editor(cst.CSTTransformer):
+    """Carries out actions, found by the position of their nodes."""
+
+    def __init__(self, module: Module, actions: Sequence[Action], positions: object) -> None:
+        super().__init__()
+        self._module = module
+        self._positions: dict[cst.CSTNode, CodeRange] = positions  # type: ignore[assignment]
+        self._replacements: dict[tuple[Place, Place], list[Replace]] = defaultdict(list)
+        self._inserts: dict[Place, list[Insert]] = defaultdict(list)
+        self._wraps: dict[Place, list[Wrap]] = defaultdict(list)
+        self._removals: set[Place] = set()
+        self._done: set[int] = set()
+        self._actions = list(actions)
+        self._newline = ""
+        for action in actions:
+            if isinstance(action, Replace):
+                self._replacements[(module.start(action.node), module.end(action.node))].append(action)
+            elif isinstance(action, Insert):
+                self._inserts[self._start(action.statement)].append(action)
+            elif isinstance(action, Wrap):
+                self._wraps[self._start(action.first)].append(action)
+            else:
+                self._removals.add(self._start(action.statement))
+        self._touched = {*self._inserts, *self._wraps, *self._removals}
+        self._touched |= {self._start(wrap.last) for wraps in self._wraps.values() for wrap in wraps}
+
+    def missed(self) -> list[int]:
+        """Lines of actions that found no node."""
+        found = []
+        for action in self._actions:
+            if id(action) not in self._done:
+                node = getattr(action, "node", None) or getattr(action, "statement", None) or getattr(action, "first", None)
+                found.append(getattr(node, "lineno", 0))
+        return found
+
+    def _start(self, statement: ast.stmt) -> Place:
+        decorators = getattr(statement, "decorator_list", [])
+        if decorators:
+            line, column = self._module.start(decorators[0])
+            return line, column - 1
+        return self._module.start(statement)
+
+    # ---- expressions ---------------------------------------------------------------------------------------------
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
+        updated = super().on_leave(original_node, updated_node)
+        if self._replacements and isinstance(original_node, cst.BaseExpression) and isinstance(updated, cst.BaseExpression):
+            where = self._positions.get(original_node)
+            if where is not None:
+                key = ((where.start.line, where.start.column), (where.end.line, where.end.column))
+                for replacement in self._replacements.get(key, ()):
+                    if not _same_kind(replacement.node, original_node):
+                        continue
+                    self._done.add(id(replacement))
+                    updated = replacement.edit(updated)
+        return updated
+
+    # ---- statements ----------------------------------------------------------------------------------------------
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        body = self._suite(original_node.body, updated_node.body)
+        return updated_node.with_changes(body=body) if body is not None else updated_node
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.BaseSuite:
+        body = self._suite(original_node.body, updated_node.body)
+        return updated_node.with_changes(body=body) if body is not None else updated_node
+
+    def leave_SimpleStatementSuite(
+        self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
+    ) -> cst.BaseSuite:
+        if not any(self._place(item) in self._touched for item in original_node.body):
+            return updated_node
+        # ``if x: y()`` on one line has no room for more: it becomes a block.
+        lines = [
+            cst.SimpleStatementLine([item.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for item in updated_node.body
+        ]
+        body = self._suite(original_node.body, lines)
+        return cst.IndentedBlock(body if body is not None else lines, header=updated_node.trailing_whitespace)
+
+    def _place(self, node: cst.CSTNode) -> Place | None:
+        where = self._positions.get(node)
+        return (where.start.line, where.start.column) if where is not None else None
+
+    def _suite(
+        self, original: Sequence[cst.CSTNode], updated: Sequence[cst.CSTNode]
+    ) -> list[cst.BaseStatement] | None:
+        """The suite with its insertions, wraps and removals; None when it has none."""
+        rows: list[tuple[Place | None, cst.BaseStatement]] = []
+        concerned = False
+        for old, new in zip(original, updated, strict=True):
+            place = self._statement_place(old)
+            if isinstance(old, cst.SimpleStatementLine) and isinstance(new, cst.SimpleStatementLine) and len(old.body) > 1:
+                places = [self._place(item) for item in old.body]
+                if any(item in self._touched for item in places):
+                    concerned = True
+                    rows.extend(zip(places, _split(new), strict=True))
+                    continue
+            concerned = concerned or place in self._touched
+            rows.append((place, new))  # type: ignore[arg-type]
+        if not concerned:
+            return None
+        return self._rebuild(rows)
+
+    def _statement_place(self, node: cst.CSTNode) -> Place | None:
+        if isinstance(node, cst.SimpleStatementLine) and node.body:
+            return self._place(node.body[0])
+        if isinstance(node, (cst.FunctionDef, cst.ClassDef)) and node.decorators:
+            return self._place(node.decorators[0])
+        return self._place(node)
+
+    def _rebuild(self, rows: list[tuple[Place | None, cst.BaseStatement]]) -> list[cst.BaseStatement]:
+        index_of = {place: index for index, (place, _) in enumerate(rows) if place is not None}
+        spans: list[tuple[int, int, Wrap]] = []
+        for place, index in index_of.items():
+            for wrap in self._wraps.get(place, ()):
+                end = index_of.get(self._start(wrap.last))
+                if end is not None and end >= index:
+                    spans.append((index, end, wrap))
+                    self._done.add(id(wrap))
+        spans.sort(key=lambda span: (span[0], -span[1]))
+        return self._emit(rows, 0, len(rows) - 1, spans, None)
+
+    def _emit(
+        self,
+        rows: list[tuple[Place | None, cst.BaseStatement]],
+        first: int,
+        last: int,
+        spans: list[tuple[int, int, Wrap]],
+        inside: Wrap | None,
+    ) -> list[cst.BaseStatement]:
+        found: list[cst.BaseStatement] = []
+        index = first
+        while index <= last:
+            span = next((item for item in spans if item[0] == index and item[1] <= last), None)
+            if span is None:
+                found.extend(self._row(*rows[index]))
+                index += 1
+                continue
+            start, end, wrap = span
+            remaining = [item for item in spans if item is not span]
+            inserted = self._before(rows[start][0])
+            block = self._emit(rows, start, end, remaining, wrap)
+            found.extend(inserted)
+            found.append(_block(wrap.header, block))
+            found.extend(self._after(rows[end][0]))
+            index = end + 1
+        return found
+
+    def _row(self, place: Place | None, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
+        kept: list[cst.BaseStatement] = []
+        if place in self._removals:
+            self._finish(Remove, place)
+            lines = [line for line in getattr(statement, "leading_lines", ()) if line.comment is not None]
+            del lines  # A comment of what is gone says nothing any more.
+        else:
+            kept = [statement]
+        before = self._before(place)
+        if before and kept and hasattr(kept[0], "leading_lines"):
+            # New lines stand close to the statement, below its comment.
+            before[0] = before[0].with_changes(leading_lines=kept[0].leading_lines)  # type: ignore[attr-defined]
+            kept[0] = kept[0].with_changes(leading_lines=())
+        return [*before, *kept, *self._after(place)]
+
+    def _before(self, place: Place | None) -> list[cst.BaseStatement]:
+        return self._inserted(place, after=False)
+
+    def _after(self, place: Place | None) -> list[cst.BaseStatement]:
+        return self._inserted(place, after=True)
+
+    def _inserted(self, place: Place | None, *, after: bool) -> list[cst.BaseStatement]:
+        found: list[cst.BaseStatement] = []
+        if place is None:
+            return found
+        chosen = [item for item in self._inserts.get(place, ()) if item.after is after and id(item) not in self._done]
+        for item in sorted(chosen, key=lambda item: item.order):
+            self._done.add(id(item))
+            found.extend(_parse(item.code))
+        return found
+
+    def _finish(self, kind: type, place: Place | None) -> None:
+        for action in self._actions:
+            if isinstance(action, kind) and self._start(action.statement) == place:  # type: ignore[attr-defined]
+                self._done.add(id(action))
+
+
+def _parse(code: str) -> list[cst.BaseStatement]:
+    module = cst.parse_module(code if code.endswith("\n") else code + "\n")
+    statements = list(module.body)
+    if module.header:
+        statements[0] = statements[0].with_changes(leading_lines=[*module.header, *statements[0].leading_lines])  # type: ignore[attr-defined]
+    return statements  # type: ignore[return-value]
+
+
+def _split(line: cst.SimpleStatementLine) -> list[cst.SimpleStatementLine]:
+    """One line for each statement of ``a; b``; the comment stays with the last."""
+    found = []
+    for index, item in enumerate(line.body):
+        part = cst.SimpleStatementLine([item.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+        if index == 0:
+            part = part.with_changes(leading_lines=line.leading_lines)
+        if index == len(line.body) - 1:
+            part = part.with_changes(trailing_whitespace=line.trailing_whitespace)
+        found.append(part)
+    return found
+
+
+def _block(header: str, body: list[cst.BaseStatement]) -> cst.BaseStatement:
+    """``header`` and the statements below it; a comment above the first stays above the block."""
+    block = cst.ensure_type(cst.parse_statement(f"{header}\n    pass\n"), cst.BaseCompoundStatement)
+    leading: Sequence[cst.EmptyLine] = getattr(body[0], "leading_lines", ())
+    if hasattr(body[0], "leading_lines"):
+        body = [body[0].with_changes(leading_lines=()), *body[1:]]
+    return block.with_changes(leading_lines=leading, body=cst.IndentedBlock(body))
+
+
+_KINDS: dict[type[ast.expr], type[cst.BaseExpression]] = {
+    ast.Call: cst.Call,
+    ast.Name: cst.Name,
+    ast.Attribute: cst.Attribute,
+    ast.Subscript: cst.Subscript,
+}
+
+
+def _same_kind(node: ast.expr, other: cst.BaseExpression) -> bool:
+    kind = _KINDS.get(type(node))
+    return kind is None or isinstance(other, kind)

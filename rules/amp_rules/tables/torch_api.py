@@ -1,0 +1,198 @@
+"""Names of PyTorch and its neighbours, by what they are for."""
+
+from __future__ import annotations
+
+TORCH_MODULE_BASES = frozenset(
+    {
+        "torch.nn.Module",
+        "torch.nn.modules.Module",
+        "torch.nn.modules.module.Module",
+        "torch.nn.Sequential",
+        "torch.nn.ModuleList",
+        "torch.nn.ModuleDict",
+        "torch.jit.ScriptModule",
+    }
+)
+"""Classes whose subclasses are models."""
+
+MODULE_BASE_SUFFIXES = ("PreTrainedModel", "Module", "MessagePassing", "ModelMixin", "LightningModule")
+"""Last parts of library classes whose subclasses are models (transformers, torch_geometric, ...)."""
+
+RETURNS_RECEIVER = frozenset(
+    "to cuda cpu train eval float double half bfloat16 apply requires_grad_ share_memory type to_empty"
+    " contiguous clone detach".split()
+)
+"""Methods of modules that give the module itself."""
+
+RETURNS_FIRST_ARGUMENT = frozenset(
+    {
+        "torch.autograd.Variable",
+        "torch.autograd.variable.Variable",
+        "torch.nn.DataParallel",
+        "torch.nn.parallel.DataParallel",
+        "torch.nn.parallel.data_parallel.DataParallel",
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+        "torch.jit.script",
+        "torch.jit.trace",
+        "torch.compile",
+        "torch.nn.utils.weight_norm",
+        "torch.nn.utils.spectral_norm",
+        "tqdm.tqdm",
+        "tqdm.auto.tqdm",
+        "tqdm.std.tqdm",
+        "tqdm.notebook.tqdm",
+        "tqdm.tqdm_notebook",
+        "progressbar.progressbar",
+        "rich.progress.track",
+        "builtins.iter",
+        "builtins.reversed",
+        "builtins.sorted",
+        "builtins.list",
+        "builtins.tuple",
+        "builtins.filter",
+        "itertools.cycle",
+        "itertools.islice",
+        "functools.partial",
+        "typing.cast",
+        "weakref.proxy",
+    }
+)
+"""Calls that give back what they were given, or a view of it."""
+
+COPIES_FIRST_ARGUMENT = frozenset({"copy.deepcopy", "copy.copy"})
+"""Calls that give a new object of the same kind."""
+
+DATA_PARALLEL = frozenset(
+    {"torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"}
+)
+
+DISTRIBUTED_DATA_PARALLEL = frozenset(
+    {
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        "torch.nn.DistributedDataParallel",
+    }
+)
+
+OPTIMIZER_PREFIXES = ("torch.optim.",)
+SCHEDULER_PREFIXES = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")
+THIRD_PARTY_OPTIMIZERS = frozenset(
+    {
+        "transformers.AdamW",
+        "transformers.Adafactor",
+        "transformers.optimization.AdamW",
+        "pytorch_pretrained_bert.BertAdam",
+        "pytorch_pretrained_bert.optimization.BertAdam",
+        "pytorch_transformers.AdamW",
+        "torch_optimizer.RAdam",
+        "timm.optim.create_optimizer",
+        "timm.optim.create_optimizer_v2",
+        "lion_pytorch.Lion",
+        "adamp.AdamP",
+    }
+)
+
+LOADER_CLASSES = frozenset({"DataLoader"})
+LOADER_PREFIXES = ("torch.utils.data", "torch_geometric", "dgl.dataloading", "monai.data")
+
+FUSED_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+"""Optimizers of torch that have a fused kernel, and a class of the same name in ``amp_runtime.optim``."""
+
+CLIP_FUNCTIONS = frozenset(
+    {
+        "torch.nn.utils.clip_grad_norm_",
+        "torch.nn.utils.clip_grad_norm",
+        "torch.nn.utils.clip_grad_value_",
+        "torch.nn.utils.clip_grad.clip_grad_norm_",
+        "torch.nn.utils.clip_grad.clip_grad_norm",
+        "torch.nn.utils.clip_grad.clip_grad_value_",
+        "torch.nn.utils.get_total_norm",
+        "torch.nn.utils.clip_grads_with_norm_",
+    }
+)
+"""Functions that read or change gradients of the parameters they are given."""
+
+PROBABILITY_LOSSES = frozenset({"BCELoss"})
+PROBABILITY_LOSS_FUNCTIONS = frozenset(
+    {"torch.nn.functional.binary_cross_entropy", "torch.binary_cross_entropy"}
+)
+"""Losses of probabilities: autocast on CUDA refuses them, in half they lose the tails."""
+
+SAVERS = frozenset(
+    {
+        "torch.save",
+        "torchvision.utils.save_image",
+        "torchvision.utils.utils.save_image",
+        "torch.jit.save",
+        "torch.onnx.export",
+        "numpy.save",
+        "numpy.savez",
+        "numpy.savez_compressed",
+        "numpy.savetxt",
+        "pickle.dump",
+        "json.dump",
+        "yaml.dump",
+        "joblib.dump",
+        "shutil.copy",
+        "shutil.copyfile",
+        "shutil.copy2",
+        "matplotlib.pyplot.savefig",
+        "imageio.imwrite",
+        "imageio.imsave",
+        "cv2.imwrite",
+        "scipy.io.savemat",
+        "scipy.misc.imsave",
+    }
+)
+"""Calls that write a file: with several processes only one may."""
+
+WRITERS = frozenset(
+    {
+        "torch.utils.tensorboard.SummaryWriter",
+        "torch.utils.tensorboard.writer.SummaryWriter",
+        "tensorboardX.SummaryWriter",
+        "visdom.Visdom",
+        "tensorboard_logger.Logger",
+    }
+)
+"""Logging clients, of which one per run is wanted."""
+
+TORCHVISION_DATASETS = "torchvision.datasets."
+
+OWN_PRECISION = (
+    "torch.cuda.amp",
+    "torch.amp",
+    "torch.autocast",
+    "torch.cpu.amp",
+    "apex.amp",
+    "apex.fp16_utils",
+    "apex.contrib.optimizers.FP16_Optimizer",
+)
+OWN_DISTRIBUTION = (
+    "torch.distributed",
+    "torch.nn.parallel.DistributedDataParallel",
+    "torch.nn.parallel.distributed",
+    "torch.nn.parallel.distributed_c10d",
+    "apex.parallel",
+    "horovod",
+    "torch_xla",
+    "torch.utils.data.distributed",
+)
+OWN_FRAMEWORK = (
+    "accelerate",
+    "pytorch_lightning",
+    "lightning",
+    "deepspeed",
+    "ignite",
+    "catalyst",
+    "fastai",
+    "ray.train",
+    "composer",
+    "colossalai",
+    "transformers.Trainer",
+    "torchtnt",
+    "skorch",
+    "fairscale",
+)

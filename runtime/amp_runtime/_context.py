@@ -1,0 +1,110 @@
+"""The settings of this process, in one place.
+
+Before ``amp.init`` they describe an untouched FP32 script in one process, so that importing the package
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+OptLevel = Literal["O0", "O1", "O2", "O3"]
+DtypeName = Literal["auto", "fp16", "bf16"]
+
+OPT_LEVELS: tuple[OptLevel, ...] = ("O0", "O1", "O2", "O3")
+DTYPES: tuple[DtypeName, ...] = ("auto", "fp16", "bf16")
+HALF_DTYPES = (torch.float16, torch.bfloat16)
+
+
+@dataclass
+class Context:
+    """What ``amp.init`` decided.
+
+    Attributes:
+        initialised: whether ``amp.init`` has run.
+        opt_level: the level in force, after ``AMP_OPT_LEVEL``.
+        dtype_name: the half type asked for; ``auto`` is decided by device, see :meth:`half_dtype`.
+        loss_scale: ``"dynamic"`` or a fixed scale.
+        sync_bn: whether ``prepare_model`` synchronises batch norm over the processes.
+        verbose: whether one line may be printed about a decision.
+        rank: this process among all.
+        local_rank: this process among those of its machine.
+        world_size: the number of processes; 1 alone.
+        owns_group: whether ``amp.init`` made the process group, and so has to destroy it.
+    """
+
+    initialised: bool = False
+    opt_level: OptLevel = "O0"
+    dtype_name: DtypeName = "auto"
+    loss_scale: float | Literal["dynamic"] = "dynamic"
+    sync_bn: bool = True
+    verbose: bool = False
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    owns_group: bool = False
+    _probes: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+    _cuda_dtype: torch.dtype | None = None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether anything runs in half precision."""
+        return self.opt_level != "O0"
+
+    @property
+    def distributed(self) -> bool:
+        """Whether there is more than one process."""
+        return self.world_size > 1
+
+    def watch(self, parameter: torch.Tensor) -> None:
+        """Remembers one parameter of a prepared model, whose device tells where the training runs."""
+        self._probes = [probe for probe in self._probes if probe() is not None]
+        self._probes.append(weakref.ref(parameter))
+
+    def device_type(self) -> str:
+        """The kind of device that trains, as ``torch.autocast`` names it.
+
+        It is read from the prepared models each time, because scripts move models late. A model on an
+        accelerator wins over one on the CPU. Without a prepared model it is CUDA where there is one.
+        """
+        found = ""
+        for probe in self._probes:
+            parameter = probe()
+            if parameter is not None:
+                found = parameter.device.type
+                if found not in ("cpu", "meta"):
+                    return found
+        if found == "cpu":
+            return found
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def half_dtype(self, device_type: str | None = None) -> torch.dtype:
+        """The half type for a kind of device.
+
+        ``auto`` is bfloat16 on the CPU and on GPUs that compute in it (Ampere and later), float16 otherwise.
+        A GPU is asked at the first use and not in ``init``, so that a script may still set
+        ``CUDA_VISIBLE_DEVICES``.
+        """
+        if self.dtype_name == "fp16":
+            return torch.float16
+        if self.dtype_name == "bf16":
+            return torch.bfloat16
+        kind = device_type or self.device_type()
+        if kind == "cuda":
+            if self._cuda_dtype is None:
+                supported = torch.cuda.is_bf16_supported(including_emulation=False)
+                self._cuda_dtype = torch.bfloat16 if supported else torch.float16
+            return self._cuda_dtype
+        return torch.float16 if kind == "mps" else torch.bfloat16
+
+    def reset(self) -> None:
+        """Goes back to the state before ``amp.init``."""
+        self.__dict__.update(Context().__dict__)
+
+
+context = Context()
+"""The one context of this process."""

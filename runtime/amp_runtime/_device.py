@@ -1,0 +1,30 @@
+"""The device of this process."""
+
+from __future__ import annotations
+
+import torch
+
+from amp_runtime._context import context
+
+
+def device(preferred: torch.device | str | int | None = None) -> torch.device:
+    """The device to train on.
+
+    Alone, exactly the preferred one. In several processes this rank's own GPU, also where the script names
+    ``cuda:0``; the CPU if the script prefers it or there is no CUDA.
+
+    Args:
+        preferred: what the script would use alone. ``None`` is CUDA where there is one, else the CPU.
+
+    Raises:
+        RuntimeError: ``preferred`` is a string that torch does not know.
+    """
+    if preferred is None:
+        wanted = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    else:
+        wanted = preferred if isinstance(preferred, torch.device) else torch.device(preferred)
+    if not context.distributed or wanted.type not in ("cpu", "cuda"):
+        return wanted
+    if wanted.type == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", context.local_rank % torch.cuda.device_count())

@@ -1,0 +1,267 @@
+"""The process group: its start, its end, and small collectives."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, overload
+
+import torch
+import torch.distributed as dist
+
+from amp_runtime._context import context
+
+_depth_of_main_process_first = 0
+
+
+def launched_world_size() -> int:
+    """The number of processes that torchrun's environment announces; 1 alone.
+
+    Raises:
+        ValueError: ``WORLD_SIZE`` is set and is not a positive integer.
+    """
+    text = os.environ.get("WORLD_SIZE", "1")
+    try:
+        size = int(text)
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise ValueError(
+            f"WORLD_SIZE={text!r} in the environment is not a positive integer; torchrun sets it"
+        )
+    return size
+
+
+def join_group(backend: str | None) -> None:
+    """Joins the other processes, or does nothing when this one is alone.
+
+    A group that the script has already made is used as it is.
+
+    Raises:
+        RuntimeError: more processes than GPUs were started on this machine for NCCL.
+    """
+    ready = dist.is_available() and dist.is_initialized()
+    if context.distributed or (not ready and launched_world_size() == 1):
+        return
+    if not dist.is_available():
+        raise RuntimeError("several processes were started, but this build of torch has no torch.distributed")
+    local_rank = int(os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")))
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        if local_rank >= count and backend != "gloo":
+            raise RuntimeError(
+                f"LOCAL_RANK={local_rank} but this machine shows {count} GPU(s); start at most {count} "
+                "process(es) a machine, or share GPUs with amp.init(backend='gloo')"
+            )
+        torch.cuda.set_device(local_rank % count)
+    if not ready:
+        dist.init_process_group(backend or _default_backend())
+        context.owns_group = True
+    if dist.get_world_size() == 1:
+        return
+    context.local_rank = local_rank
+    context.rank = dist.get_rank()
+    context.world_size = dist.get_world_size()
+    copy_random_state()
+    _silence(context.rank != 0)
+
+
+def leave_group() -> None:
+    """Undoes :func:`join_group`. Waits for nobody, so that a crash elsewhere cannot hang this process."""
+    _restore_output()
+    if context.owns_group and dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+    context.owns_group = False
+    context.rank = context.local_rank = 0
+    context.world_size = 1
+
+
+def _default_backend() -> str:
+    # Both on CUDA: barriers, flags and CPU buffers then need no GPU and are not under NCCL's short timeout.
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def copy_random_state() -> None:
+    """Gives every process rank 0's random state: torch, ``random``, CUDA, and NumPy where it is imported.
+
+    Initial weights and random splits then agree, also in scripts that never set a seed. Rank 0 draws nothing.
+    """
+    numpy = sys.modules.get("numpy")
+    box: list[Any] = [None]
+    if context.rank == 0:
+        box[0] = {
+            "torch": torch.get_rng_state(),
+            "random": random.getstate(),
+            "numpy": None if numpy is None else numpy.random.get_state(),
+            "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        }
+    dist.broadcast_object_list(box, src=0)
+    if context.rank != 0:
+        state = box[0]
+        torch.set_rng_state(state["torch"])
+        random.setstate(state["random"])
+        if numpy is not None and state["numpy"] is not None:
+            numpy.random.set_state(state["numpy"])
+        if torch.cuda.is_available() and state["cuda"] is not None:
+            torch.cuda.set_rng_state(state["cuda"])
+
+
+_original_print = builtins.print
+_original_logging_level: int | None = None
+
+
+def _print_with_force(*values: Any, force: bool = False, **options: Any) -> None:
+    """``print`` on rank 0 of several, which takes ``force`` as well so that all ranks run the same line."""
+    _original_print(*values, **options)
+
+
+def _silent_print(*values: Any, force: bool = False, **options: Any) -> None:
+    """Stands in for ``print`` on ranks other than 0; ``print(..., force=True)`` still prints.
+
+    Only the terminal is silenced: printing into a file or a ``StringIO`` of the script's own works as ever.
+    """
+    if force or options.get("file") not in (None, sys.stdout, sys.stderr):
+        _original_print(*values, **options)
+
+
+def _silence(quiet: bool) -> None:
+    global _original_print, _original_logging_level
+    _original_print = builtins.print
+    builtins.print = _silent_print if quiet else _print_with_force
+    if not quiet:
+        return
+    _original_logging_level = logging.root.manager.disable
+    logging.disable(max(logging.INFO, _original_logging_level))
+
+
+def _restore_output() -> None:
+    global _original_logging_level
+    if builtins.print in (_silent_print, _print_with_force):
+        builtins.print = _original_print
+    if _original_logging_level is not None:
+        logging.disable(_original_logging_level)
+        _original_logging_level = None
+
+
+def rank() -> int:
+    """This process's number among all, from 0; 0 alone."""
+    return context.rank
+
+
+def local_rank() -> int:
+    """This process's number among those of its machine, from 0; 0 alone."""
+    return context.local_rank
+
+
+def world_size() -> int:
+    """The number of processes; 1 alone, before ``amp.init``, and without ``ddp=True``."""
+    return context.world_size
+
+
+def is_main_process() -> bool:
+    """Whether this is the process that prints, logs and saves: rank 0."""
+    return context.rank == 0
+
+
+def barrier() -> None:
+    """Waits until every process has come here; does nothing alone."""
+    if context.distributed:
+        dist.all_reduce(torch.zeros(1, device=flag_device()))
+
+
+def flag_device(near: torch.device | None = None) -> torch.device:
+    """A device on which a small tensor can be all-reduced, ``near`` if the process group serves it."""
+    served = str(dist.get_backend_config()) if context.owns_group else dist.get_backend()
+    if near is not None and near.type == "cuda" and ("nccl" in served or "gloo" in served):
+        return near
+    if "gloo" in served or "mpi" in served or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+@contextmanager
+def main_process_first() -> Iterator[None]:
+    """Lets rank 0 run the block first, then one process of each other machine, then the rest.
+
+    For downloads and caches: the first process makes the file, the others find it. Does nothing alone. The
+    block must not contain collective operations.
+    """
+    global _depth_of_main_process_first
+    if not context.distributed or _depth_of_main_process_first:
+        yield
+        return
+    phase = 0 if context.rank == 0 else 1 if context.local_rank == 0 else 2
+    for _ in range(phase):
+        barrier()
+    _depth_of_main_process_first += 1
+    try:
+        yield
+    finally:
+        _depth_of_main_process_first -= 1
+        for _ in range(2 - phase):
+            barrier()
+
+
+def inside_main_process_first() -> bool:
+    """Whether this process is in a block where the processes take turns, so that no collective may run."""
+    return _depth_of_main_process_first > 0
+
+
+def from_main_process(value: Any) -> Any:
+    """Rank 0's ``value`` on every rank.
+
+    ``value`` must be picklable. A collective: every rank must call it.
+    """
+    if not context.distributed:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+@overload
+def reduce_mean(value: torch.Tensor) -> torch.Tensor: ...
+@overload
+def reduce_mean(value: float) -> float: ...
+def reduce_mean(value: torch.Tensor | float) -> torch.Tensor | float:
+    """The mean of ``value`` over the processes, for logging; ``value`` itself alone.
+
+    Args:
+        value: a tensor of any shape, equal on all ranks, or a number. No gradient flows through it.
+
+    Returns:
+        A new tensor of the same shape on the same device (integers become float32), or a float.
+    """
+    if not context.distributed:
+        return value
+    return _divide(reduce_sum(value))
+
+
+def _divide(total: torch.Tensor | float) -> torch.Tensor | float:
+    return total / context.world_size
+
+
+@overload
+def reduce_sum(value: torch.Tensor) -> torch.Tensor: ...
+@overload
+def reduce_sum(value: float) -> float: ...
+def reduce_sum(value: torch.Tensor | float) -> torch.Tensor | float:
+    """The sum of ``value`` over the processes, for counts; ``value`` itself alone.
+
+    Args:
+        value: a tensor of any shape, equal on all ranks, or a number. No gradient flows through it.
+    """
+    if not context.distributed:
+        return value
+    if not isinstance(value, torch.Tensor):
+        number = torch.tensor(float(value), dtype=torch.float64, device=flag_device())
+        dist.all_reduce(number)
+        return type(value)(number.item())
+    total = value.detach().to(flag_device(value.device)).clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total)
+    return total.to(value.device)

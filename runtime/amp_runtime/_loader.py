@@ -1,0 +1,157 @@
+"""``amp.prepare_loader``: each process reads its own part of the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import torch
+import torch.utils.data as data
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from amp_runtime._context import context
+from amp_runtime._distributed import from_main_process, inside_main_process_first
+from amp_runtime._seeding import mix
+from amp_runtime._shards import (
+    EpochCounter,
+    Share,
+    SharedBatches,
+    SharedIterableDataset,
+    SharedSampler,
+    ShuffledSampler,
+    Uneven,
+)
+
+L = TypeVar("L")
+
+_UNEVEN: tuple[Uneven, ...] = ("pad", "drop")
+_prepared_loaders = 0
+
+
+def prepare_loader(loader: L, *, uneven: Uneven = "pad") -> L:
+    """Gives each process its own part of the training data; alone it returns the loader untouched.
+
+    A ``DataLoader`` comes back as a loader of the same class with the same settings. Each rank draws batches
+    of the same size as before, so together they see ``world_size`` times as many samples a step. A shuffled
+    loader has a new order in each epoch, without ``set_epoch``. Custom samplers, batch samplers, iterable
+    datasets and any other iterable of batches are shared out item by item, drawing the same random numbers on
+    every rank.
+
+    All ranks get equally many batches: otherwise a rank without data would wait for ever.
+
+    Args:
+        loader: a ``torch.utils.data.DataLoader``, or an iterable of batches.
+        uneven: what happens to an incomplete last round: ``"pad"`` repeats samples, ``"drop"`` leaves it out.
+
+    Returns:
+        The prepared loader; the same one again for the same ``DataLoader``.
+
+    Raises:
+        TypeError: ``loader`` is not iterable.
+        ValueError: ``uneven`` is neither.
+    """
+    if uneven not in _UNEVEN:
+        raise ValueError(f"prepare_loader got uneven={uneven!r}; allowed: {', '.join(map(repr, _UNEVEN))}")
+    if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
+        raise TypeError(
+            f"prepare_loader got {type(loader).__name__}; allowed: a torch DataLoader or another iterable of "
+            "batches. Build the loader first: amp.prepare_loader(DataLoader(dataset, ...))"
+        )
+    if not context.distributed or isinstance(loader, SharedBatches):
+        return loader
+    prepared: Any
+    if isinstance(loader, data.DataLoader):
+        if _is_shared(loader):
+            return loader
+        prepared = loader.__dict__.get("_amp_prepared")
+        if prepared is None:
+            prepared = _share_loader(loader, Share(uneven, _shared_seed(loader.generator)))
+            loader.__dict__["_amp_prepared"] = prepared
+    else:
+        prepared = SharedBatches(loader, Share(uneven, _shared_seed(None)))
+    result: L = prepared
+    return result
+
+
+def _is_shared(loader: data.DataLoader[Any]) -> bool:
+    """Whether the ranks read different parts already.
+
+    Prepared here, or by a DistributedSampler of the script.
+    """
+    parts = (
+        loader.dataset,
+        loader.sampler,
+        loader.batch_sampler,
+        getattr(loader.batch_sampler, "sampler", None),
+    )
+    return any(
+        isinstance(part, (SharedSampler, SharedIterableDataset, data.DistributedSampler)) for part in parts
+    )
+
+
+def _shared_seed(generator: torch.Generator | None) -> int:
+    """A seed equal on all ranks: from the script's own seed, and different for each loader."""
+    global _prepared_loaders
+    _prepared_loaders += 1
+    seed = mix(torch.initial_seed() if generator is None else generator.initial_seed(), _prepared_loaders)
+    # Scripts that seed by rank would otherwise get overlapping parts. In turns no rank may wait for another.
+    return seed if inside_main_process_first() else int(from_main_process(seed))
+
+
+def _share_loader(loader: data.DataLoader[Any], share: Share) -> data.DataLoader[Any]:
+    if isinstance(loader.dataset, data.IterableDataset):
+        index = "sampler" if loader.batch_sampler is None else "batch_sampler"
+        counter = EpochCounter(getattr(loader, index), share)
+        return _copy(loader, dataset=SharedIterableDataset(loader.dataset, share), **{index: counter})
+    if not _has_own_batches(loader):
+        return _copy(loader, batch_sampler=SharedSampler(loader.batch_sampler, share))
+    sampler = _share_sampler(loader.sampler, share)
+    if loader.batch_sampler is None:
+        return _copy(loader, sampler=sampler)
+    batches = data.BatchSampler(sampler, loader.batch_size or 1, loader.drop_last)
+    return _copy(loader, sampler=sampler, batch_sampler=batches)
+
+
+def _has_own_batches(loader: data.DataLoader[Any]) -> bool:
+    """Whether batches are formed by the loader itself or not at all, and not by the script's own sampler."""
+    batches = loader.batch_sampler
+    if batches is None:
+        return True
+    return (
+        type(batches) is data.BatchSampler
+        and batches.sampler is loader.sampler
+        and batches.batch_size == loader.batch_size
+    )
+
+
+def _share_sampler(sampler: Any, share: Share) -> data.Sampler[Any]:
+    shuffled = (
+        type(sampler) is data.RandomSampler and not sampler.replacement and sampler._num_samples is None
+    )
+    if not shuffled and type(sampler) is not data.SequentialSampler:
+        return SharedSampler(sampler, share)
+    return ShuffledSampler(
+        sampler.data_source,
+        num_replicas=share.world_size,
+        rank=share.rank,
+        shuffle=shuffled,
+        seed=share.seed % 2**62,  # the epoch is added to it
+        drop_last=share.uneven == "drop",
+    )
+
+
+def _copy(loader: data.DataLoader[Any], **changes: Any) -> data.DataLoader[Any]:
+    """A loader of the same class with the same attributes but for ``changes``.
+
+    Neither the constructor nor ``copy.copy`` can do it: subclasses have constructors of their own, and a
+    loader refuses new samplers.
+    """
+    clone: data.DataLoader[Any] = object.__new__(type(loader))
+    clone.__dict__.update(loader.__dict__)
+    clone.__dict__.update(changes)
+    clone.__dict__["_iterator"] = None
+    for name, value in loader.__dict__.items():
+        if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":
+            # A subclass that keeps its iterator over epochs; it reads through the old samplers.
+            clone.__dict__[name] = data.DataLoader.__iter__(clone)
+    return clone

@@ -1,0 +1,102 @@
+"""FP32 master copies of half-precision parameters, for O2.
+
+The optimizer keeps the script's half parameters in its groups. For the length of a step they are exchanged
+for their masters, so small updates are not lost to rounding and the optimizer's state is FP32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from amp_runtime._registry import TensorMap
+
+
+@dataclass
+class _Master:
+    tensor: torch.Tensor
+    version: int
+    grad_version: int = -1
+
+
+_masters: TensorMap[_Master] = TensorMap()
+
+
+def adopt(parameter: torch.Tensor, full: torch.Tensor) -> None:
+    """Makes ``full`` (float32) the master of a ``parameter`` that has just been rounded to half."""
+    master = full.detach().clone().requires_grad_(parameter.requires_grad)
+    _masters[parameter] = _Master(master, parameter._version)
+
+
+def has_masters(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the optimizer steps any parameter that has a master."""
+    return bool(_masters) and any(p in _masters for group in optimizer.param_groups for p in group["params"])
+
+
+def take_gradients(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Copies half gradients to the masters in float32; returns (parameter, master) of those that have one."""
+    pairs = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            entry = _masters.get(parameter)
+            if entry is not None and parameter.grad is not None:
+                entry.tensor.grad = parameter.grad.detach().to(entry.tensor.dtype, copy=True)
+                pairs.append((parameter, entry.tensor))
+    return pairs
+
+
+def mark_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Remembers the state of the half gradients, to see later whether the script edited (clipped) them."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            entry = _masters.get(parameter)
+            if entry is not None:
+                entry.grad_version = -1 if parameter.grad is None else parameter.grad._version
+
+
+@contextmanager
+def exchanged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Puts masters in the place of their parameters for one step, then rounds the result back."""
+    originals = [list(group["params"]) for group in optimizer.param_groups]
+    used: list[tuple[torch.Tensor, _Master]] = []
+    for group, parameters in zip(optimizer.param_groups, originals, strict=True):
+        chosen = []
+        for parameter in parameters:
+            entry = _masters.get(parameter)
+            if entry is None:
+                chosen.append(parameter)
+                continue
+            _refresh(parameter, entry)
+            if parameter in optimizer.state:
+                optimizer.state[entry.tensor] = optimizer.state.pop(parameter)
+            used.append((parameter, entry))
+            chosen.append(entry.tensor)
+        group["params"] = chosen
+    try:
+        yield
+    finally:
+        for group, parameters in zip(optimizer.param_groups, originals, strict=True):
+            group["params"] = parameters
+        with torch.no_grad():
+            for parameter, entry in used:
+                if entry.tensor in optimizer.state:
+                    optimizer.state[parameter] = optimizer.state.pop(entry.tensor)
+                parameter.copy_(entry.tensor)
+                entry.version = parameter._version
+                entry.tensor.grad = None
+
+
+def _refresh(parameter: torch.Tensor, entry: _Master) -> None:
+    if entry.tensor.device != parameter.device:
+        entry.tensor.data = entry.tensor.data.to(parameter.device)
+    if parameter._version != entry.version:  # a checkpoint was loaded, or the script wrote into the weights
+        with torch.no_grad():
+            entry.tensor.copy_(parameter)
+    edited = parameter.grad is not None and parameter.grad._version != entry.grad_version
+    if parameter.grad is None:
+        entry.tensor.grad = None
+    elif edited or entry.tensor.grad is None:
+        entry.tensor.grad = parameter.grad.detach().to(entry.tensor.dtype, copy=True)

@@ -1,0 +1,30 @@
+"""The models that were prepared, to find a parameter's name for a message."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+from torch import nn
+
+_prepared: weakref.WeakKeyDictionary[nn.Module, weakref.ref[nn.Module]] = weakref.WeakKeyDictionary()
+
+
+def remember(model: nn.Module, result: nn.Module) -> None:
+    """Notes what ``model`` was prepared to, itself or a wrapper, without keeping either alive."""
+    _prepared[model] = weakref.ref(result)
+
+
+def prepared(model: nn.Module) -> nn.Module | None:
+    """What ``model`` was prepared to, if it was."""
+    result = _prepared.get(model)
+    return None if result is None else result()
+
+
+def name_of(parameter: torch.Tensor) -> str:
+    """The dotted name of a parameter of a prepared model, after the model's class; empty if there is none."""
+    for model in _prepared:
+        for name, candidate in model.named_parameters():
+            if candidate is parameter:
+                return f"{type(model).__name__}.{name}"
+    return ""

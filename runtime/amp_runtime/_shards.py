@@ -1,0 +1,159 @@
+"""One process's share of a sequence that all processes can produce alike.
+
+Every rank takes every ``world_size``-th item, and all take equally many: a rank without an item in the last
+round repeats its first one, or the round is dropped. Everything is lazy, because samplers may be endless.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import torch.utils.data as data
+
+from amp_runtime._context import context
+from amp_runtime._seeding import SharedRandomness, mix
+
+Uneven = Literal["pad", "drop"]
+_CHUNK = 64
+
+
+class Share:
+    """How the items are shared out, as values, so that it reaches a loader's worker processes.
+
+    Attributes:
+        rank: this process.
+        world_size: the number of processes.
+        uneven: ``"pad"`` or ``"drop"`` for an incomplete last round.
+        seed: a number equal on all ranks.
+        epoch: how many times the sequence was started; part of the seed.
+    """
+
+    def __init__(self, uneven: Uneven, seed: int) -> None:
+        self.rank = context.rank
+        self.world_size = context.world_size
+        self.uneven = uneven
+        self.seed = seed
+        self.epoch = 0
+
+    def length(self, whole: int) -> int:
+        """The number of items of each rank, of ``whole`` items together."""
+        rounds, rest = divmod(whole, self.world_size)
+        return rounds + (1 if rest and self.uneven == "pad" else 0)
+
+    def randomness(self, *more: int) -> SharedRandomness:
+        """The random numbers of this epoch, the same on all ranks."""
+        return SharedRandomness(mix(self.seed, self.epoch, *more))
+
+    def take(self, source: Iterable[Any], randomness: SharedRandomness, chunk: int) -> Iterator[Any]:
+        """This rank's items of ``source``, which is read ``chunk`` rounds at a time under ``randomness``."""
+        with randomness:
+            iterator = iter(source)
+        spare: list[Any] = []
+        while True:
+            with randomness:
+                items = list(itertools.islice(iterator, chunk * self.world_size))
+            if not spare and items:
+                spare = [items[self.rank] if self.rank < len(items) else items[0]]
+            rounds, rest = divmod(len(items), self.world_size)
+            yield from items[self.rank : rounds * self.world_size : self.world_size]
+            if len(items) < chunk * self.world_size:
+                if rest and self.uneven == "pad":
+                    yield items[rounds * self.world_size + self.rank] if self.rank < rest else spare[0]
+                return
+            del items
+
+
+class _Wrapper:
+    """Passes attributes on to what it stands for."""
+
+    _source: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_source" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._source, name)
+
+
+class ShuffledSampler(data.DistributedSampler[Any]):
+    """torch's DistributedSampler with an order of its own for each epoch, without ``set_epoch``.
+
+    It advances its epoch whenever it is iterated over; ``set_epoch`` still chooses the next one.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        order = super().__iter__()
+        self.epoch += 1
+        return order
+
+
+class SharedSampler(_Wrapper, data.Sampler[Any]):
+    """This rank's share of what any sampler or batch sampler draws."""
+
+    def __init__(self, source: Any, share: Share) -> None:
+        self._source = source
+        self._share = share
+
+    def __iter__(self) -> Iterator[Any]:
+        randomness = self._share.randomness()
+        self._share.epoch += 1
+        return self._share.take(self._source, randomness, _CHUNK)
+
+    def __len__(self) -> int:
+        return self._share.length(len(self._source))
+
+
+class EpochCounter(_Wrapper, data.Sampler[Any]):
+    """A sampler that counts the epochs of a loader over an iterable dataset.
+
+    Worker processes get copies of the dataset, made anew for each epoch unless they persist, and cannot count
+    themselves. The loader iterates over its sampler before it starts them.
+    """
+
+    def __init__(self, source: Any, share: Share) -> None:
+        self._source = source
+        self._share = share
+
+    def __iter__(self) -> Iterator[Any]:
+        self._share.epoch += 1
+        return iter(self._source)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+
+class SharedIterableDataset(_Wrapper, data.IterableDataset[Any]):
+    """This rank's share of a stream of samples.
+
+    Every rank reads the whole stream and keeps its part of it.
+    """
+
+    def __init__(self, source: Any, share: Share) -> None:
+        self._source = source
+        self._share = share
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = data.get_worker_info()
+        randomness = self._share.randomness(0 if worker is None else worker.id + 1)
+        self._share.epoch += 1
+        return self._share.take(self._source, randomness, 1)
+
+    def __len__(self) -> int:
+        return self._share.length(len(self._source))
+
+
+class SharedBatches(_Wrapper):
+    """This rank's share of any iterable of batches: a list, a generator, a loader of another library."""
+
+    def __init__(self, source: Any, share: Share) -> None:
+        self._source = source
+        self._share = share
+
+    def __iter__(self) -> Iterator[Any]:
+        randomness = self._share.randomness()
+        self._share.epoch += 1
+        return self._share.take(self._source, randomness, 1)
+
+    def __len__(self) -> int:
+        return self._share.length(len(self._source))

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Sets the project up in .venv and runs every check. Arguments go to pytest.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+ruff check .
+ruff format --check .
+mypy migrate/amp_migrate rules/amp_rules runtime/amp_runtime
+pytest -n 2 "$@"

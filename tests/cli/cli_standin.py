@@ -1,0 +1,66 @@
+"""A stand-in for the analysis, so that the command line can be tested alone, on files of three lines.
+
+Words in a file choose what becomes of it: without ``backward`` it holds no training step, with ``amp.scaler``
+it is migrated already, and DECLINE, BOOM, DEEP, UNPARSABLE and RACE do what they say. ``import shared`` makes
+``shared.py`` beside the entry change too. Run as a script, it is ``amp-migrate`` with that analysis.
+"""
+
+from __future__ import annotations
+
+from amp_rules.program.source import parse_source, read_source
+from amp_rules.report import Edit, FileChange, Position, Refusal, Report, Span
+
+OLD, NEW = "loss.backward()", "amp.scaler.scale(loss).backward()"
+TRAIN = "import torch\nloss = net(x)\nloss.backward()\n"
+RECIPE = "Write this by hand:\n    optimizer.step()"
+
+
+def span_of(text, word):
+    before, _, _ = text.partition(word)
+    line = before.count("\n") + 1
+    column = len(before) - (before.rfind("\n") + 1) + 1
+    return Span(Position(line, column), Position(line, column + len(word)))
+
+
+def migrate(entry, options, *, overrides=None):
+    overrides = overrides or {}
+    sources = {entry: overrides.get(entry) or read_source(entry)}
+    text = sources[entry].text
+    parse_source(sources[entry])
+    distribution = "migrated" if options.ddp else "not requested"
+    if "backward" not in text:
+        return Report(entry, "absent", "absent")
+    if "BOOM" in text:
+        raise KeyError("no such role")
+    if "DEEP" in text:
+        raise RecursionError
+    if "DECLINE" in text:
+        span = span_of(text, "DECLINE")
+        refusal = Refusal(entry, span, "AMP900", "odd-step", "precision", "`loss` is not understood", RECIPE)
+        return Report(entry, "declined", "declined", (), (), (refusal,))
+    if NEW in text:
+        return Report(entry, "already", "already")
+    if "import shared" in text:
+        shared = entry.parent / "shared.py"
+        sources[shared] = overrides.get(shared) or read_source(shared)
+    changes, edits = [], []
+    for path, source in sources.items():
+        if OLD in source.text:
+            after = source.text.replace(OLD, NEW + (" (" if "UNPARSABLE" in text else ""))
+            changes.append(FileChange(path, source.text, after))
+            edits.append(
+                Edit(path, span_of(source.text, OLD), "AMP101", "scale-loss", f"scales {options.loss_scale}")
+            )
+    if "RACE" in text:
+        entry.write_bytes(b"# somebody saved this meanwhile\n")
+    return Report(entry, "migrated", distribution, tuple(changes), tuple(edits), (), ("a note",))
+
+
+STANDIN_PATH = __file__
+
+if __name__ == "__main__":
+    import amp_rules
+    from amp_migrate.cli import main
+
+    amp_rules.migrate = migrate
+    main(prog_name="amp-migrate")

@@ -1,0 +1,241 @@
+"""Migrates the runnable fixtures and runs them before and after: the results that the tests look at."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+FIXTURES = ROOT / "fixtures" / "runnable"
+TIMEOUT = 240
+
+
+@dataclass(frozen=True)
+class Script:
+    """One folder of fixtures/runnable with what its expect.toml states."""
+
+    name: str
+    entry: str
+    args: list[str]
+    precision: str
+    distribution: str
+    o1_rel_tol: float
+    metric: str
+
+    @property
+    def folder(self) -> Path:
+        return FIXTURES / self.name
+
+
+@dataclass
+class Run:
+    """What one run left behind; ``losses`` and ``parameters`` hold one entry for each rank."""
+
+    folder: Path
+    status: int
+    stdout: str
+    stderr: str
+    losses: list[list[float]] = field(default_factory=list)
+    parameters: list[list[str]] = field(default_factory=list)
+
+    def check(self) -> Run:
+        """Fail with the script's own words if it did not end well."""
+        assert self.status == 0, f"exit status {self.status} in {self.folder}\n{self.stdout}\n{self.stderr}"
+        return self
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """A migrated project: the folder, the first report, and the report of a second migration."""
+
+    folder: Path
+    report: Any
+    again: Any
+
+
+def all_scripts() -> list[Script]:
+    """Every folder of fixtures/runnable, sorted by name."""
+    scripts = []
+    for path in sorted(FIXTURES.glob("*/expect.toml")):
+        scripts.append(Script(name=path.parent.name, **tomllib.loads(path.read_text(encoding="utf-8"))))
+    return scripts
+
+
+class Proofs:
+    """Makes each result once, also when several pytest workers ask for it: they share ``cache``."""
+
+    def __init__(self, cache: Path) -> None:
+        self.cache = cache
+        self._runner: subprocess.Popen[str] | None = None
+
+    def close(self) -> None:
+        """End the process that scripts are forked off."""
+        if self._runner is not None:
+            self._runner.communicate()
+
+    def migrated(self, script: Script) -> Migrated:
+        """The fixture after ``amp-migrate --opt-level O1 --ddp``."""
+        return self._once(f"{script.name}/migration", lambda folder: _migrate(script, folder))
+
+    def originals(self, script: Script) -> dict[str, Run]:
+        """The fixture untouched: ``first`` and ``second`` alike, and ``short`` with STEPS=2."""
+        jobs = {"first": {}, "second": {}, "short": {"STEPS": "2"}}
+        key = f"{script.name}/originals"
+        return self._once(key, lambda folder: self._run_alone(script, script.folder, folder, jobs))
+
+    def alone(self, script: Script) -> dict[str, Run]:
+        """The migrated fixture in one process: at ``O0``, and at ``O1``, the level written into it."""
+        project = self.migrated(script).folder
+        jobs = {"O0": {"AMP_OPT_LEVEL": "O0"}, "O1": {}}
+        key = f"{script.name}/alone"
+        return self._once(key, lambda folder: self._run_alone(script, project, folder, jobs))
+
+    def together(self, script: Script) -> Run:
+        """The migrated fixture in two processes."""
+        project = self.migrated(script).folder
+        return self._once(f"{script.name}/together", lambda folder: _run_together(script, project, folder))
+
+    def _once(self, key: str, make: Callable[[Path], Any]) -> Any:
+        folder = self.cache / key
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / "lock"):
+            done = folder / "result.pickle"
+            if not done.exists():
+                try:
+                    result = make(folder)
+                except Exception as error:
+                    # Seen again by every test that needs it, instead of being tried again by each.
+                    result = error
+                done.write_bytes(pickle.dumps(result))
+            result = pickle.loads(done.read_bytes())
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _run_alone(
+        self, script: Script, project: Path, folder: Path, jobs: dict[str, dict[str, str]]
+    ) -> dict[str, Run]:
+        runs = {}
+        for name, env in jobs.items():
+            order = _prepare(project, folder / name)
+            order |= {"argv": [script.entry, *script.args], "env": order["env"] | env, "seconds": TIMEOUT}
+            runs[name] = _read(folder / name, self._run_job(order))
+        return runs
+
+    def _run_job(self, order: dict[str, Any]) -> int:
+        if self._runner is None:
+            self._runner = subprocess.Popen(
+                [sys.executable, str(HERE / "run_jobs.py")],
+                env=_environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                encoding="utf-8",
+            )
+        assert self._runner.stdin is not None and self._runner.stdout is not None
+        self._runner.stdin.write(json.dumps(order) + "\n")
+        self._runner.stdin.flush()
+        return int(self._runner.stdout.readline())
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    import fcntl
+
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _migrate(script: Script, folder: Path) -> Migrated:
+    from amp_rules import migrate
+    from amp_rules.options import Options
+    from amp_rules.program.source import read_source
+
+    project = folder / "project"
+    shutil.rmtree(project, ignore_errors=True)
+    _copy(script.folder, project)
+    entry = project / script.entry
+    options = Options(opt_level="O1", ddp=True)
+    report = migrate(entry, options)
+    for change in report.changes:
+        change.path.write_bytes(read_source(change.path).encode(change.after))
+    return Migrated(project, report, migrate(entry, options))
+
+
+def _run_together(script: Script, project: Path, folder: Path) -> Run:
+    order = _prepare(project, folder)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launcher, script.entry, *script.args]
+    process = _execute(command, Path(order["folder"]), _environment() | order["env"])
+    (folder / "stdout").write_text(process.stdout, encoding="utf-8")
+    (folder / "stderr").write_text(process.stderr, encoding="utf-8")
+    return _read(folder, process.returncode)
+
+
+def _prepare(project: Path, folder: Path) -> dict[str, Any]:
+    shutil.rmtree(folder / "project", ignore_errors=True)
+    shutil.rmtree(folder / "record", ignore_errors=True)
+    _copy(project, folder / "project")
+    (folder / "record").mkdir()
+    env = {"PROOF_RECORD": str(folder / "record")}
+    return {"folder": str(folder / "project"), "env": env, "log": str(folder)}
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "expect.toml"))
+
+
+def _environment() -> dict[str, str]:
+    unwanted = ("AMP_", "PYTEST_", "TORCHELASTIC_", "STEPS", "OUT", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+    env = {key: value for key, value in os.environ.items() if not key.startswith(unwanted)}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE / "recorder"), os.environ.get("PYTHONPATH")]))
+    # One thread, so that sums are added in the same order; no GPU, so that results are the same anywhere.
+    return env | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONIOENCODING": "utf-8"}
+
+
+def _execute(command: list[str], folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Like subprocess.run, but when time is up the grandchildren end too."""
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=TIMEOUT)
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def _read(folder: Path, status: int) -> Run:
+    stdout, stderr = ((folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+    run = Run(folder / "project", status, stdout, stderr)
+    for path in sorted((folder / "record").glob("rank*.jsonl")):
+        entries = [json.loads(line) for line in path.read_text().splitlines()]
+        run.losses.append([float.fromhex(entry["loss"]) for entry in entries if "loss" in entry])
+        run.parameters.append([digest for entry in entries for digest in entry.get("parameters", ())])
+    return run

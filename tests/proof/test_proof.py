@@ -1,0 +1,166 @@
+"""What the migration of every script in fixtures/runnable must keep, seen by running it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proofs import Proofs, Script, all_scripts
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes")
+
+SCRIPTS = all_scripts()
+OUTCOMES = {"migrated", "declined", "already"}
+
+
+def scripts(keep: Any = lambda script: True) -> pytest.MarkDecorator:
+    chosen = [script for script in SCRIPTS if keep(script)]
+    return pytest.mark.parametrize("script", chosen, ids=[script.name for script in chosen])
+
+
+def changes(script: Script) -> bool:
+    return "migrated" in (script.precision, script.distribution)
+
+
+def test_there_are_scripts_of_every_outcome() -> None:
+    assert len(SCRIPTS) >= 22
+    assert {script.precision for script in SCRIPTS} == OUTCOMES
+    assert {script.distribution for script in SCRIPTS} == OUTCOMES
+
+
+@scripts()
+def test_the_original_gives_the_same_losses_twice(script: Script, proofs: Proofs) -> None:
+    runs = proofs.originals(script)
+    first, second = runs["first"].check(), runs["second"].check()
+    assert first.losses[0] and all(map(math.isfinite, first.losses[0]))
+    assert second.losses == first.losses
+    assert second.parameters == first.parameters
+    assert second.stdout == first.stdout
+
+
+@scripts()
+def test_the_original_trains_for_as_many_steps_as_it_is_told(script: Script, proofs: Proofs) -> None:
+    runs = proofs.originals(script)
+    short, full = runs["short"].check().losses[0], runs["first"].losses[0]
+    assert len(short) < len(full)
+
+
+@scripts()
+def test_the_report_says_what_is_expected(script: Script, proofs: Proofs) -> None:
+    migrated = proofs.migrated(script)
+    report = migrated.report
+    reasons = "\n".join(f"{refusal.code} {refusal.message}" for refusal in report.refusals)
+    found = (report.precision, report.distribution)
+    assert found == (script.precision, script.distribution), reasons
+    declined = {unit for unit in ("precision", "distribution") if getattr(report, unit) == "declined"}
+    # Nothing is left alone without a reason and a recipe.
+    assert declined <= {refusal.unit for refusal in report.refusals}
+    assert all(refusal.message and refusal.recipe for refusal in report.refusals)
+    assert bool(report.changes) == changes(script)
+
+
+@scripts(changes)
+def test_the_migrated_files_are_valid_and_stay_as_they_are(script: Script, proofs: Proofs) -> None:
+    migrated = proofs.migrated(script)
+    for change in migrated.report.changes:
+        compile(change.path.read_bytes(), str(change.path), "exec")
+        if "\n" not in change.before.replace("\r\n", ""):
+            assert "\n" not in change.after.replace("\r\n", "")
+        if "\n\t" in change.before and "\n    " not in change.before:
+            assert "\n    " not in change.after
+    second = list(migrated.again.changes)
+    assert not second, "".join(
+        difflib.unified_diff(second[0].before.splitlines(True), second[0].after.splitlines(True))
+    )
+
+
+@scripts(lambda script: not changes(script))
+def test_a_script_left_alone_keeps_every_byte(script: Script, proofs: Proofs) -> None:
+    folder = proofs.migrated(script).folder
+    for path in folder.rglob("*.py"):
+        assert path.read_bytes() == (script.folder / path.relative_to(folder)).read_bytes()
+
+
+@scripts(changes)
+def test_at_O0_the_migrated_script_repeats_the_original_bit_for_bit(script: Script, proofs: Proofs) -> None:
+    original, migrated = proofs.originals(script)["first"], proofs.alone(script)["O0"].check()
+    assert migrated.losses == original.losses
+    assert migrated.parameters == original.parameters
+    assert migrated.stdout == original.stdout
+    assert saved_files(migrated.folder) == saved_files(original.folder)
+
+
+@scripts(lambda script: script.precision == "migrated")
+def test_at_O1_the_losses_stay_within_the_stated_tolerance(script: Script, proofs: Proofs) -> None:
+    original, migrated = proofs.originals(script)["first"], proofs.alone(script)["O1"].check()
+    before, after = original.losses[0], migrated.losses[0]
+    assert len(after) == len(before)
+    assert all(map(math.isfinite, after))
+    assert after != before, "bf16 left no trace: autocast was never on"
+    assert tail_difference(before, after) <= script.o1_rel_tol
+    assert saved_files(migrated.folder) == saved_files(original.folder)
+
+
+@scripts(lambda script: script.distribution in ("migrated", "already"))
+def test_two_processes_see_other_data_and_keep_the_same_parameters(script: Script, proofs: Proofs) -> None:
+    run = proofs.together(script).check()
+    assert len(run.losses) == 2
+    first, second = run.losses
+    assert len(first) == len(second)
+    assert all(map(math.isfinite, first + second))
+    assert first[0] != second[0], "both ranks trained on the same data"
+    assert run.parameters[0] and run.parameters[0] == run.parameters[1]
+
+
+@scripts(lambda script: script.distribution == "migrated")
+def test_two_processes_save_what_one_process_saves(script: Script, proofs: Proofs) -> None:
+    original, run = proofs.originals(script)["first"], proofs.together(script).check()
+    assert without_numbers(saved_files(run.folder)) == without_numbers(saved_files(original.folder))
+
+
+def tail_difference(before: list[float], after: list[float]) -> float:
+    """How far the mean of the last third moved, relative to the mean size of those losses.
+
+    Relative to the mean itself it would say nothing about losses of both signs, as a critic has.
+    """
+    start = len(before) - max(1, len(before) // 3)
+    moved = abs(math.fsum(after[start:]) - math.fsum(before[start:]))
+    return moved / math.fsum(map(abs, before[start:]))
+
+
+def saved_files(folder: Path) -> dict[str, Any]:
+    """The files that a script wrote, each with the structure of what torch.load finds in it."""
+    import torch
+
+    saved: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".py", ".pyc") or not path.is_file():
+            continue
+        try:
+            saved[str(path.relative_to(folder))] = structure(torch.load(path, weights_only=True))
+        except Exception:
+            # A table, an array, or a pickle of the script's own classes.
+            saved[str(path.relative_to(folder))] = None
+    return saved
+
+
+def without_numbers(saved: dict[str, Any]) -> dict[str, Any]:
+    """Half the batches: a file that is named for its step may have another number, or fewer of its kind."""
+    return {re.sub(r"\d+", "#", name): content for name, content in saved.items()}
+
+
+def structure(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [str(value.dtype), list(value.shape)]
+    if isinstance(value, dict):
+        return {key: structure(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [structure(item) for item in value]
+    return type(value).__name__

@@ -1,0 +1,115 @@
+"""Imports run one way: the tools need no torch, and the runtime needs nothing but torch."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+BLOCK = """
+import importlib.abc, sys
+
+class Fence(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ImportError("fenced off: " + name)
+
+sys.meta_path.insert(0, Fence())
+"""
+
+
+def run(code: str, *arguments: str, blocked: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BLOCK.format(names=set(blocked)) + code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+
+
+CLI = """
+from amp_migrate.cli import main
+main(prog_name="amp-migrate")
+"""
+
+
+def test_help_needs_no_torch():
+    done = run(CLI, "--help", blocked=("torch", "amp_runtime"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: amp-migrate" in done.stdout
+
+
+def test_a_file_is_migrated_without_torch(tmp_path):
+    pytest.importorskip("amp_rules.codemods")
+    file = tmp_path / "train.py"
+    file.write_text("import torch\n\nprint(torch.ones(1))\n")
+    done = run(CLI, str(file), blocked=("torch", "amp_runtime"))
+    assert done.returncode == 0, done.stderr
+    assert "no training step found" in done.stderr
+
+
+def test_every_tool_module_imports_without_torch():
+    names = [
+        ".".join(path.relative_to(ROOT / root).with_suffix("").parts).removesuffix(".__init__")
+        for root in ("migrate", "rules")
+        for path in sorted((ROOT / root).rglob("*.py"))
+        if path.name != "__main__.py"
+    ]
+    assert "amp_migrate.cli" in names
+    code = f"import importlib\nfor name in {names!r}: importlib.import_module(name)"
+    done = run(code, blocked=("torch", "amp_runtime", "numpy"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_runtime_imports_without_the_tools_libraries():
+    blocked = ("libcst", "click", "rich", "pathspec", "tomli", "amp_rules", "amp_migrate")
+    done = run("import amp_runtime", blocked=blocked)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_imports_nothing_slow():
+    code = """
+import sys
+from amp_migrate.cli import main
+main(["--help"], standalone_mode=False)
+print("LOADED", sorted({"libcst", "rich", "pathspec", "hypothesis"} & set(sys.modules)))
+"""
+    assert run(code).stdout.splitlines()[-1] == "LOADED []"
+
+
+def emitted_names(source: str) -> set[str]:
+    """Return the names ``amp.<name>`` that the strings of a rule's code hold, docstrings left out."""
+    tree = ast.parse(source)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    strings = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    ]
+    # Not ``torch.cuda.amp.x``, and neither the apex nor the torch namespace imported as ``amp``.
+    return {name for text in strings for name in re.findall(r"(?<![\w.])amp\.([A-Za-z_]\w*)", text)}
+
+
+def test_emitted_names_are_found_in_strings_and_not_in_docstrings():
+    source = '"""amp.doc"""\nx = f"{y}amp.scaler.scale({z})"\nw = "torch.amp.nope, amp.autocast()"\n'
+    assert emitted_names(source) == {"scaler", "autocast"}
+
+
+def test_every_name_that_a_rule_emits_is_exported_by_the_runtime():
+    emitted: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "rules/amp_rules/codemods").rglob("*.py")):
+        for name in emitted_names(path.read_text(encoding="utf-8")):
+            emitted.setdefault(name, []).append(path.name)
+    if not emitted:
+        pytest.skip("no rule emits anything yet")
+    done = run("import amp_runtime; print(*amp_runtime.__all__)")
+    assert done.returncode == 0, done.stderr
+    missing = {name: files for name, files in emitted.items() if name not in done.stdout.split()}
+    assert missing == {}
