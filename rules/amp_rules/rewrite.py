@@ -297,9 +297,11 @@ class _Editor(cst.CSTTransformer):
             kept = [statement]
         before = self._before(place)
         if before and kept and hasattr(kept[0], "leading_lines"):
-            # New lines stand close to the statement, below its comment.
-            before[0] = before[0].with_changes(leading_lines=kept[0].leading_lines)  # type: ignore[attr-defined]
-            kept[0] = kept[0].with_changes(leading_lines=())
+            # New lines take the blank lines above; a comment stays with the statement that it is about.
+            lines = list(kept[0].leading_lines)
+            blank = next((index for index, line in enumerate(lines) if line.comment is not None), len(lines))
+            before[0] = before[0].with_changes(leading_lines=lines[:blank])  # type: ignore[attr-defined]
+            kept[0] = kept[0].with_changes(leading_lines=lines[blank:])
         return [*before, *kept, *self._after(place)]
 
     def _before(self, place: Place | None) -> list[cst.BaseStatement]:

@@ -238,6 +238,47 @@ def check_freezing_and_unfreezing_after_preparation() -> None:
     assert_close(model.parameters(), alone.parameters())
 
 
+def check_a_discriminator_frozen_for_the_generators_step() -> None:
+    generators, critics = twin(lambda: nn.Linear(6, 6), 1), twin(Critic, 2)
+    del critics[0].extra, critics[0].never, critics[1].extra, critics[1].never
+    g, d = amp.prepare_model(generators[0]), amp.prepare_model(critics[0])
+
+    def train(g: Any, d: Any, cut: Any) -> None:
+        optimizer = torch.optim.SGD([*g.parameters(), *d.parameters()], lr=0.1)
+        for x, _ in batches(3):
+            optimizer.zero_grad()
+            d.requires_grad_(False)
+            d(g(cut(x))).mean().backward()
+            d.requires_grad_(True)
+            (d(cut(x)).mean() - d(g(cut(x)).detach()).mean()).backward()
+            optimizer.step()
+
+    train(g, d, mine)
+    train(generators[1], critics[1], lambda t: t)
+    assert_equal_on_ranks([*g.parameters(), *d.parameters()])
+    assert_close(
+        [*g.parameters(), *d.parameters()], [*generators[1].parameters(), *critics[1].parameters()], 1e-5
+    )
+
+
+def check_unused_parameters_are_found() -> None:
+    for step in (lambda m, x, y: m(x).square().mean(), lambda m, x, y: m.twice(x).square().mean()):
+        model, alone = twin(Critic)
+        prepared = amp.prepare_model(model, find_unused_parameters=True)
+        _train(step, prepared, torch.optim.SGD(prepared.parameters(), lr=0.1), 3, whole=False)
+        _train(step, alone, torch.optim.SGD(alone.parameters(), lr=0.1), 3, whole=True)
+        assert_equal_on_ranks(model.parameters())
+        assert_close(model.parameters(), alone.parameters())
+
+
+def check_a_loader_made_while_the_ranks_take_turns() -> None:
+    torch.manual_seed(4)
+    with amp.main_process_first():
+        loader = amp.prepare_loader(data.DataLoader(Numbers(8), batch_size=2, shuffle=True))
+    one, two = flat(epoch_of(loader))
+    assert sorted(one + two) == list(range(8))
+
+
 def check_the_wrapper_looks_like_the_model() -> None:
     model, alone = twin()
     prepared = amp.prepare_model(model)
@@ -357,6 +398,9 @@ class Critic(nn.Module):
     def forward(self, x: torch.Tensor, extra: bool = False) -> torch.Tensor:
         h = torch.tanh(self.body(x))
         return self.out(self.extra(h) if extra else h)
+
+    def twice(self, x: torch.Tensor) -> torch.Tensor:
+        return self(x) * 2
 
 
 def check_gan_with_delayed_averaging_equals_one_process() -> None:
@@ -520,6 +564,9 @@ def check_custom_samplers_are_shared_out() -> None:
     sampler = Weird(301)  # longer than one chunk
     loader = amp.prepare_loader(data.DataLoader(Numbers(301), batch_size=10, sampler=sampler))
     assert len(loader) == 16
+    before = torch.get_rng_state(), random.getstate()
+    assert len(list(loader.sampler)) == 151
+    assert torch.equal(before[0], torch.get_rng_state()) and before[1] == random.getstate()
     first = flat(epoch_of(loader))
     torch.rand(amp.rank() + 1), random.random()  # the ranks' own streams drift apart
     second = flat(epoch_of(loader))
@@ -695,7 +742,7 @@ def check_levels_train_alike_on_two_ranks() -> None:
             amp.scaler.step(optimizer)
             amp.scaler.update()
         assert_equal_on_ranks(model.parameters())
-        final[level] = float(loss)
+        final[level] = loss.item()
     assert max(final.values()) - min(final.values()) < 0.1, final
 
 

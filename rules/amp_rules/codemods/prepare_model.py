@@ -27,8 +27,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_rules.context import Change, Context
+from amp_rules.planning.homes import Home
 from amp_rules.rewrite import Action, Insert, Replace, call_with
 from amp_rules.rule import Rule
+
+_LINE = 110
 
 RULE = Rule("AMP108", "prepare-model", "The model is prepared before it is trained.", "precision")
 
@@ -43,9 +46,16 @@ def changes(context: Context) -> Iterator[Change]:
         if delay and context.distribution is not None:
             message += f"; gradients are averaged at the step, because {context.distribution.delay_reason}"
         action: Action
-        if home.inline is not None and not delay:
+        if home.inline is not None and (home.in_list or _fits(home, function, more)):
             action = Replace(home.inline, call_with(function, *more))
         else:
             code = f"{home.variable} = {function}({', '.join([home.variable, *more])})"
             action = Insert(home.statement, code, after=True, order=order)
         yield Change(RULE, home.module, home.statement, message, [action])
+
+
+def _fits(home: Home, function: str, more: list[str]) -> bool:
+    """Whether the constructor's line has room for the call around it."""
+    assert home.inline is not None
+    line = home.module.lines[home.statement.lineno - 1]
+    return len(line) + len(function) + sum(len(item) + 2 for item in more) + 2 <= _LINE

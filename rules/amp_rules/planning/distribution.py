@@ -9,9 +9,9 @@ from amp_rules.planning import refusal
 from amp_rules.planning.precision import Precision, _imports
 from amp_rules.program import blocks
 from amp_rules.program.data import DataFlow, LoaderUse, TrainingData
-from amp_rules.program.flow import is_loader_value
+from amp_rules.program.kinds import is_loader_value
 from amp_rules.program.modules import Module
-from amp_rules.program.roles import is_module
+from amp_rules.program.kinds import is_module
 from amp_rules.program.steps import Program, Site
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
@@ -60,8 +60,9 @@ def plan(program: Program, precision: Precision) -> Distribution:
     _check_own(program)
     data = DataFlow(program).training_data()
     found = Distribution()
-    found.loaders = _loaders(program, data)
     _check_data(program, data)
+    _check_flags(program, data)
+    found.loaders = _loaders(program, data)
     found.seed_before = _seeds(program, data)
     found.delay, found.delay_reason = _delay(program, precision)
     found.saves = _saves(program)
@@ -127,6 +128,26 @@ def _check_data(program: Program, data: TrainingData) -> None:
         )
 
 
+def _check_flags(program: Program, data: TrainingData) -> None:
+    """Decline loops that train or evaluate by a flag: the evaluation's loader would be shared out too."""
+    for use in data.uses:
+        if len(use.values) < 2:
+            continue
+        for site in program.backwards:
+            inner = list(blocks.enclosing(site.module, site.node))
+            loop = next((parent for parent in inner if isinstance(parent, blocks.LOOPS)), None)
+            if loop is None or use.body is not site.body:
+                continue
+            if any(isinstance(parent, ast.If) for parent in inner[: inner.index(loop)]):
+                raise refusal.decline(
+                    refusal.HAND_BATCHES,
+                    use.module,
+                    use.loader,
+                    f"one loop over `{use.module.text(use.loader)}` trains and evaluates: evaluation would see a share of its data only",
+                    "wrap the training loader in `amp.prepare_loader(...)` where it is made, and leave the other as it is",
+                )
+
+
 def _loaders(program: Program, data: TrainingData) -> list[Site]:
     """Where a training loader is wrapped: where it is made, or where it is iterated when it is also evaluated."""
     evaluated = {value for use in data.evaluated for value in use.values}
@@ -156,17 +177,33 @@ def _loader_sites(program: Program, use: LoaderUse, evaluated: set[Value]) -> li
 
 
 def _seeds(program: Program, data: TrainingData) -> list[tuple[Module, ast.stmt]]:
-    """The outermost loops of batches drawn at random."""
+    """The outermost training loops that draw batches or noise at random."""
     found: dict[ast.stmt, Module] = {}
     flow = DataFlow(program)
-    for site in data.unfed:
-        if site.node not in data.random:
+    for site in program.backwards:
+        drawn = data.random.get(site.node)
+        loops = list(flow.loops_of(site))
+        if not loops or (drawn is None and not any(flow.draws_noise(loop) for loop in loops)):
             continue
-        loops = [loop for loop in flow.loops_of(site)]
         outermost = loops[-1]
         assert isinstance(outermost.node, ast.stmt)
-        found[outermost.node] = outermost.module
+        statement = outermost.node if drawn is None else _first_draw(program, outermost, drawn)
+        found[statement] = outermost.module
     return [(module, statement) for statement, module in found.items()]
+
+
+def _first_draw(program: Program, loop: Site, drawn: Site) -> ast.stmt:
+    """The loop, or the statement before it that fetches the first batch already."""
+    assert isinstance(loop.node, ast.stmt)
+    callees = {info for node in ast.walk(drawn.node) if isinstance(node, ast.Call) for info in program.flow.callees(node)}
+    where = blocks.place(loop.module, loop.node)
+    for statement in where.suite[: where.index]:
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+            continue
+        for node in blocks.walk_own(statement):
+            if isinstance(node, ast.Call) and callees & program.flow.callees(node):
+                return statement
+    return loop.node
 
 
 # ---- models ------------------------------------------------------------------------------------------------------------
@@ -184,7 +221,7 @@ def _delay(program: Program, precision: Precision) -> tuple[bool, str]:
         return True, "the model is kept in other places before it is complete"
     home = precision.homes[0]
     calls = _training_calls(program, precision)
-    if len(calls) != 1:
+    if len(calls) != 1 and not _one_of(calls):
         return True, "the model runs several times, or not as a plain call, in a step"
     site = calls[0]
     assert isinstance(site.node, ast.Call)
@@ -194,7 +231,7 @@ def _delay(program: Program, precision: Precision) -> tuple[bool, str]:
     if not _same_round(program, site, backward):
         return True, "a step adds up several forward passes"
     for step in precision.steps:
-        if any(isinstance(parent, ast.If) for parent in _between(step, backward)):
+        if any(isinstance(parent, ast.If) for parent in _between(step, backward)) or _outside_loop(step, backward):
             return True, "gradients are accumulated over several batches"
     if not _reaches(program, home, site):
         return True, "the training loop has its own reference to the model"
@@ -203,40 +240,42 @@ def _delay(program: Program, precision: Precision) -> tuple[bool, str]:
 
 def _training_calls(program: Program, precision: Precision) -> list[Site]:
     """Calls of trained models, and of methods of theirs, that a training step makes."""
-    found: list[Site] = []
-    covered = {node for run in precision.runs for item in run.statements() for node in ast.walk(item)}
-    training = {body for body in _training_bodies(program, precision)}
-    for node, body, scope in program.nodes():
-        if not isinstance(node, ast.Call) or (node not in covered and body not in training) or _in_model(program, body):
-            continue
-        if body not in training and not any(site.body is body for site in precision.backwards):
-            continue
-        if any(program.is_trained(value) for value in program.called_models(node, scope)):
-            found.append(Site(scope.module, scope, body, node))
-        elif isinstance(node.func, ast.Attribute) and program.flow.callees(node) and program.runs_model(node):
-            if any(program.is_trained(value) for value in program.roles.modules(node.func.value, scope)):
-                found.extend([Site(scope.module, scope, body, node)] * 2)
-    if len(found) == 1 and _evaluates(program, found[0]):
-        return []
-    return [site for site in found if not _evaluates(program, site)]
-
-
-def _training_bodies(program: Program, precision: Precision) -> set[ast.AST]:
-    found: set[ast.AST] = {site.body for site in precision.backwards}
-    pending = [
-        node
-        for run in precision.runs
-        for item in run.statements()
-        if any(site.body is blocks.body_of(run.module, item) for site in precision.backwards)
-        for node in blocks.walk_own(item)
-        if isinstance(node, ast.Call)
-    ]
+    covered = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
+    covered |= {node for site in precision.backwards for node in ast.walk(site.loss)}
+    called: set[ast.AST] = set()
+    pending = [node for node in covered if isinstance(node, ast.Call)]
     while pending:
         for info in program.flow.callees(pending.pop()):
-            if info.node not in found:
-                found.add(info.node)
+            if info.node not in called:
+                called.add(info.node)
                 pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
+    found: list[Site] = []
+    for node, body, scope in program.nodes():
+        if not isinstance(node, ast.Call) or not (node in covered or body in called) or _in_model(program, body):
+            continue
+        site = Site(scope.module, scope, body, node)
+        if _evaluates(program, site):
+            continue
+        if any(program.is_trained(value) for value in program.called_models(node, scope)):
+            found.append(site)
+        elif isinstance(node.func, ast.Attribute) and program.flow.callees(node) and program.runs_model(node):
+            if any(program.is_trained(value) for value in program.roles.modules(node.func.value, scope)):
+                found.extend([site, site])
     return found
+
+
+def _one_of(sites: list[Site]) -> bool:
+    """Whether only one of the calls runs: they stand in different branches of one condition."""
+    if len({ast.unparse(site.node.func) for site in sites if isinstance(site.node, ast.Call)}) != 1 or len(sites) != 2:
+        return False
+    one, two = sites
+    for parent in blocks.enclosing(one.module, one.node):
+        if isinstance(parent, ast.If):
+            first = {node for item in parent.body for node in ast.walk(item)}
+            second = {node for item in parent.orelse for node in ast.walk(item)}
+            if (one.node in first and two.node in second) or (two.node in first and one.node in second):
+                return True
+    return False
 
 
 def _in_model(program: Program, body: ast.AST) -> bool:
@@ -269,6 +308,17 @@ def _between(step: Site, backward: Site) -> list[ast.stmt]:
         return [parent for parent in blocks.enclosing(step.module, step.node)]
     around = set(blocks.enclosing(backward.module, backward.node))
     return [parent for parent in blocks.enclosing(step.module, step.node) if parent not in around]
+
+
+def _outside_loop(step: Site, backward: Site) -> bool:
+    """Whether the backward pass runs in a loop that ends before the step."""
+    if step.body is not backward.body:
+        return False
+    around = set(blocks.enclosing(step.module, step.node))
+    return any(
+        isinstance(parent, blocks.LOOPS) and parent not in around
+        for parent in blocks.enclosing(backward.module, backward.node)
+    )
 
 
 def _reaches(program: Program, home: object, site: Site) -> bool:
@@ -365,8 +415,34 @@ def _saves(program: Program) -> list[tuple[Module, ast.stmt]]:
                 break
         if not _guarded(site.module, statement):
             found[statement] = site.module
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.With) and node not in found and _only_writes(node) and not _guarded(scope.module, node):
+            found[node] = scope.module
+    inner = {child for statement in found for child in ast.walk(statement) if child is not statement}
+    found = {statement: module for statement, module in found.items() if statement not in inner}
     # Neighbours share one guard.
     return [(module, statement) for statement, module in found.items()]
+
+
+def _only_writes(node: ast.With) -> bool:
+    """``with open(path, "w") as f:`` whose block does nothing but write."""
+    names: set[str] = set()
+    for item in node.items:
+        call = item.context_expr
+        if not (isinstance(call, ast.Call) and blocks.path_of(call.func) in ("open", "io.open")):
+            return False
+        mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
+        if not (isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")):
+            return False
+        if isinstance(item.optional_vars, ast.Name):
+            names.add(item.optional_vars.id)
+    return bool(names) and all(
+        isinstance(item, ast.Expr)
+        and isinstance(item.value, ast.Call)
+        and isinstance(item.value.func, ast.Attribute)
+        and blocks.path_of(item.value.func.value) in names
+        for item in node.body
+    )
 
 
 def _opens_file(node: ast.With) -> bool:
@@ -487,10 +563,11 @@ def _folders(program: Program) -> list[Site]:
         if not program.names(call.func, scope) & {"os.mkdir", "os.makedirs"}:
             continue
         path = ast.unparse(call.args[0])
-        for parent in blocks.enclosing(scope.module, call):
-            if isinstance(parent, ast.If) and isinstance(parent.test, ast.UnaryOp) and isinstance(parent.test.op, ast.Not):
-                test = ast.unparse(parent.test.operand)
-                if test.endswith((f"exists({path})", f"isdir({path})")):
-                    found.append(Site(scope.module, scope, body, call))
-            break
+        around = [parent for parent in blocks.enclosing(scope.module, call) if not isinstance(parent, ast.Expr)]
+        if not around or not isinstance(around[0], ast.If):
+            continue
+        test = around[0].test
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            if ast.unparse(test.operand).endswith((f"exists({path})", f"isdir({path})")):
+                found.append(Site(scope.module, scope, body, call))
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from amp_rules.program import blocks
 from amp_rules.program.flow import CellKey
 from amp_rules.program.modules import Module
-from amp_rules.program.roles import is_module
+from amp_rules.program.kinds import is_module, is_optimizer
 from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Program
 from amp_rules.program.values import Value
@@ -27,6 +27,7 @@ class Home:
         statement: the statement that it follows.
         variable: the source text of the variable, as in ``self.model``.
         inline: the constructor's expression when wrapping it reads better than a line of its own.
+        in_list: whether there is no variable, only the constructor in a list.
         rebinds: whether every later use of the model goes through the variable, so that it may hold a wrapper.
     """
 
@@ -38,6 +39,7 @@ class Home:
     key: CellKey
     inline: ast.expr | None
     rebinds: bool
+    in_list: bool = False
 
 
 @dataclass
@@ -65,7 +67,11 @@ class Homes:
             candidates = self._candidates(value)
             chosen = self._choose(candidates, value)
             if chosen is None:
-                missing.append(value)
+                made = self._where_made(value)
+                if made is None:
+                    missing.append(value)
+                else:
+                    homes.setdefault(made.key, made)
             elif chosen.key not in homes:
                 homes[chosen.key] = self._home(chosen, value)
         found = sorted(homes.values(), key=lambda home: (str(home.module.path), home.statement.lineno))
@@ -99,7 +105,9 @@ class Homes:
         found: set[Value] = set()
         for (owner, _), cell in self.flow.cells.items():
             info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
-            if info is None or value not in cell.values or not is_module(Value("instance", info)):
+            if info is None or not is_module(Value("instance", info)):
+                continue
+            if value not in cell.values and value not in self.flow.elements(cell.values):
                 continue
             if value.kind == "instance" and value.ref is info:
                 continue
@@ -142,6 +150,32 @@ class Homes:
                 entry.assignments.append(blocks.statement_of(scope.module, node))
         return list(found.values())
 
+    def _where_made(self, value: Value) -> Home | None:
+        """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``."""
+        call = value.site
+        located = self.program.locate(call) if isinstance(call, ast.Call) else None
+        if located is None or not isinstance(call, ast.Call) or self._inside_model(located[0]):
+            return None
+        body, scope = located
+        module = scope.module
+        parents = [parent for parent in module.ancestors(call) if not isinstance(parent, ast.stmt)]
+        if not any(isinstance(parent, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)) for parent in parents):
+            return None
+        statement = blocks.statement_of(module, call)
+        if isinstance(statement, ast.Return):
+            return None
+        expression: ast.expr = call
+        for parent in parents:
+            # ``Net().to(device)``: the model is prepared when it is where it belongs.
+            if isinstance(parent, ast.Attribute) and parent.attr in _PLACING:
+                outer = module.parents[parent]
+                if isinstance(outer, ast.Call) and outer.func is parent:
+                    expression = outer
+                    continue
+            if parent is not expression:
+                break
+        return Home(module, scope, body, statement, module.text(call), (call, ""), expression, rebinds=False, in_list=True)
+
     def _inside_model(self, body: ast.AST) -> bool:
         info = self.program.function_of(body)
         return info is not None and info.owner is not None and is_module(Value("instance", info.owner))
@@ -180,7 +214,7 @@ class Homes:
         )
 
     def _own_statements(self, body: ast.AST, module: Module) -> list[ast.stmt]:
-        return [node for node in self.program._nodes.get(body, []) if isinstance(node, ast.stmt)]
+        return [node for node in self.program.nodes_of(body) if isinstance(node, ast.stmt)]
 
     def _is_placing(self, statement: ast.stmt, path: str) -> bool:
         """Whether a simple statement moves the model, sets its weights, or assigns the variable."""
@@ -203,7 +237,7 @@ class Homes:
 
     def _optimizer_statement(self, item: _Candidate) -> ast.stmt | None:
         """The first statement of the body that builds an optimizer from the variable's parameters."""
-        for node in self.program._nodes.get(item.body, []):
+        for node in self.program.nodes_of(item.body):
             if not isinstance(node, ast.Call):
                 continue
             models = self.program.models_of_optimizer(node) if self._makes_optimizer(node, item.scope) else set()
@@ -254,15 +288,20 @@ class Homes:
         """Whether the statement keeps the model elsewhere: in a list, an attribute, another object."""
         for node in blocks.walk_own(statement):
             if isinstance(node, ast.Call):
-                if isinstance(node.func, ast.Attribute) and blocks.path_of(node.func.value) == path:
-                    continue
                 arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-                if any(blocks.path_of(argument) == path for argument in arguments):
+                if not any(blocks.path_of(argument) == path for argument in arguments):
+                    continue
+                inner = [item for item in ast.walk(statement) if isinstance(item, ast.stmt) and node in set(ast.walk(item))]
+                if any(self._is_placing(item, path) for item in inner):
+                    continue
+                # A library's function that gives nothing back (``print``) keeps nothing either.
+                if self.flow.callees(node) or not any(isinstance(item, ast.Expr) for item in inner):
                     return True
             elif isinstance(node, (ast.List, ast.Tuple, ast.Dict)):
                 parts = node.values if isinstance(node, ast.Dict) else node.elts
                 if any(part is not None and blocks.path_of(part) == path for part in parts):
-                    return True
+                    if isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+                        return True
         return False
 
     def _common_suite(self, item: _Candidate) -> tuple[ast.stmt, ...]:

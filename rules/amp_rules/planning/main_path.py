@@ -107,7 +107,7 @@ def _in_suite(program: Program, suite: list[ast.stmt], limit: int | None) -> tup
     """After the command line is parsed if that comes early enough, else before what comes first."""
     end = len(suite) if limit is None else limit
     for index, statement in enumerate(suite[:end]):
-        if isinstance(statement, (ast.Assign, ast.Expr, ast.AnnAssign)) and _parses_arguments(statement):
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _parses_arguments(program, statement):
             return suite[index], True
     start = 0
     for index, statement in enumerate(suite[:end]):
@@ -128,8 +128,8 @@ def _in_suite(program: Program, suite: list[ast.stmt], limit: int | None) -> tup
     return suite[start], False
 
 
-def _parses_arguments(statement: ast.stmt) -> bool:
-    return any(
+def _parses_arguments(program: Program, statement: ast.stmt) -> bool:
+    return not program.runs_backward(statement) and any(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in ("parse_args", "parse_known_args", "parse_arguments")

@@ -29,6 +29,7 @@ class Precision:
     """What mixed precision takes in one program."""
 
     runs: list[Run] = field(default_factory=list)
+    training: list[Run] = field(default_factory=list)
     full_precision: list[Run] = field(default_factory=list)
     backwards: list[Backward] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -61,7 +62,7 @@ def plan(program: Program) -> Precision | None:
             f"the computation of `{site.module.text(site.loss)}` was not found",
             "put `with amp.autocast():` around the forward pass and the loss, then scale, step and update with `amp.scaler`",
         )
-    plan = Precision(runs=runs, backwards=list(program.backwards), steps=steps)
+    plan = Precision(runs=runs, training=runs, backwards=list(program.backwards), steps=steps)
     plan.full_precision = _full_precision(program, regions)
     plan.updates = _updates(program)
     plan.unscales = _unscales(program)
@@ -397,7 +398,7 @@ def _probability_losses(program: Program) -> list[Site]:
 
 def _homes(program: Program) -> list[Home]:
     homes, missing = Homes(program).find()
-    if not homes:
+    if missing or not homes:
         step = program.steps[0]
         what = f" ({missing[0].ref})" if missing and missing[0].kind == "instance" else ""
         raise refusal.decline(

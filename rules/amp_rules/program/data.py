@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from amp_rules.program import blocks
-from amp_rules.program.flow import is_loader_value
+from amp_rules.program.kinds import is_loader_value
 from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Backward, Program, Site
 from amp_rules.program.values import Value
@@ -17,6 +17,7 @@ _RANDOM_INDEX = (
     "numpy.random.", "random.randint", "random.sample", "random.choice", "random.choices", "random.random",
     "random.randrange", "torch.normal", "torch.Tensor.uniform_",
 )  # fmt: skip
+_NOISE = ("torch.rand", "torch.normal", "torch.bernoulli", "numpy.random.")
 _LIBRARY_ITERATORS = ("Iterator", "Loader")
 
 
@@ -95,9 +96,19 @@ class DataFlow:
         """Loaders that the loop iterates, in its head or through ``next`` in its body."""
         node = loop.node
         if isinstance(node, (ast.For, ast.AsyncFor)):
-            yield from self._loaders(node.iter, loop)
+            found = list(self._loaders(node.iter, loop)) or list(self._behind(node.iter, loop))
+            yield from found
         for current in (child for item in node.body for child in blocks.walk_own(item)):  # type: ignore[attr-defined]
             yield from self._next(current, loop.scope, loop)
+
+    def _behind(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
+        """Loaders behind a name that holds what was made of one: ``bar = tqdm(enumerate(loader))``."""
+        if not isinstance(node, ast.Name):
+            return
+        for other in self.program.nodes_of(site.body):
+            if isinstance(other, ast.Assign) and node.id in {blocks.path_of(target) for target in other.targets}:
+                if isinstance(other.value, ast.Call):
+                    yield from self._loaders(other.value, site)
 
     def _next(self, node: ast.AST, scope: Scope, site: Site) -> Iterator[LoaderUse]:
         if not isinstance(node, ast.Call):
@@ -183,6 +194,18 @@ class DataFlow:
             if isinstance(current, ast.Call) and self._draws_batch(current, inner.scope):
                 return Site(inner.module, inner.scope, inner.body, blocks.statement_of(inner.module, current))
         return None
+
+    def draws_noise(self, loop: Site) -> bool:
+        """Whether the loop's own code draws tensors or arrays of random numbers."""
+        for current in (child for item in loop.node.body for child in blocks.walk_own(item)):  # type: ignore[attr-defined]
+            if not isinstance(current, ast.Call) or not isinstance(current.func, (ast.Name, ast.Attribute)):
+                continue
+            names = self.program.names(current.func, loop.scope)
+            if any(name.startswith(_NOISE) for name in names):
+                return True
+            if isinstance(current.func, ast.Attribute) and current.func.attr in ("normal_", "uniform_", "random_"):
+                return True
+        return False
 
     def _counts(self, loop: Site) -> bool:
         iterated = loop.node.iter  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ import builtins
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from amp_rules.program.kinds import is_loader_value, is_module
 from amp_rules.program.modules import Module, Project
 from amp_rules.program.scopes import FunctionNode, Scope, arguments_of, build_scopes
 from amp_rules.program.values import CallSite, Cell, ClassInfo, FunctionInfo, Value
@@ -50,6 +51,7 @@ class Flow:
         self._call_callees: dict[ast.Call, set[FunctionInfo]] = {}
         self._owner_of_function: dict[ast.AST, Scope] = {}
         self._depth = 0
+        self._sites_of: dict[ast.AST, set[ast.AST]] = {}
         self._inlining: list[FunctionInfo] = []
         self._frozen = False
         self._add_module(project.entry)
@@ -624,6 +626,7 @@ class Flow:
     ) -> set[Value]:
         if target.kind == "function":
             given = self._apply_function(target.ref, node, arguments, keywords, scope, target.receiver)
+            given = {self._made_by(value, target.ref, node) for value in given}
             if target.ref.name in ("parameters", "named_parameters") and target.receiver is not None:
                 return {Value("parameters", target.receiver)}
             return given
@@ -649,6 +652,19 @@ class Flow:
         if target.kind == "object":
             return {Value("object", f"{target.ref}()#" if not target.ref.endswith("#") else "#", node)}
         return set()
+
+    def _made_by(self, value: Value, info: FunctionInfo, call: ast.Call) -> Value:
+        """A model that a factory made is another one for each call of the factory."""
+        if value.site is None or not is_module(value) or info.owner is not None:
+            return value
+        inside = value.site in self._sites(info)
+        return Value(value.kind, value.ref, call) if inside else value
+
+    def _sites(self, info: FunctionInfo) -> set[ast.AST]:
+        found = self._sites_of.get(info.node)
+        if found is None:
+            found = self._sites_of[info.node] = {node for node in ast.walk(info.node) if isinstance(node, ast.Call)}
+        return found
 
     def _apply_function(
         self,
@@ -829,16 +845,6 @@ class Flow:
             found = self._element({receiver}, first.value) if isinstance(first, ast.Constant) else self.elements({receiver})
             return found | (arguments[1] if len(arguments) > 1 else set())
         return set()
-
-
-def is_loader_value(value: Value) -> bool:
-    """Whether the value is a DataLoader of torch or of a library, or of a project class derived from one."""
-    if value.kind == "object":
-        head, _, last = value.ref.rpartition(".")
-        return last in api.LOADER_CLASSES and (head.startswith(api.LOADER_PREFIXES) or not head)
-    if value.kind == "instance":
-        return any(name.rpartition(".")[2] in api.LOADER_CLASSES for name in value.ref.external_bases())
-    return False
 
 
 def _attribute_key(owner: Value, name: str) -> CellKey:

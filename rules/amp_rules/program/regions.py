@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module
-from amp_rules.program.roles import is_module
+from amp_rules.program.kinds import is_module
 from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Backward, Program, Site
 from amp_rules.program.values import Value

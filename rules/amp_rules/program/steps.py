@@ -9,6 +9,7 @@ from functools import cached_property
 
 from amp_rules.program import blocks
 from amp_rules.program.flow import Flow, is_main_guard
+from amp_rules.program.kinds import is_optimizer
 from amp_rules.program.modules import Module, Project
 from amp_rules.program.roles import Roles
 from amp_rules.program.scopes import Scope
@@ -96,6 +97,10 @@ class Program:
             else:
                 found[body] = list(blocks.walk_body(body))
         return found
+
+    def nodes_of(self, body: ast.AST) -> list[ast.AST]:
+        """The nodes that run with a body."""
+        return self._nodes.get(body, [])
 
     def nodes(self) -> Iterator[tuple[ast.AST, ast.AST, Scope]]:
         """Yield every node that can run with its body and the scope of its names."""
@@ -328,6 +333,4 @@ class Program:
 
 
 def _is_optimizer_class(info: FunctionInfo) -> bool:
-    from amp_rules.program.roles import is_optimizer
-
     return info.owner is not None and is_optimizer(Value("instance", info.owner))

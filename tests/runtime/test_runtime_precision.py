@@ -1,0 +1,289 @@
+"""Autocast, prepared models and fixed-precision functions in one process."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import dataclass, replace
+from typing import Any
+
+import amp_runtime as amp
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+@dataclass(frozen=True)
+class Answer:
+    logits: torch.Tensor
+    note: str = "kept"
+
+
+class Many(nn.Module):
+    """Returns its half-precision result in one of many containers."""
+
+    def __init__(self, pack: str = "tensor") -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+        self.norm = nn.BatchNorm1d(2)
+        self.pack = pack
+        self.seen: torch.dtype | None = None
+
+    def forward(self, x: torch.Tensor, *, scale: torch.Tensor | None = None) -> Any:
+        self.seen = x.dtype
+        h = self.linear(x)
+        packs: dict[str, Any] = {
+            "tensor": h,
+            "tuple": (h, [h, 3]),
+            "namedtuple": Pair(h, "text"),
+            "dict": OrderedDict(a=h, b=None),
+            "defaultdict": defaultdict(list, a=h),
+            "dataclass": Answer(h),
+        }
+        return packs[self.pack]
+
+
+def leaves(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, Answer):
+        value = [value.logits]
+    return [t for item in value for t in leaves(item)] if isinstance(value, (list, tuple)) else []
+
+
+@pytest.mark.parametrize("level", ["O1", "O2", "O3"])
+@pytest.mark.parametrize("pack", ["tensor", "tuple", "namedtuple", "dict", "defaultdict", "dataclass"])
+def test_outputs_come_back_as_float32_in_their_container(level: Any, pack: str) -> None:
+    amp.init(level, dtype="bf16")
+    plain = Many(pack)(torch.ones(3, 4))
+    model = amp.prepare_model(Many(pack))
+    with amp.autocast():
+        out = model(torch.ones(3, 4))
+        assert model.linear(torch.ones(3, 4, dtype=model.linear.weight.dtype)).dtype is torch.bfloat16
+    assert type(out) is type(plain)
+    assert leaves(out) and all(t.dtype is torch.float32 for t in leaves(out))
+    if pack == "defaultdict":
+        assert out["missing"] == []
+    if pack == "dataclass":
+        assert out.note == "kept" and replace(out, note="x").note == "x"
+
+
+def test_an_output_that_is_float32_already_stays_the_same_object() -> None:
+    amp.init("O1", dtype="bf16")
+    kept = {"a": torch.ones(1), "b": [torch.ones(1)]}
+    model = amp.prepare_model(nn.Identity())
+    assert model(kept) is kept
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_a_prepared_model_can_be_pickled_and_copied(level: Any) -> None:
+    amp.init(level, dtype="bf16")
+    model = amp.prepare_model(Many())
+    saved = io.BytesIO()
+    torch.save(model, saved)
+    saved.seek(0)
+    for other in (
+        copy.deepcopy(model),
+        pickle.loads(pickle.dumps(model)),
+        torch.load(saved, weights_only=False),
+    ):
+        with amp.autocast():
+            assert torch.equal(other(torch.ones(3, 4)), model(torch.ones(3, 4)))
+            assert other(torch.ones(3, 4)).dtype is torch.float32
+
+
+@pytest.mark.parametrize("level", ["O1", "O2", "O3"])
+def test_parameters_stay_the_same_objects_and_preparing_twice_changes_nothing(level: Any) -> None:
+    amp.init(level, dtype="bf16")
+    model = Many()
+    before = list(model.parameters())
+    assert amp.prepare_model(model) is model
+    hooks = len(model._forward_hooks)
+    assert amp.prepare_model(model) is model and len(model._forward_hooks) == hooks == 1
+    assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
+    expected = {"O1": (torch.float32, torch.float32), "O2": (torch.bfloat16, torch.float32)}
+    linear, norm = expected.get(level, (torch.bfloat16, torch.bfloat16))
+    assert (model.linear.weight.dtype, model.norm.weight.dtype) == (linear, norm)
+    assert model.norm.num_batches_tracked.dtype is torch.int64
+    model(torch.ones(1, 4, dtype=torch.float32), scale=torch.ones(1))
+    assert model.seen is linear
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("before", [True, False])
+def test_o2_learns_steps_that_half_would_round_away(dtype: Any, before: bool) -> None:
+    amp.init("O2", dtype=dtype)
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    optimizer = amp.optim.SGD(model.parameters(), lr=1e-4) if before else None
+    amp.prepare_model(model)
+    optimizer = optimizer or amp.optim.SGD(model.parameters(), lr=1e-4)
+    for _ in range(200):
+        optimizer.zero_grad()
+        amp.scaler.scale(model(torch.ones(1, 1)).sum()).backward()
+        amp.scaler.unscale_(optimizer)
+        amp.scaler.step(optimizer)
+        amp.scaler.update()
+    assert model.weight.dtype in (torch.float16, torch.bfloat16)
+    assert abs(model.weight.item() - 0.98) < 0.005, "200 steps of 1e-4"
+
+
+def test_o2_optimizer_state_is_float32_and_a_loaded_checkpoint_is_not_overwritten() -> None:
+    amp.init("O2", dtype="bf16")
+    model = amp.prepare_model(nn.Linear(2, 2))
+    optimizer = amp.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        amp.scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+        amp.scaler.step(optimizer)
+
+    step()
+    states = list(optimizer.state.values())
+    assert len(states) == 2 and all(s["exp_avg"].dtype is torch.float32 for s in states)
+    assert set(optimizer.state) == set(model.parameters())
+    assert len(optimizer.state_dict()["state"]) == 2
+    model.load_state_dict({"weight": torch.full((2, 2), 8.0), "bias": torch.zeros(2)})
+    step()
+    assert (model.weight > 7).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_uses_the_half_type_of_init(dtype: torch.dtype) -> None:
+    x = torch.ones(2, 2)
+    with amp.autocast():
+        assert (x @ x).dtype is torch.float32, "inert before init"
+    amp.init("O1", dtype="fp16" if dtype is torch.float16 else "bf16")
+    with amp.autocast():
+        assert (x @ x).dtype is dtype
+        with amp.autocast(enabled=False):
+            assert (x @ x).dtype is torch.float32
+        assert (x @ x).dtype is dtype
+    assert (x @ x).dtype is torch.float32
+    with amp.autocast(dtype=torch.bfloat16):
+        assert (x @ x).dtype is torch.bfloat16
+
+
+def test_one_autocast_object_may_be_nested_and_leaves_by_exceptions() -> None:
+    amp.init("O1", dtype="bf16")
+    region = amp.autocast()
+    with region, region:
+        pass
+    with pytest.raises(KeyError), region:
+        raise KeyError
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_decorator_read_before_init_follows_it() -> None:
+    @amp.autocast()
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return x @ x
+
+    x = torch.ones(2, 2)
+    assert product(x).dtype is torch.float32
+    amp.init("O1", dtype="bf16")
+    assert product(x).dtype is torch.bfloat16
+    assert product.__name__ == "product"
+
+
+def test_autocast_refuses_a_device_and_a_full_type() -> None:
+    with pytest.raises(TypeError, match="'cuda'"):
+        amp.autocast("cuda")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"torch.float32.*torch.bfloat16"):
+        amp.autocast(dtype=torch.float32)
+
+
+def test_auto_is_bfloat16_on_the_cpu_and_scales_nothing() -> None:
+    amp.init("O1")
+    amp.prepare_model(model := nn.Linear(1, 1))
+    assert amp.scaler.is_enabled() is False
+    with amp.autocast():
+        assert F.linear(torch.ones(1, 1), model.weight).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_bce_runs_in_float32_inside_a_region(dtype: Any) -> None:
+    amp.init("O1", dtype=dtype)
+    criterion = nn.BCELoss()
+    assert amp.float_function(criterion) is criterion
+    assert amp.float_function(criterion) is criterion
+    linear = nn.Linear(3, 1)
+    with amp.autocast():
+        p = torch.sigmoid(linear(torch.ones(2, 3)))
+        assert p.dtype is not torch.float32
+        loss = criterion(p, torch.ones(2, 1))
+        again = amp.float_function(F.binary_cross_entropy)(p, target=torch.ones(2, 1))
+        assert amp.float_function(lambda x: x @ x)(torch.ones(2, 2)).dtype is torch.float32
+        assert torch.is_autocast_enabled("cpu"), "the region goes on"
+    assert loss.dtype is again.dtype is torch.float32 and torch.equal(loss, again)
+    loss.backward()
+    assert linear.weight.grad is not None
+    for other in (copy.deepcopy(criterion), pickle.loads(pickle.dumps(criterion))):
+        with amp.autocast():
+            assert other is not criterion and torch.equal(other(p, torch.ones(2, 1)), loss)
+            assert vars(other)["forward"].module is other
+
+
+def test_half_function_runs_in_half() -> None:
+    product = amp.half_function(torch.matmul)
+    x = torch.ones(2, 2)
+    assert product(x, x).dtype is torch.float32, "inert before init"
+    amp.init("O1", dtype="bf16")
+    assert product(x, x).dtype is torch.bfloat16
+
+
+def test_checkpoints_of_data_parallel_load() -> None:
+    amp.init("O1", dtype="bf16")
+    plain = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    saved = {f"module.{k}": v.clone() for k, v in plain.state_dict().items()}
+    model = amp.prepare_model(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    model.load_state_dict(saved)
+    assert torch.equal(model[0].weight, plain[0].weight)
+    assert "module.0.weight" in saved, "the caller's dictionary is left alone"
+    model.load_state_dict(plain.state_dict())
+    with pytest.raises(RuntimeError, match=r"other\.0\.weight"):
+        model.load_state_dict({f"other.{k}": v for k, v in plain.state_dict().items()})
+
+
+def test_a_module_prefix_of_the_models_own_is_kept() -> None:
+    class Holder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = nn.Linear(1, 1)
+
+    amp.init("O1", dtype="bf16")
+    model = amp.prepare_model(Holder())
+    model.load_state_dict(Holder().state_dict())
+
+
+def test_synchronised_batch_norm_alone_is_batch_norm() -> None:
+    from amp_runtime._syncbn import synchronise_batch_norm
+
+    amp.init("O1", dtype="bf16")
+    plain = nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3, affine=False, track_running_stats=False))
+    changed = copy.deepcopy(plain)
+    synchronise_batch_norm(changed)
+    assert isinstance(changed[0], amp.SyncBatchNorm)
+    x = torch.randn(5, 3)
+    assert torch.equal(changed(x), plain(x))
+    assert torch.equal(changed.eval()(x), plain.eval()(x))
+    with pytest.raises(ValueError, match="4D"):
+        changed[0].train()(torch.ones(1, 3, 1, 1))
+
+
+def test_a_second_init_changes_precision_and_the_same_one_changes_nothing() -> None:
+    amp.init("O1", dtype="fp16")
+    amp.scaler.update(8.0)
+    amp.init("O1", dtype="fp16")
+    assert amp.scaler.get_scale() == 8.0
+    amp.init("O1", dtype="fp16", loss_scale=4)
+    assert amp.scaler.get_scale() == 4.0
+    amp.init("O1", dtype="bf16")
+    assert amp.scaler.get_scale() == 1.0
