@@ -28,3 +28,8 @@ def name_of(parameter: torch.Tensor) -> str:
             if candidate is parameter:
                 return f"{type(model).__name__}.{name}"
     return ""
+
+
+def prepared_parameters() -> set[int]:
+    """The identities of all parameters of prepared models."""
+    return {id(parameter) for model in _prepared for parameter in model.parameters()}

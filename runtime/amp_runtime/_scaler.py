@@ -15,7 +15,7 @@ import torch.distributed as dist
 from amp_runtime import _averaging, _masters
 from amp_runtime._context import context
 from amp_runtime._distributed import flag_device
-from amp_runtime._models import name_of
+from amp_runtime._models import name_of, prepared_parameters
 
 _log = logging.getLogger("amp_runtime")
 
@@ -55,6 +55,8 @@ class Scaler:
     - all ranks agree on a skip, so their scales and parameters stay equal;
     - the scale never falls below ``min_scale``, and ``max_skips`` skips in a row raise
       :class:`GradientOverflowError` naming the parameters;
+    - a changed scale takes effect with the next ``scale``, so optimizers that share a backward pass may each be
+      followed by an ``update``;
     - gradients may be kept over a step or a clipping and accumulated further: they are scaled back first;
     - an optimizer without gradients is stepped, ``update`` without a step does nothing, a second ``unscale_``
       before
@@ -85,6 +87,8 @@ class Scaler:
     def restart(self) -> None:
         """Forgets every optimizer and begins again with the first scale; ``amp.init`` does this."""
         self._scale = _INIT_SCALE if context.loss_scale == "dynamic" else float(context.loss_scale)
+        self._applied = self._scale
+        self._checked_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._growth_tracker = 0
         self._losses = 0
         self._checked = False
@@ -110,8 +114,12 @@ class Scaler:
         self._losses += 1
         if not self.is_enabled():
             return outputs
+        changed, self._applied = self._scale / self._applied, self._scale
         for optimizer, record in list(self._records.items()):
-            if record.true_valued:  # gradients kept from before join the scaled ones of the coming backward
+            if not record.true_valued:
+                if changed != 1.0:  # gradients that wait for their step join those of the new scale
+                    _multiply_gradients(optimizer, changed)
+            else:  # gradients kept from before join the scaled ones of the coming backward
                 _multiply_gradients(optimizer, self._scale)
                 record.true_valued = False
                 record.ready = False
@@ -150,9 +158,13 @@ class Scaler:
             What ``optimizer.step`` returned, or ``None`` for a skipped step.
 
         Raises:
-            RuntimeError: a closure was given while losses are scaled or gradients are averaged here.
+            RuntimeError: a closure was given while losses are scaled or gradients are averaged here; or, with
+                several processes, the optimizer holds a parameter of no prepared model.
         """
         inner = _inner_optimizer(optimizer)
+        if context.distributed and inner not in self._checked_optimizers:
+            _require_prepared(inner)
+            self._checked_optimizers.add(inner)
         scaling = self.is_enabled()
         delayed = _averaging.delayed(_parameters(inner)) if context.distributed else []
         mastered = context.mixed and _masters.has_masters(inner)
@@ -313,7 +325,7 @@ class Scaler:
         if delayed and (record.losses != self._losses or record.stamps != _stamps(delayed)):
             _averaging.average_gradients(delayed)
         if self.is_enabled():
-            inverse = 1.0 if record.true_valued else 1.0 / self._scale
+            inverse = 1.0 if record.true_valued else 1.0 / self._applied
             record.found = _unscale(inner, inverse)
             if context.distributed:
                 record.found = record.found.to(flag_device(record.found.device))
@@ -345,6 +357,18 @@ def _inner_optimizer(optimizer: Any) -> torch.optim.Optimizer:
         f"amp.scaler got {optimizer!r} as an optimizer; allowed: a torch optimizer, or an object that holds "
         "one as its attribute `optimizer`"
     )
+
+
+def _require_prepared(optimizer: torch.optim.Optimizer) -> None:
+    """Refuses parameters whose gradients nothing averages: the ranks would drift apart in silence."""
+    known = prepared_parameters()
+    for index, parameter in enumerate(_parameters(optimizer)):
+        if parameter.requires_grad and id(parameter) not in known:
+            raise RuntimeError(
+                f"amp.scaler.step got a {type(optimizer).__name__} whose parameter {index}, of shape "
+                f"{tuple(parameter.shape)}, belongs to no prepared model: its gradients would differ on each rank. "
+                "Pass the module that holds it to amp.prepare_model"
+            )
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
