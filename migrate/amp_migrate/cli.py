@@ -44,9 +44,7 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
         raise click.BadParameter(message, ctx, param) from error
 
 
-@click.command(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG
-)
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
 @click.option(
     "--opt-level",
@@ -61,9 +59,7 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
     help="With --ddp, synchronise batch norm over the processes. [default: yes]",
 )
 @click.option("--fused/--no-fused", default=None, help="Use the runtime's fused optimizers. [default: yes]")
-@click.option(
-    "--dtype", type=click.Choice(DTYPES, case_sensitive=False), help="Half precision type. [default: auto]"
-)
+@click.option("--dtype", type=click.Choice(DTYPES, case_sensitive=False), help="Half precision type. [default: auto]")
 @click.option(
     "--loss-scale",
     metavar="dynamic|N",
@@ -143,9 +139,7 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
     except Exception as error:
         if arguments["verbose"]:
             raise
-        click.echo(
-            f"internal error: {type(error).__name__}: {error}; please report (-v shows where)", err=True
-        )
+        click.echo(f"internal error: {type(error).__name__}: {error}; please report (-v shows where)", err=True)
         status = _ERROR
     ctx.exit(status)
 

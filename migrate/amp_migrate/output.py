@@ -136,9 +136,7 @@ class Summary:
             launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"
             steps.insert(0, f"launch N processes: {launch}")
         if not vendored:
-            steps.append(
-                "where it trains: pip install 'amp-migrate[runtime]', or copy the runtime with --vendor"
-            )
+            steps.append("where it trains: pip install 'amp-migrate[runtime]', or copy the runtime with --vendor")
         for step in steps:
             self.line(("next: ", "bold"), step)
 

@@ -19,8 +19,7 @@ def diffs(run: Run) -> dict[Path, bytes]:
     paths = sorted(run.updates)
     labels = diff.names(paths)
     return {
-        path: diff.unified_diff(labels[path], run.updates[path].source.data, run.updates[path].data)
-        for path in paths
+        path: diff.unified_diff(labels[path], run.updates[path].source.data, run.updates[path].data) for path in paths
     }
 
 
@@ -95,9 +94,7 @@ def _write(
     if runtime is not None:
         # A script beside another version of the runtime would break, so this is found out first.
         folders = entry_folders(run, destinations)
-        problems = [
-            vendor.conflict(folder) for folder in folders if vendor.state(folder, runtime) == "different"
-        ]
+        problems = [vendor.conflict(folder) for folder in folders if vendor.state(folder, runtime) == "different"]
         if problems:
             return {}, problems
     written: dict[Path, Path] = {}

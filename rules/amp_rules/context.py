@@ -45,14 +45,10 @@ class Context:
         """The name that the runtime has in a file: ``amp``, unless the file uses that name for something else."""
         if module not in self._aliases:
             taken = any(
-                isinstance(node, ast.Name)
-                and node.id == "amp"
-                or isinstance(node, ast.arg)
-                and node.arg == "amp"
-                or isinstance(node, ast.alias)
-                and (node.asname or node.name) == "amp"
-                or isinstance(node, (ast.FunctionDef, ast.ClassDef))
-                and node.name == "amp"
+                (isinstance(node, ast.Name) and node.id == "amp")
+                or (isinstance(node, ast.arg) and node.arg == "amp")
+                or (isinstance(node, ast.alias) and (node.asname or node.name) == "amp")
+                or (isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == "amp")
                 for node in ast.walk(module.tree)
             )
             self._aliases[module] = "amp_runtime" if taken else "amp"

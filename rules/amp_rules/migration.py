@@ -19,7 +19,7 @@ from amp_rules.program.modules import Module, Project
 from amp_rules.program.source import SourceFile
 from amp_rules.program.steps import Program
 from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report
-from amp_rules.rewrite import apply
+from amp_rules.rewrite import Action, apply
 
 
 def migrate(entry: Path, options: Options, *, overrides: Mapping[Path, SourceFile] | None = None) -> Report:
@@ -83,7 +83,10 @@ def _distribution_without_step(program: Program, declined: Declined) -> tuple[Ou
     cause = declined.refusal
     rule = refusal.NEEDS_PRECISION
     if declined.already:
-        message, recipe = "the training step is run by something else, which must also distribute it", cause.recipe
+        message, recipe = (
+            "the training step is run by something else, which must also distribute it",
+            cause.recipe,
+        )
     else:
         message, recipe = f"the training step was not understood: {cause.message}", cause.recipe
     return (
@@ -100,11 +103,9 @@ def _migrated_before(program: Program, options: Options) -> Report | None:
         node
         for module in program.flow.modules
         for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "init"
     ]
-    is_distributed = any(
-        item.arg == "ddp" for node in calls if node.func.attr == "init" for item in node.keywords  # type: ignore[attr-defined]
-    )
+    is_distributed = any(item.arg == "ddp" for node in calls for item in node.keywords)
     refusals: list[Refusal] = []
     outcome: Outcome = "not requested"
     if options.ddp:
@@ -133,7 +134,7 @@ def _uses_runtime(module: Module) -> bool:
 
 
 def _carry_out(changes: list[Change]) -> tuple[FileChange, ...]:
-    actions = defaultdict(list)
+    actions: defaultdict[Module, list[Action]] = defaultdict(list)
     for change in changes:
         actions[change.module].extend(change.actions)
     found = []
@@ -147,7 +148,13 @@ def _carry_out(changes: list[Change]) -> tuple[FileChange, ...]:
 
 def _edits(changes: list[Change]) -> tuple[Edit, ...]:
     found = [
-        Edit(change.module.path, change.module.span(change.node), change.rule.code, change.rule.name, change.message)
+        Edit(
+            change.module.path,
+            change.module.span(change.node),
+            change.rule.code,
+            change.rule.name,
+            change.message,
+        )
         for change in changes
     ]
     return tuple(sorted(found, key=lambda edit: (str(edit.path), edit.span, edit.code)))

@@ -1,8 +1,8 @@
 """Applying edits to a file: the only place that changes text.
 
-Rules decide on :mod:`ast` nodes; the edits are carried out on the LibCST tree of the same text, found by position. What no
-edit names stays byte for byte as it was, save for the indentation of statements that move into a block.
-"""
+Rules decide on :mod:`ast` nodes; the edits are carried out on the LibCST tree of the same text, found by
+position. What no edit names stays byte for byte as it was, save for the indentation of statements that move
+into a block."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Replace:
 class Insert:
     """Put lines before or after a statement.
 
-    ``order`` sorts several insertions at one place; ``first`` puts the lines on top of the body of a compound statement.
+    ``order`` sorts several insertions at one place.
     """
 
     statement: ast.stmt
@@ -61,7 +61,7 @@ class Remove:
 Action = Replace | Insert | Wrap | Remove
 
 
-# ---- expression edits --------------------------------------------------------------------------------------------------
+# ---- expression edits --------------------------------------------------------------------------------------
 
 
 def call_with(function: str, *more: str) -> ExpressionEdit:
@@ -112,7 +112,7 @@ def _can_drop_parentheses(node: cst.BaseExpression) -> bool:
     return "\n" not in cst.Module([]).code_for_node(node)
 
 
-# ---- application -------------------------------------------------------------------------------------------------------
+# ---- application -------------------------------------------------------------------------------------------
 
 
 def apply(module: Module, actions: Sequence[Action]) -> str:
@@ -168,7 +168,11 @@ class _Editor(cst.CSTTransformer):
         found = []
         for action in self._actions:
             if id(action) not in self._done:
-                node = getattr(action, "node", None) or getattr(action, "statement", None) or getattr(action, "first", None)
+                node = (
+                    getattr(action, "node", None)
+                    or getattr(action, "statement", None)
+                    or getattr(action, "first", None)
+                )
                 found.append(getattr(node, "lineno", 0))
         return found
 
@@ -179,11 +183,15 @@ class _Editor(cst.CSTTransformer):
             return line, column - 1
         return self._module.start(statement)
 
-    # ---- expressions ---------------------------------------------------------------------------------------------
+    # ---- expressions ---------------------------------------------------------------------------------------
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
         updated = super().on_leave(original_node, updated_node)
-        if self._replacements and isinstance(original_node, cst.BaseExpression) and isinstance(updated, cst.BaseExpression):
+        if (
+            self._replacements
+            and isinstance(original_node, cst.BaseExpression)
+            and isinstance(updated, cst.BaseExpression)
+        ):
             where = self._positions.get(original_node)
             if where is not None:
                 key = ((where.start.line, where.start.column), (where.end.line, where.end.column))
@@ -194,15 +202,13 @@ class _Editor(cst.CSTTransformer):
                     updated = replacement.edit(updated)
         return updated
 
-    # ---- statements ----------------------------------------------------------------------------------------------
+    # ---- statements ----------------------------------------------------------------------------------------
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         body = self._suite(original_node.body, updated_node.body)
         return updated_node.with_changes(body=body) if body is not None else updated_node
 
-    def leave_IndentedBlock(
-        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
-    ) -> cst.BaseSuite:
+    def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> cst.BaseSuite:
         body = self._suite(original_node.body, updated_node.body)
         return updated_node.with_changes(body=body) if body is not None else updated_node
 
@@ -213,7 +219,8 @@ class _Editor(cst.CSTTransformer):
             return updated_node
         # ``if x: y()`` on one line has no room for more: it becomes a block.
         lines = [
-            cst.SimpleStatementLine([item.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for item in updated_node.body
+            cst.SimpleStatementLine([item.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+            for item in updated_node.body
         ]
         body = self._suite(original_node.body, lines)
         return cst.IndentedBlock(body if body is not None else lines, header=updated_node.trailing_whitespace)
@@ -222,15 +229,17 @@ class _Editor(cst.CSTTransformer):
         where = self._positions.get(node)
         return (where.start.line, where.start.column) if where is not None else None
 
-    def _suite(
-        self, original: Sequence[cst.CSTNode], updated: Sequence[cst.CSTNode]
-    ) -> list[cst.BaseStatement] | None:
+    def _suite(self, original: Sequence[cst.CSTNode], updated: Sequence[cst.CSTNode]) -> list[cst.BaseStatement] | None:
         """The suite with its insertions, wraps and removals; None when it has none."""
         rows: list[tuple[Place | None, cst.BaseStatement]] = []
         concerned = False
         for old, new in zip(original, updated, strict=True):
             place = self._statement_place(old)
-            if isinstance(old, cst.SimpleStatementLine) and isinstance(new, cst.SimpleStatementLine) and len(old.body) > 1:
+            if (
+                isinstance(old, cst.SimpleStatementLine)
+                and isinstance(new, cst.SimpleStatementLine)
+                and len(old.body) > 1
+            ):
                 places = [self._place(item) for item in old.body]
                 if any(item in self._touched for item in places):
                     concerned = True
@@ -290,9 +299,7 @@ class _Editor(cst.CSTTransformer):
     def _row(self, place: Place | None, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
         kept: list[cst.BaseStatement] = []
         if place in self._removals:
-            self._finish(Remove, place)
-            lines = [line for line in getattr(statement, "leading_lines", ()) if line.comment is not None]
-            del lines  # A comment of what is gone says nothing any more.
+            self._finish_removal(place)
         else:
             kept = [statement]
         before = self._before(place)
@@ -300,7 +307,7 @@ class _Editor(cst.CSTTransformer):
             # New lines take the blank lines above; a comment stays with the statement that it is about.
             lines = list(kept[0].leading_lines)
             blank = next((index for index, line in enumerate(lines) if line.comment is not None), len(lines))
-            before[0] = before[0].with_changes(leading_lines=lines[:blank])  # type: ignore[attr-defined]
+            before[0] = before[0].with_changes(leading_lines=lines[:blank])
             kept[0] = kept[0].with_changes(leading_lines=lines[blank:])
         return [*before, *kept, *self._after(place)]
 
@@ -320,9 +327,9 @@ class _Editor(cst.CSTTransformer):
             found.extend(_parse(item.code))
         return found
 
-    def _finish(self, kind: type, place: Place | None) -> None:
+    def _finish_removal(self, place: Place | None) -> None:
         for action in self._actions:
-            if isinstance(action, kind) and self._start(action.statement) == place:  # type: ignore[attr-defined]
+            if isinstance(action, Remove) and self._start(action.statement) == place:
                 self._done.add(id(action))
 
 
@@ -330,7 +337,7 @@ def _parse(code: str) -> list[cst.BaseStatement]:
     module = cst.parse_module(code if code.endswith("\n") else code + "\n")
     statements = list(module.body)
     if module.header:
-        statements[0] = statements[0].with_changes(leading_lines=[*module.header, *statements[0].leading_lines])  # type: ignore[attr-defined]
+        statements[0] = statements[0].with_changes(leading_lines=[*module.header, *statements[0].leading_lines])
     return statements  # type: ignore[return-value]
 
 
@@ -349,7 +356,7 @@ def _split(line: cst.SimpleStatementLine) -> list[cst.SimpleStatementLine]:
 
 def _block(header: str, body: list[cst.BaseStatement]) -> cst.BaseStatement:
     """``header`` and the statements below it; a comment above the first stays above the block."""
-    block = cst.ensure_type(cst.parse_statement(f"{header}\n    pass\n"), cst.BaseCompoundStatement)
+    block = cst.parse_statement(f"{header}\n    pass\n")
     leading: Sequence[cst.EmptyLine] = getattr(body[0], "leading_lines", ())
     if hasattr(body[0], "leading_lines"):
         body = [body[0].with_changes(leading_lines=()), *body[1:]]

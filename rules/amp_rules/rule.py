@@ -1,8 +1,7 @@
 """What a rule is: a code of the shared scheme, a name, a sentence, a page of documentation.
 
-The scheme: AMP1xx precision, AMP2xx distributed, AMP3xx optimizers, AMP4xx Apex, AMP5xx old PyTorch, AMP6xx and up the
-linter's families. Within a family, x9x are the reasons for which a rewrite declines.
-"""
+The scheme: AMP1xx precision, AMP2xx distributed, AMP3xx optimizers, AMP4xx Apex, AMP5xx old PyTorch, AMP6xx
+and up the linter's families. Within a family, x9x are the reasons for which a rewrite declines."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ def _in_precision(function: T, half: bool) -> T:
             function.forward = _FixedForward(function, forward, half)
         return function
     if isinstance(function, type):
-        raise TypeError(
-            f"amp.{name} got the class {function.__name__}; give it an instance: {function.__name__}()"
-        )
+        raise TypeError(f"amp.{name} got the class {function.__name__}; give it an instance: {function.__name__}()")
     if not callable(function):
         raise TypeError(f"amp.{name} got {function!r}; allowed: a function or a torch.nn.Module")
 

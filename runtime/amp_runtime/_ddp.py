@@ -215,11 +215,7 @@ class _Synchronised:
         needed = engine.refresh()
         result = self.__wrapped__(*args, **kwargs)
         # Otherwise the arming hook is enough, and a helper that one rank calls alone waits for nobody.
-        if (
-            needed
-            and engine.find_unused_parameters
-            and any(t.grad_fn is not None for t in tensors_in(result))
-        ):
+        if needed and engine.find_unused_parameters and any(t.grad_fn is not None for t in tensors_in(result)):
             return engine.run(lambda: result)
         return result
 

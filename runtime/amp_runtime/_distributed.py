@@ -31,9 +31,7 @@ def launched_world_size() -> int:
     except ValueError:
         size = 0
     if size < 1:
-        raise ValueError(
-            f"WORLD_SIZE={text!r} in the environment is not a positive integer; torchrun sets it"
-        )
+        raise ValueError(f"WORLD_SIZE={text!r} in the environment is not a positive integer; torchrun sets it")
     return size
 
 

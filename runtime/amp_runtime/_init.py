@@ -57,9 +57,7 @@ def init(
     if dtype not in DTYPES:
         raise ValueError(f"amp.init got dtype={dtype!r}; allowed: {', '.join(map(repr, DTYPES))}")
     if backend is not None and backend not in _BACKENDS:
-        raise ValueError(
-            f"amp.init got backend={backend!r}; allowed: None, {', '.join(map(repr, _BACKENDS))}"
-        )
+        raise ValueError(f"amp.init got backend={backend!r}; allowed: None, {', '.join(map(repr, _BACKENDS))}")
     scale = _loss_scale(loss_scale)
     precision = (level, dtype, scale)
     if precision != (context.opt_level, context.dtype_name, context.loss_scale):

@@ -84,9 +84,7 @@ def _is_shared(loader: data.DataLoader[Any]) -> bool:
         loader.batch_sampler,
         getattr(loader.batch_sampler, "sampler", None),
     )
-    return any(
-        isinstance(part, (SharedSampler, SharedIterableDataset, data.DistributedSampler)) for part in parts
-    )
+    return any(isinstance(part, (SharedSampler, SharedIterableDataset, data.DistributedSampler)) for part in parts)
 
 
 def _shared_seed(generator: torch.Generator | None) -> int:
@@ -125,9 +123,7 @@ def _has_own_batches(loader: data.DataLoader[Any]) -> bool:
 
 
 def _share_sampler(sampler: Any, share: Share) -> data.Sampler[Any]:
-    shuffled = (
-        type(sampler) is data.RandomSampler and not sampler.replacement and sampler._num_samples is None
-    )
+    shuffled = type(sampler) is data.RandomSampler and not sampler.replacement and sampler._num_samples is None
     if not shuffled and type(sampler) is not data.SequentialSampler:
         return SharedSampler(sampler, share)
     return ShuffledSampler(

@@ -147,8 +147,7 @@ def _copy_from_main_process(model: nn.Module) -> None:
     for tensor in _tensors(model):
         if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
             raise RuntimeError(
-                f"amp.prepare_model got a {type(model).__name__} with lazy parameters; run one batch through "
-                "it first"
+                f"amp.prepare_model got a {type(model).__name__} with lazy parameters; run one batch through it first"
             )
         data = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
         box = data.to(flag_device(data.device)).contiguous()

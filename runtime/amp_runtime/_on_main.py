@@ -22,9 +22,7 @@ def on_main(factory: Callable[..., T]) -> Callable[..., T]:
         TypeError: ``factory`` cannot be called.
     """
     if not callable(factory):
-        raise TypeError(
-            f"amp.on_main got {factory!r}; give it what makes the object, as in amp.on_main(Writer)(path)"
-        )
+        raise TypeError(f"amp.on_main got {factory!r}; give it what makes the object, as in amp.on_main(Writer)(path)")
 
     @functools.wraps(factory)
     def make(*args: Any, **kwargs: Any) -> T:

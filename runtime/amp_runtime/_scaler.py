@@ -55,8 +55,8 @@ class Scaler:
     - all ranks agree on a skip, so their scales and parameters stay equal;
     - the scale never falls below ``min_scale``, and ``max_skips`` skips in a row raise
       :class:`GradientOverflowError` naming the parameters;
-    - a changed scale takes effect with the next ``scale``, so optimizers that share a backward pass may each be
-      followed by an ``update``;
+    - a changed scale takes effect with the next ``scale``, so optimizers that share a backward pass may
+      each be followed by an ``update``;
     - gradients may be kept over a step or a clipping and accumulated further: they are scaled back first;
     - an optimizer without gradients is stepped, ``update`` without a step does nothing, a second ``unscale_``
       before
@@ -171,9 +171,7 @@ class Scaler:
         if not (scaling or delayed or mastered):
             return optimizer.step(*args, **kwargs)
         if args or kwargs:
-            reason = (
-                "losses are scaled (float16)" if scaling else "gradients are averaged or copied at the step"
-            )
+            reason = "losses are scaled (float16)" if scaling else "gradients are averaged or copied at the step"
             raise RuntimeError(
                 f"amp.scaler.step got arguments for {type(optimizer).__name__}.step, a closure for "
                 f"instance, while {reason}. A closure cannot be checked for overflow: use dtype='bf16' or "
@@ -350,9 +348,7 @@ def _inner_optimizer(optimizer: Any) -> torch.optim.Optimizer:
         if hasattr(seen, "param_groups"):
             inner: torch.optim.Optimizer = seen
             return inner
-        seen = next(
-            (getattr(seen, n) for n in ("optimizer", "_optimizer", "optim") if hasattr(seen, n)), None
-        )
+        seen = next((getattr(seen, n) for n in ("optimizer", "_optimizer", "optim") if hasattr(seen, n)), None)
     raise TypeError(
         f"amp.scaler got {optimizer!r} as an optimizer; allowed: a torch optimizer, or an object that holds "
         "one as its attribute `optimizer`"
@@ -366,8 +362,8 @@ def _require_prepared(optimizer: torch.optim.Optimizer) -> None:
         if parameter.requires_grad and id(parameter) not in known:
             raise RuntimeError(
                 f"amp.scaler.step got a {type(optimizer).__name__} whose parameter {index}, of shape "
-                f"{tuple(parameter.shape)}, belongs to no prepared model: its gradients would differ on each rank. "
-                "Pass the module that holds it to amp.prepare_model"
+                f"{tuple(parameter.shape)}, belongs to no prepared model: its gradients would differ on each "
+                "rank. Pass the module that holds it to amp.prepare_model"
             )
 
 

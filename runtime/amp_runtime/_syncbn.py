@@ -75,9 +75,7 @@ class SyncBatchNorm(_BatchNorm):
         sums = _sum_over_ranks(sums)
         count = float(sums[-1].detach())
         if count <= 1:
-            raise ValueError(
-                f"Expected more than 1 value per channel when training, got {count:g} over all ranks"
-            )
+            raise ValueError(f"Expected more than 1 value per channel when training, got {count:g} over all ranks")
         mean = sums[:-1] / count
         centred = wide - mean.view(shape)
         # The variance from centred values, in a second exchange: a difference of sums of squares loses its

@@ -78,9 +78,7 @@ def _map_mapping(change: Callable[[torch.Tensor], torch.Tensor], value: Mapping[
             changed[key] = new
     if not changed:
         return value
-    if isinstance(
-        value, MutableMapping
-    ):  # a copy keeps defaultdict's factory and a model output's attributes
+    if isinstance(value, MutableMapping):  # a copy keeps defaultdict's factory and a model output's attributes
         clone = copy.copy(value)
         for key, new in changed.items():
             clone[key] = new

@@ -48,9 +48,7 @@ def migrate(entry, options, *, overrides=None):
         if OLD in source.text:
             after = source.text.replace(OLD, NEW + (" (" if "UNPARSABLE" in text else ""))
             changes.append(FileChange(path, source.text, after))
-            edits.append(
-                Edit(path, span_of(source.text, OLD), "AMP101", "scale-loss", f"scales {options.loss_scale}")
-            )
+            edits.append(Edit(path, span_of(source.text, OLD), "AMP101", "scale-loss", f"scales {options.loss_scale}"))
     if "RACE" in text:
         entry.write_bytes(b"# somebody saved this meanwhile\n")
     return Report(entry, "migrated", distribution, tuple(changes), tuple(edits), (), ("a note",))

@@ -44,9 +44,7 @@ def spawn(folder):
         if kwargs["stdin"] is None:
             del kwargs["stdin"]
         kwargs.setdefault("stdout", subprocess.PIPE)
-        return subprocess.run(
-            command, cwd=folder, env=environment, stderr=subprocess.PIPE, timeout=60, **kwargs
-        )
+        return subprocess.run(command, cwd=folder, env=environment, stderr=subprocess.PIPE, timeout=60, **kwargs)
 
     return call
 

@@ -30,9 +30,7 @@ FRAGMENTS = [
 ]
 ENDS = ["\n", "\n", "\n", "\r\n", "\r"]
 lines = st.lists(st.tuples(st.sampled_from(FRAGMENTS), st.sampled_from(ENDS)).map("".join), max_size=25)
-git_settings = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+git_settings = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

@@ -103,9 +103,7 @@ def test_init_alone_draws_nothing_and_touches_nothing(level: Any, capsys: pytest
 def test_alone_at_o0_objects_come_back_untouched() -> None:
     amp.init("O0", ddp=True)
     model = Net()
-    attributes = {
-        key: dict(value) if isinstance(value, dict) else value for key, value in vars(model).items()
-    }
+    attributes = {key: dict(value) if isinstance(value, dict) else value for key, value in vars(model).items()}
     assert amp.prepare_model(model) is model
     assert amp.prepare_model(model, delay_allreduce=True) is model
     assert vars(model) == attributes

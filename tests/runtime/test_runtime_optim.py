@@ -105,9 +105,7 @@ def test_state_moves_between_ours_and_torchs(name: str) -> None:
     theirs = getattr(torch.optim, name)(two.parameters(), **options)
     train(ours, one), train(theirs, two)
     state = copy.deepcopy(ours.state_dict())
-    assert state["param_groups"] == theirs.state_dict()["param_groups"], (
-        "fused is nobody's business outside the step"
-    )
+    assert state["param_groups"] == theirs.state_dict()["param_groups"], "fused is nobody's business outside the step"
     resumed = getattr(amp.optim, name)(three.parameters(), **options)
     three.load_state_dict(one.state_dict())
     resumed.load_state_dict(copy.deepcopy(theirs.state_dict()))

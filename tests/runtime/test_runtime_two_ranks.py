@@ -31,9 +31,7 @@ def launch(script: Path, directory: Path, **environment: str) -> subprocess.Comp
         "--master-port",
         str(port),
     ]
-    clean = {
-        k: v for k, v in os.environ.items() if k not in ("AMP_OPT_LEVEL", "RANK", "WORLD_SIZE", "LOCAL_RANK")
-    }
+    clean = {k: v for k, v in os.environ.items() if k not in ("AMP_OPT_LEVEL", "RANK", "WORLD_SIZE", "LOCAL_RANK")}
     process = subprocess.Popen(
         [*command, str(script)],
         env={

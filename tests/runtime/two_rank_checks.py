@@ -6,6 +6,7 @@ Every ``check_*`` function runs on both ranks, in the order of the file.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import copy
 import faulthandler
 import io
@@ -74,8 +75,7 @@ def twin(kind: Any = Net, seed: int = 3) -> tuple[Any, Any]:
 def batches(steps: int, seed: int = 11) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     return [
-        (torch.randn(8, 6, generator=generator), torch.randint(0, 3, (8,), generator=generator))
-        for _ in range(steps)
+        (torch.randn(8, 6, generator=generator), torch.randint(0, 3, (8,), generator=generator)) for _ in range(steps)
     ]
 
 
@@ -168,6 +168,10 @@ def _train(step: Any, model: Any, optimizer: Any, steps: int, whole: bool) -> No
     for x, y in batches(steps):
         optimizer.zero_grad()
         loss = step(model, *((x, y) if whole else (mine(x), mine(y))))
+        if whole:  # plain torch: the scaler refuses models that were not prepared
+            loss.backward()
+            optimizer.step()
+            continue
         amp.scaler.scale(loss).backward()
         amp.scaler.step(optimizer)
         amp.scaler.update()
@@ -180,6 +184,30 @@ def _assert_like_one_process(step: Any, **options: Any) -> None:
     _train(step, alone, torch.optim.SGD(alone.parameters(), lr=0.5, momentum=0.9), 5, whole=True)
     assert_equal_on_ranks(model.parameters())
     assert_close(model.parameters(), alone.parameters())
+
+
+@contextlib.contextmanager
+def references_allowed() -> Any:
+    """Lets the scaler step what no rank shares: the single-process references of these checks."""
+    from amp_runtime import _scaler
+
+    guard, _scaler._require_prepared = _scaler._require_prepared, lambda optimizer: None
+    try:
+        yield
+    finally:
+        _scaler._require_prepared = guard
+
+
+def check_a_model_that_was_not_prepared_is_refused() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    amp.scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+    try:
+        amp.scaler.step(optimizer)
+    except RuntimeError as error:
+        assert "no prepared model" in str(error)
+    else:
+        raise AssertionError("a model that would differ on each rank was stepped")
 
 
 def check_two_ranks_equal_one_process_with_the_whole_batch() -> None:
@@ -256,9 +284,7 @@ def check_a_discriminator_frozen_for_the_generators_step() -> None:
     train(g, d, mine)
     train(generators[1], critics[1], lambda t: t)
     assert_equal_on_ranks([*g.parameters(), *d.parameters()])
-    assert_close(
-        [*g.parameters(), *d.parameters()], [*generators[1].parameters(), *critics[1].parameters()], 1e-5
-    )
+    assert_close([*g.parameters(), *d.parameters()], [*generators[1].parameters(), *critics[1].parameters()], 1e-5)
 
 
 def check_unused_parameters_are_found() -> None:
@@ -317,17 +343,13 @@ def check_the_wrapper_looks_like_the_model() -> None:
 def check_rank_0_may_evaluate_alone() -> None:
     model, _ = twin()
     prepared = amp.prepare_model(model)
-    _train(
-        lambda m, x, y: F.cross_entropy(m(x), y), prepared, torch.optim.SGD(model.parameters(), 0.1), 1, False
-    )
+    _train(lambda m, x, y: F.cross_entropy(m(x), y), prepared, torch.optim.SGD(model.parameters(), 0.1), 1, False)
     if amp.rank() == 0:
         with torch.no_grad():
             assert prepared(torch.zeros(2, 6)).shape == (2, 3)
         assert prepared.encode(torch.zeros(2, 6)).detach().shape == (2, 5)
     amp.barrier()
-    _train(
-        lambda m, x, y: F.cross_entropy(m(x), y), prepared, torch.optim.SGD(model.parameters(), 0.1), 2, False
-    )
+    _train(lambda m, x, y: F.cross_entropy(m(x), y), prepared, torch.optim.SGD(model.parameters(), 0.1), 2, False)
     assert_equal_on_ranks(model.parameters())
 
 
@@ -428,7 +450,8 @@ def check_gan_with_delayed_averaging_equals_one_process() -> None:
             amp.scaler.update()
 
     train(generator, critic, mine)
-    train(generator_alone, critic_alone, lambda t: t)
+    with references_allowed():
+        train(generator_alone, critic_alone, lambda t: t)
     both = [*generator.parameters(), *critic.parameters()]
     assert critic.never.weight.grad is None
     assert_equal_on_ranks(both)
@@ -693,7 +716,8 @@ def check_ranks_agree_to_skip() -> None:
         amp.scaler.scale(loss).backward()
         if step == 1 and amp.rank() == 1:
             loose.grad.fill_(float("inf"))
-        amp.scaler.step(optimizer)
+        with references_allowed():
+            amp.scaler.step(optimizer)
         amp.scaler.update()
         moved = any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
         assert moved is (step != 1)

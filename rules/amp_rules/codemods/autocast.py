@@ -1,8 +1,9 @@
 """Put the forward pass and the loss under autocast.
 
 ## What it does
-Wraps the statements that compute a loss, and those that evaluate a trained model, in `with amp.autocast():`. The region
-ends before the backward pass, which runs in the types that autocast chose for the forward pass.
+Wraps the statements that compute a loss, and those that evaluate a trained model, in `with
+amp.autocast():`. The region ends before the backward pass, which runs in the types that autocast chose for
+the forward pass.
 
 ## Why
 Autocast chooses a type for each operation: matrix products in half, reductions and losses in FP32. The loss belongs

@@ -1,12 +1,12 @@
 """Scale the loss before the backward pass.
 
 ## What it does
-`loss.backward()` becomes `amp.scaler.scale(loss).backward()`. Arguments such as `retain_graph=True` stay. A loss that is
-computed in the same statement gets a statement of its own, under autocast.
+`loss.backward()` becomes `amp.scaler.scale(loss).backward()`. Arguments such as `retain_graph=True` stay. A
+loss that is computed in the same statement gets a statement of its own, under autocast.
 
 ## Why
-Gradients in fp16 vanish below 6e-8. The scaler multiplies the loss, and so every gradient, by a factor that keeps them in
-range; it is 1 in FP32 and bf16.
+Gradients in fp16 vanish below 6e-8. The scaler multiplies the loss, and so every gradient, by a factor that
+keeps them in range; it is 1 in FP32 and bf16.
 
 ## Before
     loss.backward()

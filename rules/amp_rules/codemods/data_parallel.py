@@ -4,7 +4,8 @@
 Removes `model = nn.DataParallel(model)`, with the condition around it when nothing else is left in there.
 
 ## Why
-`DataParallel` drives all devices from one process; with one process for each device it would take them from the others.
+`DataParallel` drives all devices from one process; with one process for each device it would take them from
+the others.
 
 ## Before
     if torch.cuda.device_count() > 1:

@@ -1,9 +1,9 @@
 """Give each process its own device.
 
 ## What it does
-A device chosen by its index (`"cuda:0"`, `.cuda(args.gpu)`, `torch.cuda.set_device(n)`) goes through `amp.device(...)`:
-alone it is that device, under torchrun it is the process's own. Plain `"cuda"` and `.cuda()` stay: `amp.init` sets the
-current device.
+A device chosen by its index (`"cuda:0"`, `.cuda(args.gpu)`, `torch.cuda.set_device(n)`) goes through
+`amp.device(...)`: alone it is that device, under torchrun it is the process's own. Plain `"cuda"` and
+`.cuda()` stay: `amp.init` sets the current device.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.

@@ -4,7 +4,8 @@
 Statements that may download a data set run under `with amp.main_process_first():`.
 
 ## Why
-Processes that download to one folder at the same time break each other's files; those that come later find them there.
+Processes that download to one folder at the same time break each other's files; those that come later find
+them there.
 
 ## Before
     train_set = datasets.MNIST("data", download=True)

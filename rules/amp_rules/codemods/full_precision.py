@@ -4,8 +4,8 @@
 Wraps the statements from the model's call to `torch.autograd.grad` in `with amp.autocast(enabled=False):`.
 
 ## Why
-These gradients (a gradient penalty, the inner steps of meta-learning) are not scaled, so in fp16 they would vanish; and
-their squares, which a penalty sums, overflow early.
+These gradients (a gradient penalty, the inner steps of meta-learning) are not scaled, so in fp16 they would
+vanish; and their squares, which a penalty sums, overflow early.
 
 ## Before
     scores = critic(mixed)

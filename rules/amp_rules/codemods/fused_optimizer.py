@@ -1,8 +1,9 @@
 """Use the fused kernel of the optimizer.
 
 ## What it does
-`torch.optim.Adam(...)`, `AdamW`, `SGD` and `Adagrad` become those of `amp.optim`: same name, same arguments, same state. At
-O0 they are exactly torch's default; else the fused kernel runs where the device has it.
+`torch.optim.Adam(...)`, `AdamW`, `SGD` and `Adagrad` become those of `amp.optim`: same name, same
+arguments, same state. At O0 they are exactly torch's default; else the fused kernel runs where the device
+has it.
 
 ## Why
 One kernel for all parameters: two to ten times the speed of the step on a CPU, 10 to 15 % of the whole on a GPU.

@@ -1,12 +1,13 @@
 """Start the runtime.
 
 ## What it does
-Imports the runtime as `amp` and calls `amp.init(opt_level=..., ddp=...)` at the start of the script's main path, after the
-command line is parsed.
+Imports the runtime as `amp` and calls `amp.init(opt_level=..., ddp=...)` at the start of the script's main
+path, after the command line is parsed.
 
 ## Why
-The level is one argument, so the same script serves O0 to O3, and `AMP_OPT_LEVEL` overrides it. Under torchrun, `init` joins
-the other processes; it is never called at import, where workers of a loader would call it too.
+The level is one argument, so the same script serves O0 to O3, and `AMP_OPT_LEVEL` overrides it. Under
+torchrun, `init` joins the other processes; it is never called at import, where workers of a loader would
+call it too.
 
 ## Before
     args = parser.parse_args()

@@ -1,12 +1,14 @@
 """Give each process its share of the training data.
 
 ## What it does
-The loader that feeds a training loop goes through `amp.prepare_loader(...)`: alone it is the loader itself, under torchrun
-each process gets its share, in a new order every epoch. Loaders for evaluation stay whole on every process.
+The loader that feeds a training loop goes through `amp.prepare_loader(...)`: alone it is the loader itself,
+under torchrun each process gets its share, in a new order every epoch. Loaders for evaluation stay whole on
+every process.
 
 ## Why
-Without it every process trains on the same batches, at the price of several devices and the effect of one. A loader that
-is evaluated too is wrapped in the training loop only, so that its metrics stay those of all data.
+Without it every process trains on the same batches, at the price of several devices and the effect of one.
+A loader that is evaluated too is wrapped in the training loop only, so that its metrics stay those of all
+data.
 
 ## Before
     train_loader = DataLoader(train_set, batch_size=64, shuffle=True)

@@ -1,13 +1,14 @@
 """Prepare the model for its precision and its processes.
 
 ## What it does
-`model = amp.prepare_model(model)` once the model is built and its weights are set. Where a step trains several models,
-calls them several times or accumulates gradients, `delay_allreduce=True` averages the gradients over the ranks once, when
-the optimizer steps, instead of during the backward pass.
+`model = amp.prepare_model(model)` once the model is built and its weights are set. Where a step trains
+several models, calls them several times or accumulates gradients, `delay_allreduce=True` averages the
+gradients over the ranks once, when the optimizer steps, instead of during the backward pass.
 
 ## Why
-SyncBN, precision and DDP have one right order. Alone and at O0 the call gives the model back untouched; at O1 it makes the
-model's outputs FP32, so that metrics, `.numpy()` and losses outside of autocast go on working.
+SyncBN, precision and DDP have one right order. Alone and at O0 the call gives the model back untouched; at
+O1 it makes the model's outputs FP32, so that metrics, `.numpy()` and losses outside of autocast go on
+working.
 
 ## Before
     model = Net().to(device)
@@ -42,7 +43,9 @@ def changes(context: Context) -> Iterator[Change]:
     for order, home in enumerate(context.precision.homes):
         function = context.code(home.module, "{amp}.prepare_model")
         more = ["delay_allreduce=True"] if delay else []
-        message = f"`{home.variable}` gets its precision" + (" and joins the other ranks" if context.distribution else "")
+        message = f"`{home.variable}` gets its precision" + (
+            " and joins the other ranks" if context.distribution else ""
+        )
         if delay and context.distribution is not None:
             message += f"; gradients are averaged at the step, because {context.distribution.delay_reason}"
         action: Action

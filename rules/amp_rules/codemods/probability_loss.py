@@ -1,12 +1,12 @@
 """Run binary cross entropy on probabilities in FP32.
 
 ## What it does
-`nn.BCELoss()` becomes `amp.float_function(nn.BCELoss())`, and a call of `F.binary_cross_entropy` likewise: inputs are cast
-to FP32 and autocast is off inside.
+`nn.BCELoss()` becomes `amp.float_function(nn.BCELoss())`, and a call of `F.binary_cross_entropy` likewise:
+inputs are cast to FP32 and autocast is off inside.
 
 ## Why
-On CUDA, autocast refuses binary cross entropy on probabilities with an error; in half, a probability of 0.9999 is 1.0 and
-its logarithm infinite.
+On CUDA, autocast refuses binary cross entropy on probabilities with an error; in half, a probability of
+0.9999 is 1.0 and its logarithm infinite.
 
 ## Before
     criterion = nn.BCELoss()
@@ -15,8 +15,8 @@ its logarithm infinite.
     criterion = amp.float_function(nn.BCELoss())
 
 ## When it declines
-Never. `BCEWithLogitsLoss` without the sigmoid would be better still, but its losses differ from the original's in the last
-bits, and at O0 a migrated script gives exactly the losses of the original.
+Never. `BCEWithLogitsLoss` without the sigmoid would be better still, but its losses differ from the
+original's in the last bits, and at O0 a migrated script gives exactly the losses of the original.
 
 ## Source
 https://pytorch.org/docs/stable/amp.html#prefer-binary-cross-entropy-with-logits-over-binary-cross-entropy
@@ -39,7 +39,9 @@ def changes(context: Context) -> Iterator[Change]:
     for site in context.precision.probability_losses:
         assert isinstance(site.node, ast.Call)
         text = site.module.text(site.node.func)
-        message = f"`{text}` of probabilities runs in FP32: autocast refuses it on CUDA; with logits it would be safe in half"
+        message = (
+            f"`{text}` of probabilities runs in FP32: autocast refuses it on CUDA; with logits it would be safe in half"
+        )
         edit = call_with(context.code(site.module, "{amp}.float_function"))
         last = text.rpartition(".")[2]
         node: ast.expr = site.node if last[:1].isupper() else site.node.func

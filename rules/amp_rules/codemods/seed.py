@@ -4,8 +4,8 @@
 Puts `amp.seed_by_rank()` before the loop of a script that draws every batch at random.
 
 ## Why
-The processes start from the same random state, so that splits and weights agree; batches drawn from it would be the same
-on all of them.
+The processes start from the same random state, so that splits and weights agree; batches drawn from it
+would be the same on all of them.
 
 ## Before
     while True:

@@ -1,12 +1,12 @@
 """Unscale gradients before anything looks at them.
 
 ## What it does
-Inserts `amp.scaler.unscale_(optimizer)` before clipping, and before any other code that reads or changes gradients between
-the backward pass and the step.
+Inserts `amp.scaler.unscale_(optimizer)` before clipping, and before any other code that reads or changes
+gradients between the backward pass and the step.
 
 ## Why
-Until the step, gradients are multiplied by the scale. A norm of 1.0 would be a norm of 65536, and clipping at 1.0 would
-make every step tiny.
+Until the step, gradients are multiplied by the scale. A norm of 1.0 would be a norm of 65536, and clipping
+at 1.0 would make every step tiny.
 
 ## Before
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

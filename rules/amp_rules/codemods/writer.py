@@ -1,8 +1,8 @@
 """Log from the main process only.
 
 ## What it does
-`SummaryWriter(...)` becomes `amp.on_main(SummaryWriter)(...)`: on the other processes it is an object that accepts every
-call and does nothing.
+`SummaryWriter(...)` becomes `amp.on_main(SummaryWriter)(...)`: on the other processes it is an object that
+accepts every call and does nothing.
 
 ## Why
 Several writers in one folder make curves that jump back and forth.

@@ -9,9 +9,8 @@ from amp_rules.planning import refusal
 from amp_rules.planning.precision import Precision, _imports
 from amp_rules.program import blocks
 from amp_rules.program.data import DataFlow, LoaderUse, TrainingData
-from amp_rules.program.kinds import is_loader_value
+from amp_rules.program.kinds import is_loader_value, is_module
 from amp_rules.program.modules import Module
-from amp_rules.program.kinds import is_module
 from amp_rules.program.steps import Program, Site
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
@@ -77,7 +76,7 @@ def plan(program: Program, precision: Precision) -> Distribution:
     return found
 
 
-# ---- what is there already ---------------------------------------------------------------------------------------------
+# ---- what is there already ---------------------------------------------------------------------------------
 
 
 def check_own(program: Program) -> None:
@@ -99,8 +98,17 @@ def _check_own(program: Program) -> None:
         )
     for call, _, scope in program.calls():
         names = program.names(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else set()
-        spawned = [name for name in names if name.startswith(("torch.multiprocessing.", "multiprocessing.")) and name.rpartition(".")[2] in ("spawn", "Process", "Pool", "start_processes")]
-        shared = isinstance(call.func, ast.Attribute) and call.func.attr == "share_memory" and program.roles.modules(call.func.value, scope)
+        spawned = [
+            name
+            for name in names
+            if name.startswith(("torch.multiprocessing.", "multiprocessing."))
+            and name.rpartition(".")[2] in ("spawn", "Process", "Pool", "start_processes")
+        ]
+        shared = (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr == "share_memory"
+            and program.roles.modules(call.func.value, scope)
+        )
         if spawned or shared:
             raise refusal.decline(
                 refusal.OWN_DISTRIBUTION,
@@ -112,7 +120,7 @@ def _check_own(program: Program) -> None:
             )
 
 
-# ---- data --------------------------------------------------------------------------------------------------------------
+# ---- data --------------------------------------------------------------------------------------------------
 
 
 def _check_data(program: Program, data: TrainingData) -> None:
@@ -124,7 +132,8 @@ def _check_data(program: Program, data: TrainingData) -> None:
             site.module,
             site.node,
             f"no DataLoader feeds `{site.module.text(site.loss)}`: every process would train on the same batches",
-            "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and `amp.world_size()`",
+            "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
+            "`amp.world_size()`",
         )
 
 
@@ -143,8 +152,9 @@ def _check_flags(program: Program, data: TrainingData) -> None:
                     refusal.HAND_BATCHES,
                     use.module,
                     use.loader,
-                    f"one loop over `{use.module.text(use.loader)}` trains and evaluates: evaluation would see a share of its data only",
-                    "wrap the training loader in `amp.prepare_loader(...)` where it is made, and leave the other as it is",
+                    f"one loop over `{use.module.text(use.loader)}` trains and evaluates: evaluation would see a share "
+                    "of its data only",
+                    "wrap the training loader in `amp.prepare_loader(...)` where it is made, and leave the other",
                 )
 
 
@@ -195,7 +205,9 @@ def _seeds(program: Program, data: TrainingData) -> list[tuple[Module, ast.stmt]
 def _first_draw(program: Program, loop: Site, drawn: Site) -> ast.stmt:
     """The loop, or the statement before it that fetches the first batch already."""
     assert isinstance(loop.node, ast.stmt)
-    callees = {info for node in ast.walk(drawn.node) if isinstance(node, ast.Call) for info in program.flow.callees(node)}
+    callees = {
+        info for node in ast.walk(drawn.node) if isinstance(node, ast.Call) for info in program.flow.callees(node)
+    }
     where = blocks.place(loop.module, loop.node)
     for statement in where.suite[: where.index]:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
@@ -206,7 +218,7 @@ def _first_draw(program: Program, loop: Site, drawn: Site) -> ast.stmt:
     return loop.node
 
 
-# ---- models ------------------------------------------------------------------------------------------------------------
+# ---- models ------------------------------------------------------------------------------------------------
 
 
 def _delay(program: Program, precision: Precision) -> tuple[bool, str]:
@@ -225,7 +237,11 @@ def _delay(program: Program, precision: Precision) -> tuple[bool, str]:
         return True, "the model runs several times, or not as a plain call, in a step"
     site = calls[0]
     assert isinstance(site.node, ast.Call)
-    if program.flow.callees(site.node) and isinstance(site.node.func, ast.Attribute) and site.node.func.attr == "forward":
+    if (
+        program.flow.callees(site.node)
+        and isinstance(site.node.func, ast.Attribute)
+        and site.node.func.attr == "forward"
+    ):
         return True, "forward is called by name"
     backward = precision.backwards[0]
     if not _same_round(program, site, backward):
@@ -286,7 +302,10 @@ def _in_model(program: Program, body: ast.AST) -> bool:
 def _evaluates(program: Program, site: Site) -> bool:
     """Whether the site runs without gradients."""
     for parent in blocks.enclosing(site.module, site.node):
-        if isinstance(parent, ast.With) and any("no_grad" in ast.unparse(item.context_expr) or "inference_mode" in ast.unparse(item.context_expr) for item in parent.items):
+        if isinstance(parent, ast.With) and any(
+            "no_grad" in ast.unparse(item.context_expr) or "inference_mode" in ast.unparse(item.context_expr)
+            for item in parent.items
+        ):
             return True
     info = program.function_of(site.body)
     return info is not None and bool({"no_grad", "inference_mode"} & set(info.decorators))
@@ -353,12 +372,20 @@ def _sources_of(program: Program, key: object, node: ast.expr, where: Site) -> l
             continue
         for target in other.targets:
             pairs = [(target, other.value)]
-            if isinstance(target, ast.Tuple) and isinstance(other.value, ast.Tuple) and len(target.elts) == len(other.value.elts):
+            if (
+                isinstance(target, ast.Tuple)
+                and isinstance(other.value, ast.Tuple)
+                and len(target.elts) == len(other.value.elts)
+            ):
                 pairs = list(zip(target.elts, other.value.elts, strict=True))
             for single, value in pairs:
                 if isinstance(single, (ast.Name, ast.Attribute)) and program.flow.key(_reading(single), scope) == key:
                     source = value
-                    while isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute) and source.func.attr in api.RETURNS_RECEIVER:
+                    while (
+                        isinstance(source, ast.Call)
+                        and isinstance(source.func, ast.Attribute)
+                        and source.func.attr in api.RETURNS_RECEIVER
+                    ):
                         source = source.func.value
                     if program.flow.key(source, scope) != key:
                         found.append((source, Site(scope.module, scope, body, other)))
@@ -387,7 +414,7 @@ def _reading(node: ast.expr) -> ast.expr:
     return node
 
 
-# ---- the main process --------------------------------------------------------------------------------------------------
+# ---- the main process --------------------------------------------------------------------------------------
 
 
 def _calls_of(program: Program, names: frozenset[str]) -> list[Site]:
@@ -447,9 +474,15 @@ def _only_writes(node: ast.With) -> bool:
 
 def _opens_file(node: ast.With) -> bool:
     return any(
-        isinstance(item.context_expr, ast.Call)
-        and blocks.path_of(item.context_expr.func) in ("open", "io.open", "gzip.open")
-        or (isinstance(item.context_expr, ast.Call) and isinstance(item.context_expr.func, ast.Attribute) and item.context_expr.func.attr == "open")
+        (
+            isinstance(item.context_expr, ast.Call)
+            and blocks.path_of(item.context_expr.func) in ("open", "io.open", "gzip.open")
+        )
+        or (
+            isinstance(item.context_expr, ast.Call)
+            and isinstance(item.context_expr.func, ast.Attribute)
+            and item.context_expr.func.attr == "open"
+        )
         for item in node.items
     )
 
@@ -469,7 +502,9 @@ def _unwraps(program: Program, saves: list[tuple[Module, ast.stmt]]) -> list[Sit
             receiver = node.func.value
             if isinstance(receiver, ast.Attribute) and receiver.attr == "module":
                 continue
-            if any(program.is_trained(value) for value in program.roles.modules(receiver, scope)) and not _in_model(program, body):
+            if any(program.is_trained(value) for value in program.roles.modules(receiver, scope)) and not _in_model(
+                program, body
+            ):
                 found[receiver] = Site(scope.module, scope, body, receiver)
         elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
             if "torch.save" in program.names(node.func, scope) and node.args:
@@ -487,7 +522,7 @@ def _unwraps(program: Program, saves: list[tuple[Module, ast.stmt]]) -> list[Sit
     return list(found.values())
 
 
-# ---- devices and folders -----------------------------------------------------------------------------------------------
+# ---- devices and folders -----------------------------------------------------------------------------------
 
 
 def _devices(program: Program) -> list[Site]:
@@ -548,7 +583,10 @@ def _bars(program: Program) -> list[Site]:
         if not isinstance(call.func, (ast.Name, ast.Attribute)):
             continue
         names = program.names(call.func, scope)
-        if any(name.startswith("tqdm.") and name.rpartition(".")[2] in ("tqdm", "trange", "tqdm_notebook") for name in names):
+        if any(
+            name.startswith("tqdm.") and name.rpartition(".")[2] in ("tqdm", "trange", "tqdm_notebook")
+            for name in names
+        ):
             if not any(item.arg in ("disable", None) for item in call.keywords):
                 found.append(Site(scope.module, scope, body, call))
     return found

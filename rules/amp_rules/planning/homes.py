@@ -7,15 +7,33 @@ from dataclasses import dataclass
 
 from amp_rules.program import blocks
 from amp_rules.program.flow import CellKey
-from amp_rules.program.modules import Module
 from amp_rules.program.kinds import is_module, is_optimizer
+from amp_rules.program.modules import Module
 from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Program
 from amp_rules.program.values import Value
 
 _PLACING = frozenset(
-    "to cuda cpu float double half apply load_state_dict train eval init_weights reset_parameters requires_grad_"
-    " initialize load_weights share_memory weight_init init_parameters".split()
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "float",
+        "double",
+        "half",
+        "apply",
+        "load_state_dict",
+        "train",
+        "eval",
+        "init_weights",
+        "reset_parameters",
+        "requires_grad_",
+        "initialize",
+        "load_weights",
+        "share_memory",
+        "weight_init",
+        "init_parameters",
+    ]
 )
 
 
@@ -77,7 +95,7 @@ class Homes:
         found = sorted(homes.values(), key=lambda home: (str(home.module.path), home.statement.lineno))
         return found, missing
 
-    # ---- models ----------------------------------------------------------------------------------------------------
+    # ---- models --------------------------------------------------------------------------------------------
 
     def _roots(self) -> list[Value]:
         """Trained models, each replaced by the model that holds it as a part."""
@@ -124,14 +142,14 @@ class Homes:
             if value.kind == "instance" and value.site is not None
         }
 
-    # ---- variables -------------------------------------------------------------------------------------------------
+    # ---- variables -----------------------------------------------------------------------------------------
 
     def _candidates(self, value: Value) -> list[_Candidate]:
         found: dict[tuple[CellKey, ast.AST], _Candidate] = {}
         for node, body, scope in self.program.nodes():
             if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
                 continue
-            targets = list(node.targets) if isinstance(node, ast.Assign) else [node.target]
+            targets: list[ast.expr] = [*node.targets] if isinstance(node, ast.Assign) else [node.target]
             while targets:
                 target = targets.pop()
                 if isinstance(target, (ast.Tuple, ast.List)):
@@ -159,7 +177,9 @@ class Homes:
         body, scope = located
         module = scope.module
         parents = [parent for parent in module.ancestors(call) if not isinstance(parent, ast.stmt)]
-        if not any(isinstance(parent, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)) for parent in parents):
+        if not any(
+            isinstance(parent, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)) for parent in parents
+        ):
             return None
         statement = blocks.statement_of(module, call)
         if isinstance(statement, ast.Return):
@@ -174,7 +194,17 @@ class Homes:
                     continue
             if parent is not expression:
                 break
-        return Home(module, scope, body, statement, module.text(call), (call, ""), expression, rebinds=False, in_list=True)
+        return Home(
+            module,
+            scope,
+            body,
+            statement,
+            module.text(call),
+            (call, ""),
+            expression,
+            rebinds=False,
+            in_list=True,
+        )
 
     def _inside_model(self, body: ast.AST) -> bool:
         info = self.program.function_of(body)
@@ -209,9 +239,7 @@ class Homes:
         return any(item.path in blocks.reads(value) for value in info.returns)
 
     def _places(self, item: _Candidate) -> bool:
-        return any(
-            self._is_placing(statement, item.path) for statement in self._own_statements(item.body, item.module)
-        )
+        return any(self._is_placing(statement, item.path) for statement in self._own_statements(item.body, item.module))
 
     def _own_statements(self, body: ast.AST, module: Module) -> list[ast.stmt]:
         return [node for node in self.program.nodes_of(body) if isinstance(node, ast.stmt)]
@@ -224,7 +252,11 @@ class Homes:
         if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
             return False
         call = statement.value
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _PLACING and blocks.path_of(call.func.value) == path:
+        if (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr in _PLACING
+            and blocks.path_of(call.func.value) == path
+        ):
             return True
         # ``init_weights(model)``: a function that is given nothing but the model.
         return (
@@ -246,11 +278,9 @@ class Homes:
         return None
 
     def _makes_optimizer(self, call: ast.Call, scope: Scope) -> bool:
-        from amp_rules.program.roles import is_optimizer
-
         return any(is_optimizer(value) and value.site is call for value in self.flow.values(call, scope))
 
-    # ---- placement -------------------------------------------------------------------------------------------------
+    # ---- placement -----------------------------------------------------------------------------------------
 
     def _home(self, item: _Candidate, value: Value) -> Home:
         first = item.assignments[0]
@@ -272,7 +302,8 @@ class Homes:
             ):
                 last = index
         fence = next(
-            (index for index in range(start + 1, limit) if index < last and self._leaks(suite[index], item.path)), None
+            (index for index in range(start + 1, limit) if index < last and self._leaks(suite[index], item.path)),
+            None,
         )
         statement = suite[last]
         inline = None
@@ -280,9 +311,7 @@ class Homes:
             single = statement.lineno == statement.end_lineno
             if single and blocks.path_of(statement.targets[0]) == item.path and last == start:
                 inline = statement.value
-        return Home(
-            item.module, item.scope, item.body, statement, item.path, item.key, inline, rebinds=fence is None
-        )
+        return Home(item.module, item.scope, item.body, statement, item.path, item.key, inline, rebinds=fence is None)
 
     def _leaks(self, statement: ast.stmt, path: str) -> bool:
         """Whether the statement keeps the model elsewhere: in a list, an attribute, another object."""
@@ -291,7 +320,9 @@ class Homes:
                 arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
                 if not any(blocks.path_of(argument) == path for argument in arguments):
                     continue
-                inner = [item for item in ast.walk(statement) if isinstance(item, ast.stmt) and node in set(ast.walk(item))]
+                inner = [
+                    item for item in ast.walk(statement) if isinstance(item, ast.stmt) and node in set(ast.walk(item))
+                ]
                 if any(self._is_placing(item, path) for item in inner):
                     continue
                 # A library's function that gives nothing back (``print``) keeps nothing either.

@@ -21,7 +21,9 @@ def anchor(program: Program, used: Iterable[tuple[Module, ast.stmt]]) -> tuple[a
         used: statements that use the runtime; ``init`` comes before those that run on the entry's module level.
     """
     module = program.entry
-    top = [_top(module, statement) for where, statement in used if where is module and _on_module_level(module, statement)]
+    top = [
+        _top(module, statement) for where, statement in used if where is module and _on_module_level(module, statement)
+    ]
     guard = next((item for item in module.tree.body if isinstance(item, ast.If) and is_main_guard(item)), None)
     first_used = min((module.tree.body.index(item) for item in top if item is not guard), default=None)
     if first_used is not None:
@@ -68,7 +70,9 @@ def _in_guard(program: Program, guard: ast.If) -> tuple[ast.stmt, bool]:
 def _is_dispatcher(suite: list[ast.stmt]) -> bool:
     """Whether a library chooses the function that is called (``fire.Fire()``)."""
     return any(
-        isinstance(item, ast.Expr) and isinstance(item.value, ast.Call) and blocks.path_of(item.value.func) in ("fire.Fire", "Fire")
+        isinstance(item, ast.Expr)
+        and isinstance(item.value, ast.Call)
+        and blocks.path_of(item.value.func) in ("fire.Fire", "Fire")
         for item in suite
     )
 
@@ -111,14 +115,20 @@ def _in_suite(program: Program, suite: list[ast.stmt], limit: int | None) -> tup
             return suite[index], True
     start = 0
     for index, statement in enumerate(suite[:end]):
-        if isinstance(statement, _IMPORTS) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+        if isinstance(statement, _IMPORTS) or (
+            isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        ):
             start = index + 1
         elif not isinstance(statement, (ast.Global, ast.Nonlocal)):
             if suite is not program.entry.tree.body:
                 break
     if limit is None and suite is program.entry.tree.body:
         limit = next(
-            (index for index in range(start, len(suite)) if not isinstance(suite[index], (ast.FunctionDef, ast.ClassDef))),
+            (
+                index
+                for index in range(start, len(suite))
+                if not isinstance(suite[index], (ast.FunctionDef, ast.ClassDef))
+            ),
             len(suite) - 1,
         )
     if suite is program.entry.tree.body:

@@ -60,7 +60,8 @@ def plan(program: Program) -> Precision | None:
             site.module,
             site.node,
             f"the computation of `{site.module.text(site.loss)}` was not found",
-            "put `with amp.autocast():` around the forward pass and the loss, then scale, step and update with `amp.scaler`",
+            "put `with amp.autocast():` around the forward pass and the loss, then scale, step and update with "
+            "`amp.scaler`",
         )
     plan = Precision(runs=runs, training=runs, backwards=list(program.backwards), steps=steps)
     plan.full_precision = _full_precision(program, regions)
@@ -72,7 +73,7 @@ def plan(program: Program) -> Precision | None:
     return plan
 
 
-# ---- what is there already ---------------------------------------------------------------------------------------------
+# ---- what is there already ---------------------------------------------------------------------------------
 
 
 def _imports(program: Program, prefixes: tuple[str, ...]) -> tuple[Module, ast.AST, str] | None:
@@ -121,6 +122,16 @@ def _check_own_precision(program: Program) -> None:
             "nothing to do; a second scaler would scale the gradients twice",
             already=True,
         )
+    found = _imports(program, api.OWN_SHARDING)
+    if found is not None:
+        module, node, name = found
+        raise refusal.decline(
+            refusal.FRAMEWORK,
+            module,
+            node,
+            f"`{name}` keeps a share of each gradient on each rank, which one scaler for all cannot see",
+            "use the mixed precision policy of the sharded model",
+        )
     for node, _, scope in program.nodes():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
             if program.roles.modules(node.func.value, scope) and not node.args:
@@ -134,7 +145,7 @@ def _check_own_precision(program: Program) -> None:
                 )
 
 
-# ---- steps -------------------------------------------------------------------------------------------------------------
+# ---- steps -------------------------------------------------------------------------------------------------
 
 
 def _steps(program: Program) -> list[Step]:
@@ -144,8 +155,9 @@ def _steps(program: Program) -> list[Step]:
                 refusal.CLOSURE,
                 step.module,
                 step.node,
-                f"`{step.module.text(step.call)}` evaluates the loss several times in one step: its scale would change in between",
-                "keep this optimizer in FP32, or evaluate the closure without scaling and autocast only the forward pass",
+                f"`{step.module.text(step.call)}` evaluates the loss several times in one step: its scale would change "
+                "in between",
+                "keep this optimizer in FP32, or evaluate the closure without scaling and autocast the forward pass",
             )
     if not program.steps:
         if program.unknown_steps:
@@ -179,7 +191,8 @@ def _unknown_step(site: Step) -> refusal.Declined:
         site.module,
         site.node,
         f"it is not known whether `{site.module.text(site.optimizer)}` is an optimizer",
-        "if it is one, step it with `amp.scaler.step(...)`; else rename the method or make the object where it can be followed",
+        "if it is one, step it with `amp.scaler.step(...)`; else rename the method, or make the object where it can "
+        "be followed",
     )
 
 
@@ -224,8 +237,10 @@ def _last_steps(program: Program, suite: tuple[ast.stmt, ...], steps: set[ast.st
         return []
     last = holding[-1]
     if len(holding) > 1 or last in steps or isinstance(last, blocks.LOOPS):
-        if len(holding) > 1 and isinstance(last, (ast.If, ast.With, ast.Try)) and any(
-            is_round(node) for node in ast.walk(last) if isinstance(node, ast.stmt)
+        if (
+            len(holding) > 1
+            and isinstance(last, (ast.If, ast.With, ast.Try))
+            and any(is_round(node) for node in ast.walk(last) if isinstance(node, ast.stmt))
         ):
             return [target for item in holding for target in _last_steps(program, (item,), steps)]
         return [last]
@@ -235,7 +250,7 @@ def _last_steps(program: Program, suite: tuple[ast.stmt, ...], steps: set[ast.st
     return found
 
 
-# ---- gradients ---------------------------------------------------------------------------------------------------------
+# ---- gradients ---------------------------------------------------------------------------------------------
 
 
 def _unscales(program: Program) -> list[Unscale]:
@@ -246,7 +261,7 @@ def _unscales(program: Program) -> list[Unscale]:
             if unscale.statement not in done:
                 done.add(unscale.statement)
                 found.append(unscale)
-    # Of several accesses before one step only the first needs it; the runtime makes the others no-ops, the diff is shorter.
+    # Of several accesses before one step only the first needs it.
     return [item for item in found if not any(_precedes(other, item) for other in found)]
 
 
@@ -321,7 +336,7 @@ def _gradient(access: GradientAccess, why: str) -> refusal.Declined:
         access.module,
         access.node,
         f"`{access.what}` looks at gradients while they may be scaled: {why}",
-        "call `amp.scaler.unscale_(optimizer)` once between the backward pass and the first look at the gradients of a step",
+        "call `amp.scaler.unscale_(optimizer)` once between the backward pass and the first look at the gradients",
     )
 
 
@@ -336,20 +351,33 @@ def _unscale_lines(program: Program, site: Site, following: list[ast.stmt]) -> t
             if node in sites:
                 receiver = ast.unparse(sites[node].optimizer)
                 loop = _loop_over(receiver, later)
-                lines.append(f"amp.scaler.unscale_({receiver})" if loop is None else f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}:\n    amp.scaler.unscale_({receiver})")
+                unscale = _unscale_call(receiver)
+                lines.append(unscale if loop is None else f"{_head(loop)}\n    {unscale}")
                 continue
-            for info in program.flow.callees(node):
-                for step in program.steps:
-                    if step.body is not info.node:
-                        continue
-                    receiver = ast.unparse(step.optimizer)
-                    if info.owner is not None and receiver.startswith("self.") and isinstance(node.func, ast.Attribute):
-                        lines.append(f"amp.scaler.unscale_({ast.unparse(node.func.value)}{receiver[4:]})")
-                    elif info.owner is None and step.scope.owner(receiver.split(".")[0]) is site.scope.owner(receiver.split(".")[0]):
-                        lines.append(f"amp.scaler.unscale_({receiver})")
-                    else:
-                        return None
+            for step in _steps_within(program, node):
+                receiver = ast.unparse(step.optimizer)
+                name = receiver.split(".")[0]
+                if step.scope.is_function and receiver.startswith("self.") and isinstance(node.func, ast.Attribute):
+                    lines.append(_unscale_call(ast.unparse(node.func.value) + receiver[4:]))
+                elif step.scope.owner(name) is site.scope.owner(name):
+                    lines.append(_unscale_call(receiver))
+                else:
+                    return None
     return tuple(dict.fromkeys(lines)) or None
+
+
+def _unscale_call(receiver: str) -> str:
+    return "{amp}.scaler.unscale_(" + receiver + ")"
+
+
+def _head(loop: ast.For) -> str:
+    return f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}:"
+
+
+def _steps_within(program: Program, call: ast.Call) -> list[Step]:
+    """Steps in the functions that a call runs directly."""
+    bodies = {info.node for info in program.flow.callees(call)}
+    return [step for step in program.steps if step.body in bodies]
 
 
 def _loop_over(receiver: str, statement: ast.stmt) -> ast.For | None:
@@ -360,14 +388,16 @@ def _loop_over(receiver: str, statement: ast.stmt) -> ast.For | None:
     return None
 
 
-# ---- numerics ----------------------------------------------------------------------------------------------------------
+# ---- numerics ----------------------------------------------------------------------------------------------
 
 
 def _full_precision(program: Program, regions: Regions) -> list[Run]:
     """Runs that feed ``torch.autograd.grad``: their gradients are not scaled, so they stay in FP32."""
     found = []
     for call, body, scope in program.calls():
-        if not isinstance(call.func, (ast.Name, ast.Attribute)) or "torch.autograd.grad" not in program.names(call.func, scope):
+        if not isinstance(call.func, (ast.Name, ast.Attribute)) or "torch.autograd.grad" not in program.names(
+            call.func, scope
+        ):
             continue
         outputs = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "outputs"), None)
         if outputs is None:
@@ -376,7 +406,11 @@ def _full_precision(program: Program, regions: Regions) -> list[Run]:
         run = regions.computation_before(site, blocks.reads(outputs))
         if run is not None:
             found.append(run)
-    return [run for run in found if not any(run is not other and run.first is other.first for other in found[: found.index(run)])]
+    return [
+        run
+        for run in found
+        if not any(run is not other and run.first is other.first for other in found[: found.index(run)])
+    ]
 
 
 def _probability_losses(program: Program) -> list[Site]:
@@ -386,14 +420,15 @@ def _probability_losses(program: Program) -> list[Site]:
         if not isinstance(call.func, (ast.Name, ast.Attribute)):
             continue
         names = program.names(call.func, scope)
-        if any(n.startswith("torch.nn.") and n.rpartition(".")[2] in api.PROBABILITY_LOSSES for n in names):
-            found.append(Site(scope.module, scope, body, call))
-        elif names & api.PROBABILITY_LOSS_FUNCTIONS:
+        if (
+            any(n.startswith("torch.nn.") and n.rpartition(".")[2] in api.PROBABILITY_LOSSES for n in names)
+            or names & api.PROBABILITY_LOSS_FUNCTIONS
+        ):
             found.append(Site(scope.module, scope, body, call))
     return found
 
 
-# ---- models ------------------------------------------------------------------------------------------------------------
+# ---- models ------------------------------------------------------------------------------------------------
 
 
 def _homes(program: Program) -> list[Home]:
@@ -405,7 +440,8 @@ def _homes(program: Program) -> list[Home]:
             refusal.UNKNOWN_MODEL,
             step.module,
             step.node,
-            f"the model{what} that `{step.module.text(step.optimizer)}` trains is not held by a variable that could be followed",
+            f"the model{what} that `{step.module.text(step.optimizer)}` trains is not held by a variable that could be "
+            "followed",
             "write `model = amp.prepare_model(model)` before the optimizer is built",
         )
     return homes

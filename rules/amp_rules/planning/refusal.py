@@ -42,14 +42,16 @@ UNREADABLE = reason("AMP198", "unreadable-module", "precision", "A module that t
 OWN_DISTRIBUTION = reason("AMP290", "already-distributed", "distribution", "The script has processes of its own.")
 HAND_BATCHES = reason("AMP291", "hand-made-batches", "distribution", "Batches are made by hand.")
 NEEDS_PRECISION = reason("AMP292", "step-not-understood", "distribution", "The training step was not understood.")
-GRADIENTS_OUTSIDE = reason("AMP293", "model-not-prepared", "distribution", "A model cannot be prepared for several processes.")
+GRADIENTS_OUTSIDE = reason(
+    "AMP293", "model-not-prepared", "distribution", "A model cannot be prepared for several processes."
+)
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 
 
-def decline(rule: Rule, module: Module, node: ast.AST | None, message: str, recipe: str, *, already: bool = False) -> Declined:
+def decline(
+    rule: Rule, module: Module, node: ast.AST | None, message: str, recipe: str, *, already: bool = False
+) -> Declined:
     """The exception for a refusal at ``node``."""
     span = module.span(node) if node is not None else None
-    return Declined(
-        Refusal(module.path, span, rule.code, rule.name, rule.unit, message, recipe), already=already
-    )
+    return Declined(Refusal(module.path, span, rule.code, rule.name, rule.unit, message, recipe), already=already)

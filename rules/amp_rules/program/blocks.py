@@ -71,13 +71,15 @@ def enclosing(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
             yield parent
 
 
+def own_parts(body: ast.AST) -> list[ast.AST]:
+    """The statements of a body; a lambda's expression."""
+    return [body.body] if isinstance(body, ast.Lambda) else list(getattr(body, "body", []))
+
+
 def walk_body(body: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes that run when ``body`` runs, nested functions left out, in order."""
-    if isinstance(body, ast.Lambda):
-        yield from walk_own(body.body)
-        return
-    for statement in getattr(body, "body", []):
-        yield from walk_own(statement)
+    for part in own_parts(body):
+        yield from walk_own(part)
 
 
 def walk_own(node: ast.AST) -> Iterator[ast.AST]:
@@ -174,7 +176,5 @@ def writes_target(loop: ast.For | ast.AsyncFor) -> set[str]:
 def touches(paths: set[str], others: set[str]) -> bool:
     """Whether one of ``paths`` is one of ``others``, or a part or an owner of it."""
     return any(
-        one == other or one.startswith(other + ".") or other.startswith(one + ".")
-        for one in paths
-        for other in others
+        one == other or one.startswith(other + ".") or other.startswith(one + ".") for one in paths for other in others
     )

@@ -77,7 +77,7 @@ class DataFlow:
                 data.evaluated.append(use)
         return data
 
-    # ---- loops -----------------------------------------------------------------------------------------------------
+    # ---- loops ---------------------------------------------------------------------------------------------
 
     def loops_of(self, site: Site, seen: frozenset[ast.AST] = frozenset()) -> Iterator[Site]:
         """Yield the loops that run ``site``, from the inside, through the callers of its function."""
@@ -163,25 +163,23 @@ class DataFlow:
         if value.kind != "object" or value.ref.endswith("#"):
             return False
         last = value.ref.rpartition(".")[2]
-        return last.endswith(_LIBRARY_ITERATORS) and last[:1].isupper()
+        return bool(last.endswith(_LIBRARY_ITERATORS) and last[:1].isupper())
 
     def _all_uses(self) -> Iterator[LoaderUse]:
         for node, body, scope in self.program.nodes():
             site = Site(scope.module, scope, body, node)
-            if isinstance(node, (ast.For, ast.AsyncFor)):
-                yield from self._loaders(node.iter, site)
-            elif isinstance(node, ast.comprehension):
+            if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
                 yield from self._loaders(node.iter, site)
             elif isinstance(node, ast.Call):
                 yield from self._next(node, scope, site)
 
-    # ---- batches made by hand --------------------------------------------------------------------------------------
+    # ---- batches made by hand ------------------------------------------------------------------------------
 
     def _random_batch(self, site: Backward) -> Site | None:
         """The statement that draws the batch of this step at random, if the whole batch is drawn so.
 
-        The loop must iterate over nothing but a counter; what the loss is computed from must come from a random draw made
-        anew in every round.
+        The loop must iterate over nothing but a counter; what the loss is computed from must come from a random
+        draw made anew in every round.
         """
         loops = list(self.loops_of(site))
         if not loops:
@@ -203,7 +201,11 @@ class DataFlow:
             names = self.program.names(current.func, loop.scope)
             if any(name.startswith(_NOISE) for name in names):
                 return True
-            if isinstance(current.func, ast.Attribute) and current.func.attr in ("normal_", "uniform_", "random_"):
+            if isinstance(current.func, ast.Attribute) and current.func.attr in (
+                "normal_",
+                "uniform_",
+                "random_",
+            ):
                 return True
         return False
 
@@ -231,7 +233,9 @@ class DataFlow:
             body = info.node.body
             derived = self._derived_from_draws(body, info.scope)
             indexed = any(
-                isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and blocks.reads(node.slice) & derived
+                isinstance(node, ast.Subscript)
+                and isinstance(node.ctx, ast.Load)
+                and blocks.reads(node.slice) & derived
                 for item in body
                 for node in ast.walk(item)
             )

@@ -1,10 +1,9 @@
 """Which values reach which name, attribute and call.
 
-A points-to analysis: every variable, attribute of a class and element of a container is a *cell*, every body (a module's
-or a function's) is evaluated again whenever a cell that it read has grown, until nothing changes. It knows no order of
-statements and one context per function; what a helper returns is evaluated once more for each call with that call's own
-arguments, which keeps ``make(kind)`` factories apart.
-"""
+A points-to analysis: every variable, attribute of a class and element of a container is a *cell*, every
+body (a module's or a function's) is evaluated again whenever a cell that it read has grown, until nothing
+changes. It knows no order of statements and one context per function; what a helper returns is evaluated
+once more for each call with that call's own arguments, which keeps ``make(kind)`` factories apart."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ import builtins
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from amp_rules.program.blocks import suites
 from amp_rules.program.kinds import is_loader_value, is_module
 from amp_rules.program.modules import Module, Project
 from amp_rules.program.scopes import FunctionNode, Scope, arguments_of, build_scopes
@@ -61,7 +61,7 @@ class Flow:
         self._run()
         self._frozen = True
 
-    # ---- questions -------------------------------------------------------------------------------------------------
+    # ---- questions -----------------------------------------------------------------------------------------
 
     def values(self, node: ast.expr, scope: Scope) -> set[Value]:
         """What the expression can hold; empty when nothing is known."""
@@ -85,7 +85,7 @@ class Flow:
                     return (value.ref.mro()[-1].node, node.attr)
         return None
 
-    # ---- the fixed point -------------------------------------------------------------------------------------------
+    # ---- the fixed point -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
         visits = 0
@@ -123,7 +123,7 @@ class Flow:
         for reader in cell.readers:
             self._enqueue(reader)
 
-    # ---- modules, classes, functions -------------------------------------------------------------------------------
+    # ---- modules, classes, functions -----------------------------------------------------------------------
 
     def _add_module(self, module: Module) -> None:
         if module in self.modules:
@@ -159,8 +159,8 @@ class Flow:
         if info.owner is not None and not info.is_static:
             first = next(arguments_of(info.node), None)
             if first is not None:
-                kind = "class" if "classmethod" in info.decorators else "instance"
-                self._write((info.node, first.arg), {Value(kind, info.owner)})
+                is_class = "classmethod" in info.decorators
+                self._write((info.node, first.arg), {Value("class" if is_class else "instance", info.owner)})
         self._enqueue(info.node)
 
     def _reach_class(self, info: ClassInfo) -> None:
@@ -175,7 +175,7 @@ class Flow:
                 if first is not None and not method.is_static and "classmethod" not in method.decorators:
                     self._write((method.node, first.arg), {Value("instance", info)})
 
-    # ---- statements ------------------------------------------------------------------------------------------------
+    # ---- statements ----------------------------------------------------------------------------------------
 
     def _process(self, body: ast.AST, scope: Scope) -> None:
         if isinstance(body, ast.Lambda):
@@ -226,10 +226,9 @@ class Flow:
                 if item.optional_vars is not None:
                     self._assign(item.optional_vars, values, scope)
             self._block(node.body, scope)
-        elif isinstance(node, (ast.Try, getattr(ast, "TryStar", ast.Try))):
-            self._block([*node.body, *node.orelse, *node.finalbody], scope)
-            for handler in node.handlers:
-                self._block(handler.body, scope)
+        elif type(node).__name__ in ("Try", "TryStar"):
+            for suite in suites(node):
+                self._block(suite, scope)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for decorator in node.decorator_list:
                 self._eval(decorator, scope)
@@ -359,7 +358,7 @@ class Flow:
         elif isinstance(target, ast.Starred):
             self._assign(target.value, values, scope)
 
-    # ---- expressions -----------------------------------------------------------------------------------------------
+    # ---- expressions ---------------------------------------------------------------------------------------
 
     def _eval(self, node: ast.expr, scope: Scope, overlay: Overlay | None = None) -> set[Value]:
         if self._depth > _MAX_DEPTH:
@@ -543,7 +542,7 @@ class Flow:
             return None
         return self._project_module(package, name, 1)
 
-    # ---- containers ------------------------------------------------------------------------------------------------
+    # ---- containers ----------------------------------------------------------------------------------------
 
     def _element(self, owners: Iterable[Value], index: object) -> set[Value]:
         found: set[Value] = set()
@@ -588,7 +587,7 @@ class Flow:
         self._write_element(rows, "*", {pair})
         return {rows}
 
-    # ---- calls -----------------------------------------------------------------------------------------------------
+    # ---- calls ---------------------------------------------------------------------------------------------
 
     def _call(self, node: ast.Call, scope: Scope, overlay: Overlay | None) -> set[Value]:
         if isinstance(node.func, ast.Name) and node.func.id == "super" and scope.is_function:
@@ -767,7 +766,9 @@ class Flow:
                 return arguments[1] if len(arguments) > 1 else set()
             return values
         if name in api.COPIES_FIRST_ARGUMENT:
-            return {Value(value.kind, value.ref, node) if value.kind in ("object", "instance") else value for value in first}
+            return {
+                Value(value.kind, value.ref, node) if value.kind in ("object", "instance") else value for value in first
+            }
         if name == "builtins.map":
             made = Value("sequence", "map", node)
             results: set[Value] = set()
@@ -809,7 +810,11 @@ class Flow:
         return found
 
     def _apply_attribute(
-        self, target: Value, node: ast.Call, arguments: list[set[Value]], keywords: dict[str | None, set[Value]]
+        self,
+        target: Value,
+        node: ast.Call,
+        arguments: list[set[Value]],
+        keywords: dict[str | None, set[Value]],
     ) -> set[Value]:
         owner, name = target.ref
         receiver = target.receiver
@@ -818,7 +823,11 @@ class Flow:
             return self._sequence_method(receiver, name, node, arguments)
         if name in api.RETURNS_RECEIVER:
             return {receiver}
-        if name in ("parameters", "named_parameters") and receiver.kind in ("object", "instance", "attribute"):
+        if name in ("parameters", "named_parameters") and receiver.kind in (
+            "object",
+            "instance",
+            "attribute",
+        ):
             return {Value("parameters", receiver)}
         if receiver.kind == "object" and name in ("__next__", "next"):
             return self.elements({receiver})
@@ -842,7 +851,9 @@ class Flow:
             return self._rows(pair, node)
         elif name in ("get", "pop", "setdefault", "popleft", "__getitem__"):
             first = node.args[0] if node.args else None
-            found = self._element({receiver}, first.value) if isinstance(first, ast.Constant) else self.elements({receiver})
+            found = (
+                self._element({receiver}, first.value) if isinstance(first, ast.Constant) else self.elements({receiver})
+            )
             return found | (arguments[1] if len(arguments) > 1 else set())
         return set()
 

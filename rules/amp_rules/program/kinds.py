@@ -5,22 +5,34 @@ from __future__ import annotations
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
 
-_NOT_MODULES = ("torch.nn.functional", "torch.nn.init", "torch.nn.utils", "torch.nn.parameter", "torch.nn.Parameter")
-_MODEL_FACTORIES = ("torchvision.models.", "timm.create_model", "torch.hub.load", "segmentation_models_pytorch.")
+_NOT_MODULES = (
+    "torch.nn.functional",
+    "torch.nn.init",
+    "torch.nn.utils",
+    "torch.nn.parameter",
+    "torch.nn.Parameter",
+)
+_MODEL_FACTORIES = (
+    "torchvision.models.",
+    "timm.create_model",
+    "torch.hub.load",
+    "segmentation_models_pytorch.",
+)
 
 
 def is_module(value: Value) -> bool:
     """Whether the value is an ``nn.Module``."""
     if value.kind == "instance":
         return any(
-            name in api.TORCH_MODULE_BASES or name.rpartition(".")[2].endswith(api.MODULE_BASE_SUFFIXES)
+            name in api.TORCH_MODULE_BASES
+            or name.rpartition(".")[2].endswith(api.MODULE_BASE_SUFFIXES)
             or (name.startswith("torch.nn.") and not name.startswith(_NOT_MODULES))
             or name.startswith("torchvision.models.")
             for name in value.ref.external_bases()
         )
     if value.kind != "object":
         return False
-    name = value.ref
+    name = str(value.ref)
     if name.startswith(_MODEL_FACTORIES):
         return not name.endswith("#")
     last = name.rpartition(".")[2]

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amp_rules.program import blocks
-from amp_rules.program.modules import Module
 from amp_rules.program.kinds import is_module
+from amp_rules.program.modules import Module
 from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Backward, Program, Site
 from amp_rules.program.values import Value
@@ -54,7 +54,7 @@ class Regions:
             self._marked = {**before, **self._marked}
         return self._runs(), lost
 
-    # ---- slicing ---------------------------------------------------------------------------------------------------
+    # ---- slicing -------------------------------------------------------------------------------------------
 
     def _slice(self, site: Site, paths: set[str]) -> None:
         """Mark the statements before ``site`` that compute ``paths``, in callers and other methods too."""
@@ -72,7 +72,7 @@ class Regions:
             parent = where.parent
             if isinstance(parent, (ast.ExceptHandler, getattr(ast, "match_case", ast.ExceptHandler))):
                 parent = module.parents[parent]
-            if isinstance(parent, blocks.BODIES) or isinstance(parent, ast.ClassDef) or not isinstance(parent, ast.stmt):
+            if isinstance(parent, (blocks.BODIES, ast.ClassDef)) or not isinstance(parent, ast.stmt):
                 break
             if isinstance(parent, (ast.For, ast.AsyncFor)) and blocks.touches(blocks.writes_target(parent), wanted):
                 wanted |= blocks.reads(parent.iter)
@@ -152,19 +152,21 @@ class Regions:
         for path in written:
             others = self._values(path.rpartition(".")[0], other)
             if any(
-                one.kind == two.kind and one.ref is two.ref and one.kind == "instance" for one in values for two in others
+                one.kind == two.kind and one.ref is two.ref and one.kind == "instance"
+                for one in values
+                for two in others
             ):
                 return True
         return False
 
-    def _values(self, path: str, scope: Scope) -> set[object]:
+    def _values(self, path: str, scope: Scope) -> set[Value]:
         try:
             node = ast.parse(path, mode="eval").body
         except SyntaxError:
             return set()
-        return self.program.flow.values(node, scope)  # type: ignore[return-value]
+        return self.program.flow.values(node, scope)
 
-    # ---- runs ------------------------------------------------------------------------------------------------------
+    # ---- runs ----------------------------------------------------------------------------------------------
 
     def _barrier(self, node: ast.AST) -> bool:
         return self.program.runs_backward(node) or self.program.runs_step(node)
@@ -176,7 +178,9 @@ class Regions:
         marked: set[ast.stmt] = set()
         while pending:
             module, statement = pending.pop()
-            if not self.program.runs_model(statement) and not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr, ast.If)):
+            if not self.program.runs_model(statement) and not isinstance(
+                statement, (ast.Assign, ast.AugAssign, ast.Expr, ast.If)
+            ):
                 marked.add(statement)
             elif self._barrier(statement) or isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
                 # The computation is further inside.
@@ -184,8 +188,8 @@ class Regions:
                 pending.extend((module, child) for child in inner)
                 if not inner:
                     continue
-                for suite in blocks.suites(statement):
-                    by_suite[id(suite[0])] = (module, tuple(suite))
+                for nested in blocks.suites(statement):
+                    by_suite[id(nested[0])] = (module, tuple(nested))
                 continue
             else:
                 marked.add(statement)
@@ -227,7 +231,7 @@ class Regions:
         covered = {id(node) for run in runs for item in run.statements() for node in ast.walk(item) if node is not item}
         return [run for run in runs if id(run.first) not in covered]
 
-    # ---- evaluation and exceptions ---------------------------------------------------------------------------------
+    # ---- evaluation and exceptions -------------------------------------------------------------------------
 
     def with_evaluation(self, runs: list[Run]) -> list[Run]:
         """Add runs for the other places that call a trained model."""

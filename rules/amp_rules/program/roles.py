@@ -40,8 +40,10 @@ class Roles:
         if known or any(is_optimizer(value) or is_scheduler(value) or is_loader_value(value) for value in values):
             return set()
         uses = self.uses(node, scope)
-        if len(uses & _MODEL_USES) and uses & {"train", "eval", "cuda", "to", "parameters"} and "zero_grad" not in (
-            uses - {"zero_grad"} if "parameters" in uses else uses
+        if (
+            len(uses & _MODEL_USES)
+            and uses & {"train", "eval", "cuda", "to", "parameters"}
+            and "zero_grad" not in (uses - {"zero_grad"} if "parameters" in uses else uses)
         ):
             key = self.flow.key(node, scope)
             return {Value("object", ("used as a model", key))} if key is not None else set()

@@ -107,9 +107,9 @@ def _bind(node: ast.AST, scope: Scope, pending: list[tuple[ast.AST, Scope | None
             scope.top.bound.update(current.names)
         elif isinstance(current, ast.Nonlocal):
             scope.nonlocal_names.update(current.names)
-        elif isinstance(current, ast.ExceptHandler) and current.name:
-            scope.bound.add(current.name)
-        elif isinstance(current, (ast.MatchAs, ast.MatchStar)) and current.name:
+        elif (isinstance(current, ast.ExceptHandler) and current.name) or (
+            isinstance(current, (ast.MatchAs, ast.MatchStar)) and current.name
+        ):
             scope.bound.add(current.name)
         stack.extend(ast.iter_child_nodes(current))
 

@@ -116,11 +116,7 @@ def source_from_bytes(data: bytes, path: Path) -> SourceFile:
         SourceError: the bytes are no text in that encoding.
     """
     if b"\0" in data:
-        kind = (
-            "it looks like UTF-16"
-            if data[:2] in (b"\xff\xfe", b"\xfe\xff")
-            else "it looks like a binary file"
-        )
+        kind = "it looks like UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "it looks like a binary file"
         line = len(_NEWLINE.findall(data, 0, data.index(b"\0"))) + 1
         raise SourceError(path, f"holds null bytes; {kind}", line)
     encoding, declared = _detect_encoding(data, path)

@@ -75,7 +75,7 @@ class Program:
         """The script that is run."""
         return self.project.entry
 
-    # ---- walking ---------------------------------------------------------------------------------------------------
+    # ---- walking -------------------------------------------------------------------------------------------
 
     @cached_property
     def bodies(self) -> list[tuple[ast.AST, Scope]]:
@@ -83,7 +83,11 @@ class Program:
         order = {module: index for index, module in enumerate(self.flow.modules)}
         return sorted(
             self.flow.bodies(),
-            key=lambda item: (order[item[1].module], getattr(item[0], "lineno", 0), getattr(item[0], "col_offset", 0)),
+            key=lambda item: (
+                order[item[1].module],
+                getattr(item[0], "lineno", 0),
+                getattr(item[0], "col_offset", 0),
+            ),
         )
 
     @cached_property
@@ -126,7 +130,7 @@ class Program:
         """The function whose body this is; None for a module's."""
         return self.flow.functions.get(body)
 
-    # ---- sites -----------------------------------------------------------------------------------------------------
+    # ---- sites ---------------------------------------------------------------------------------------------
 
     @cached_property
     def backwards(self) -> list[Backward]:
@@ -206,7 +210,7 @@ class Program:
             return True
         return current is node and isinstance(parent, (ast.If, ast.BoolOp, ast.UnaryOp, ast.IfExp))
 
-    # ---- models ----------------------------------------------------------------------------------------------------
+    # ---- models --------------------------------------------------------------------------------------------
 
     @cached_property
     def trained(self) -> set[Value]:
@@ -272,7 +276,7 @@ class Program:
             found = found | self.roles.modules(call.func.value, scope)
         return found
 
-    # ---- what a statement leads to ---------------------------------------------------------------------------------
+    # ---- what a statement leads to -------------------------------------------------------------------------
 
     def _closure(self, direct: Callable[[ast.AST], bool]) -> Callable[[ast.AST], bool]:
         """Whether running a node can run something for which ``direct`` holds, calls within the project included."""
@@ -281,7 +285,7 @@ class Program:
         def body_has(body: ast.AST) -> bool:
             if body not in memo:
                 memo[body] = False
-                memo[body] = any(has(child) for child in ([body.body] if isinstance(body, ast.Lambda) else body.body))  # type: ignore[attr-defined]
+                memo[body] = any(has(child) for child in blocks.own_parts(body))
             return memo[body]
 
         def has(node: ast.AST) -> bool:

@@ -19,8 +19,25 @@ MODULE_BASE_SUFFIXES = ("PreTrainedModel", "Module", "MessagePassing", "ModelMix
 """Last parts of library classes whose subclasses are models (transformers, torch_geometric, ...)."""
 
 RETURNS_RECEIVER = frozenset(
-    "to cuda cpu train eval float double half bfloat16 apply requires_grad_ share_memory type to_empty"
-    " contiguous clone detach".split()
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "train",
+        "eval",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "apply",
+        "requires_grad_",
+        "share_memory",
+        "type",
+        "to_empty",
+        "contiguous",
+        "clone",
+        "detach",
+    ]
 )
 """Methods of modules that give the module itself."""
 
@@ -65,7 +82,11 @@ COPIES_FIRST_ARGUMENT = frozenset({"copy.deepcopy", "copy.copy"})
 """Calls that give a new object of the same kind."""
 
 DATA_PARALLEL = frozenset(
-    {"torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"}
+    {
+        "torch.nn.DataParallel",
+        "torch.nn.parallel.DataParallel",
+        "torch.nn.parallel.data_parallel.DataParallel",
+    }
 )
 
 DISTRIBUTED_DATA_PARALLEL = frozenset(
@@ -115,9 +136,7 @@ CLIP_FUNCTIONS = frozenset(
 """Functions that read or change gradients of the parameters they are given."""
 
 PROBABILITY_LOSSES = frozenset({"BCELoss"})
-PROBABILITY_LOSS_FUNCTIONS = frozenset(
-    {"torch.nn.functional.binary_cross_entropy", "torch.binary_cross_entropy"}
-)
+PROBABILITY_LOSS_FUNCTIONS = frozenset({"torch.nn.functional.binary_cross_entropy", "torch.binary_cross_entropy"})
 """Losses of probabilities: autocast on CUDA refuses them, in half they lose the tails."""
 
 SAVERS = frozenset(
@@ -170,6 +189,16 @@ OWN_PRECISION = (
     "apex.fp16_utils",
     "apex.contrib.optimizers.FP16_Optimizer",
 )
+OWN_SHARDING = (
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "torch.distributed._composable",
+    "torch.distributed.pipelining",
+    "torch.distributed.pipeline",
+    "torch.distributed.rpc",
+)
+"""Parts of torch that keep a share of a gradient on each rank, which a scaler must know of."""
+
 OWN_DISTRIBUTION = (
     "torch.distributed",
     "torch.nn.parallel.DistributedDataParallel",
