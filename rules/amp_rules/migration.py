@@ -109,8 +109,8 @@ def _migrated_before(program: Program, options: Options) -> Report | None:
     refusals: list[Refusal] = []
     outcome: Outcome = "not requested"
     if options.ddp:
-        outcome = "already" if is_distributed else "declined"
-        if not is_distributed:
+        outcome = "already" if is_distributed or _distributes_itself(program) else "declined"
+        if outcome == "declined":
             rule = refusal.NEEDS_PRECISION
             refusals.append(
                 Refusal(
@@ -120,10 +120,18 @@ def _migrated_before(program: Program, options: Options) -> Report | None:
                     rule.name,
                     "distribution",
                     "the script was migrated without several processes",
-                    "migrate the original script again with --ddp",
+                    "migrate the original script with --ddp; the summary says why if it declines",
                 )
             )
     return Report(program.entry.path, "already", outcome, refusals=tuple(refusals))
+
+
+def _distributes_itself(program: Program) -> bool:
+    try:
+        distribution_plan.check_own(program)
+    except Declined:
+        return True
+    return False
 
 
 def _uses_runtime(module: Module) -> bool:
