@@ -50,6 +50,7 @@ def prepare_model(
 
     Raises:
         TypeError: ``model`` is not a module.
+        RuntimeError: it is wrapped in torch's DDP already, at O2 or O3.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"amp.prepare_model got {type(model).__name__}; allowed: a torch.nn.Module")
@@ -61,6 +62,11 @@ def prepare_model(
     model = _without_data_parallel(model)
     if not context.initialised:
         return model
+    if context.opt_level in ("O2", "O3") and isinstance(model, nn.parallel.DistributedDataParallel):
+        raise RuntimeError(
+            f"amp.prepare_model got a model that is wrapped in {type(model).__name__} already, at {context.opt_level}: "
+            "its buckets hold float32. Prepare the model first and wrap it afterwards, or use O0 or O1"
+        )
     first = next(model.parameters(), None)
     if first is not None:
         context.watch(first)

@@ -287,3 +287,14 @@ def test_a_second_init_changes_precision_and_the_same_one_changes_nothing() -> N
     assert amp.scaler.get_scale() == 4.0
     amp.init("O1", dtype="bf16")
     assert amp.scaler.get_scale() == 1.0
+
+
+@pytest.mark.parametrize("level", ["O2", "O3"])
+def test_a_model_in_ddp_cannot_become_half(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrapped(nn.parallel.DistributedDataParallel):
+        def __init__(self) -> None:  # without a process group
+            nn.Module.__init__(self)
+
+    amp.init(level)
+    with pytest.raises(RuntimeError, match="wrapped in Wrapped already"):
+        amp.prepare_model(Wrapped())

@@ -23,8 +23,6 @@ _PLACING = frozenset(
         "half",
         "apply",
         "load_state_dict",
-        "train",
-        "eval",
         "init_weights",
         "reset_parameters",
         "requires_grad_",
