@@ -33,13 +33,14 @@ class Replace:
 class Insert:
     """Put lines before or after a statement.
 
-    ``order`` sorts several insertions at one place.
+    ``order`` sorts several insertions at one place; ``gap`` asks for a blank line between them and the statement below.
     """
 
     statement: ast.stmt
     code: str
     after: bool = False
     order: int = 0
+    gap: bool = False
 
 
 @dataclass(frozen=True)
@@ -288,11 +289,10 @@ class _Editor(cst.CSTTransformer):
                 continue
             start, end, wrap = span
             remaining = [item for item in spans if item is not span]
-            inserted = self._before(rows[start][0])
+            # What goes before or after a statement at the edge of a block stays outside of it.
+            before, after = self._before(rows[start][0]), self._after(rows[end][0])
             block = self._emit(rows, start, end, remaining, wrap)
-            found.extend(inserted)
-            found.append(_block(wrap.header, block))
-            found.extend(self._after(rows[end][0]))
+            found.extend([*before, _block(wrap.header, block), *after])
             index = end + 1
         return found
 
@@ -308,8 +308,14 @@ class _Editor(cst.CSTTransformer):
             lines = list(kept[0].leading_lines)
             blank = next((index for index, line in enumerate(lines) if line.comment is not None), len(lines))
             before[0] = before[0].with_changes(leading_lines=lines[:blank])
-            kept[0] = kept[0].with_changes(leading_lines=lines[blank:])
+            rest = lines[blank:]
+            if self._wants_gap(place) and not (rest and rest[0].comment is None):
+                rest.insert(0, cst.EmptyLine(indent=False))
+            kept[0] = kept[0].with_changes(leading_lines=rest)
         return [*before, *kept, *self._after(place)]
+
+    def _wants_gap(self, place: Place | None) -> bool:
+        return place is not None and any(item.gap and not item.after for item in self._inserts.get(place, ()))
 
     def _before(self, place: Place | None) -> list[cst.BaseStatement]:
         return self._inserted(place, after=False)
@@ -360,7 +366,17 @@ def _block(header: str, body: list[cst.BaseStatement]) -> cst.BaseStatement:
     leading: Sequence[cst.EmptyLine] = getattr(body[0], "leading_lines", ())
     if hasattr(body[0], "leading_lines"):
         body = [body[0].with_changes(leading_lines=()), *body[1:]]
-    return block.with_changes(leading_lines=leading, body=cst.IndentedBlock(body))
+    indented = cst.IndentedBlock(body).visit(_BlankLines())
+    return block.with_changes(leading_lines=leading, body=indented)
+
+
+class _BlankLines(cst.CSTTransformer):
+    """Takes the indentation out of blank lines, which would grow with the block."""
+
+    def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
+        if updated_node.comment is not None:
+            return updated_node
+        return updated_node.with_changes(indent=False, whitespace=cst.SimpleWhitespace(""))
 
 
 _KINDS: dict[type[ast.expr], type[cst.BaseExpression]] = {

@@ -1,7 +1,8 @@
 """Take `DataParallel` out.
 
 ## What it does
-Removes `model = nn.DataParallel(model)`, with the condition around it when nothing else is left in there.
+Removes `model = nn.DataParallel(model)`, with the condition around it when nothing else is left in there. State dicts that
+the model loads go through `amp.without_module_prefix(...)`, because DataParallel put `module.` in front of their keys.
 
 ## Why
 `DataParallel` drives all devices from one process; with one process for each device it would take them from
@@ -15,7 +16,7 @@ the others.
     (removed)
 
 ## When it declines
-Never; checkpoints that were saved from `DataParallel` (with `module.` in their keys) still load.
+Never. Run as one process, the script uses one device: start one process for each with torchrun.
 
 ## Source
 https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
@@ -32,7 +33,7 @@ from amp_rules.context import Change, Context
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module
 from amp_rules.program.steps import Site
-from amp_rules.rewrite import Action, Remove, Replace
+from amp_rules.rewrite import Action, Remove, Replace, call_with
 from amp_rules.rule import Rule
 
 RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
@@ -45,6 +46,11 @@ def changes(context: Context) -> Iterator[Change]:
     for site in context.distribution.parallel:
         message = "torchrun starts one process for each device; DataParallel would use them all from each"
         yield Change(RULE, site.module, site.node, message, [_action(site)])
+    for site in context.distribution.state_loads:
+        assert isinstance(site.node, ast.expr)
+        edit = call_with(context.code(site.module, "{amp}.without_module_prefix"))
+        message = f"`{site.module.text(site.node)}` may have been saved from DataParallel"
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node, edit)])
 
 
 def _action(site: Site) -> Action:

@@ -1,7 +1,10 @@
-"""Make folders that another process may have made in between.
+"""
+Make folders that another process may have made in between.
 
 ## What it does
-`if not os.path.exists(d): os.mkdir(d)` becomes `os.makedirs(d, exist_ok=True)` inside its condition.
+`os.mkdir(d)` after `if not os.path.exists(d):` becomes `os.makedirs(d, exist_ok=True)`. Where the script did not
+look first, and so may mean an existing folder to be an error, only several processes accept it:
+`exist_ok=amp.world_size() > 1`.
 
 ## Why
 Two processes look at the same time, both find nothing, and the second fails.
@@ -15,7 +18,7 @@ Two processes look at the same time, both find nothing, and the second fails.
         os.makedirs("checkpoint", exist_ok=True)
 
 ## When it declines
-Where the folder is not looked for first: then an existing folder may be meant to be an error.
+Under `try`, which may handle the error, and with `exist_ok=True`.
 
 ## Source
 https://docs.python.org/3/library/os.html#os.makedirs
@@ -29,24 +32,38 @@ from collections.abc import Iterator
 import libcst as cst
 
 from amp_rules.context import Change, Context
-from amp_rules.rewrite import Replace, add_keyword
+from amp_rules.rewrite import ExpressionEdit, Replace, add_keyword
 from amp_rules.rule import Rule
 
 RULE = Rule("AMP209", "folder-made-once", "A folder may have been made by another process.", "distribution")
 
 
 def changes(context: Context) -> Iterator[Change]:
-    """Yield an edit for each folder that is made after having looked for it."""
+    """Yield an edit for each folder that two processes may make at once."""
     if context.distribution is None:
         return
     for site in context.distribution.folders:
         assert isinstance(site.node, ast.Call)
+        allowed = "True" if site.looked else context.code(site.module, "{amp}.world_size() > 1")
         message = f"`{site.module.text(site.node)}` also holds when another process was faster"
-        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _makedirs)])
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _allowing(allowed))])
 
 
-def _makedirs(node: cst.BaseExpression) -> cst.BaseExpression:
-    call = cst.ensure_type(add_keyword("exist_ok=True")(node), cst.Call)
-    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "mkdir":
-        return call.with_changes(func=call.func.with_changes(attr=cst.Name("makedirs")))
-    return call
+def _allowing(allowed: str) -> ExpressionEdit:
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        index = next((i for i, item in enumerate(call.args) if item.keyword and item.keyword.value == "exist_ok"), None)
+        if index is None:
+            call = cst.ensure_type(add_keyword(f"exist_ok={allowed}")(call), cst.Call)
+        else:
+            old = cst.Module([]).code_for_node(call.args[index].value)
+            value = cst.parse_expression(allowed if old == "False" else f"{old} or {allowed}")
+            arguments = [*call.args]
+            arguments[index] = arguments[index].with_changes(value=value)
+            call = call.with_changes(args=arguments)
+        if isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name):
+            if call.func.attr.value == "mkdir" and call.func.value.value == "os":
+                return call.with_changes(func=call.func.with_changes(attr=cst.Name("makedirs")))
+        return call
+
+    return edit

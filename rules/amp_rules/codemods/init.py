@@ -50,11 +50,11 @@ def start(context: Context, made: Sequence[Change]) -> list[Change]:
     statement, after = anchor(context.program, used)
     code = context.code(entry, "{amp}.init") + f"({_arguments(context)})"
     message = "the level is an argument; AMP_OPT_LEVEL overrides it"
-    found = [Change(RULE, entry, statement, message, [Insert(statement, code, after=after, order=-1)])]
+    found = [Change(RULE, entry, statement, message, [Insert(statement, code, after=after, order=-1, gap=True)])]
     modules = dict.fromkeys([entry, *(change.module for change in made)])
     for module in modules:
         if not _imports_runtime(module):
-            found.append(_import(context, module))
+            found.append(_import(context, module, [item for where, item in used if where is module]))
     return found
 
 
@@ -83,31 +83,39 @@ def _imports_runtime(module: Module) -> bool:
     )
 
 
-def _import(context: Context, module: Module) -> Change:
+def _import(context: Context, module: Module, used: list[ast.stmt]) -> Change:
     code = "import amp_runtime as amp" if context.alias(module) == "amp" else "import amp_runtime"
-    statement, after = _import_place(module)
+    top = {_top_level(module, item) for item in used}
+    statement, after = _import_place(module, [item for item in module.tree.body if item in top])
     return Change(RULE, module, statement, "the runtime's names", [Insert(statement, code, after=after, order=-2)])
 
 
-def _import_place(module: Module) -> tuple[ast.stmt, bool]:
-    """After torch's imports in the head of the file, else after the last import there."""
-    head: list[ast.stmt] = []
+def _import_place(module: Module, used: list[ast.stmt]) -> tuple[ast.stmt, bool]:
+    """After torch's imports at the head of the file, else after the last import there; before what uses the runtime."""
     body = module.tree.body
+    imports: list[ast.stmt] = []
     for statement in body:
+        if statement in used or isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If)):
+            break
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            head.append(statement)
-        elif not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
-            if head:
-                break
-    if not head:
+            imports.append(statement)
+    if not imports:
         first = body[0]
         is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
         return first, is_docstring
-    torch = [item for item in head if _is_torch(item)]
-    return (torch or head)[-1], True
+    return ([item for item in imports if _is_torch(item)] or imports)[-1], True
 
 
 def _is_torch(node: ast.stmt) -> bool:
     if isinstance(node, ast.ImportFrom):
         return (node.module or "").split(".")[0] == "torch"
     return isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torch" for alias in node.names)
+
+
+def _top_level(module: Module, statement: ast.stmt) -> ast.AST:
+    """The statement of the file's own suite that holds ``statement``."""
+    found: ast.AST = statement
+    for parent in module.ancestors(statement):
+        if isinstance(parent, ast.stmt):
+            found = parent
+    return found

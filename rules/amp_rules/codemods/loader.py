@@ -29,8 +29,12 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.context import Change, Context
-from amp_rules.rewrite import Replace, call_with
+from amp_rules.program import blocks
+from amp_rules.program.steps import Site
+from amp_rules.rewrite import Action, Insert, Replace, call_with
 from amp_rules.rule import Rule
+
+_LINE = 88
 
 RULE = Rule("AMP202", "prepare-loader", "Each process gets its share of the training data.", "distribution")
 
@@ -40,7 +44,23 @@ def changes(context: Context) -> Iterator[Change]:
     if context.distribution is None:
         return
     for site in context.distribution.loaders:
-        assert isinstance(site.node, ast.expr)
-        edit = call_with(context.code(site.module, "{amp}.prepare_loader"))
+        function = context.code(site.module, "{amp}.prepare_loader")
         message = f"`{site.module.text(site.node)}` gives each process its share, in a new order every epoch"
-        yield Change(RULE, site.module, site.node, message, [Replace(site.node, edit)])
+        yield Change(RULE, site.module, site.node, message, [_action(site, function)])
+    for rebinding in context.distribution.rebindings:
+        function = context.code(rebinding.module, "{amp}.prepare_loader")
+        code = f"{rebinding.variable} = {function}({rebinding.variable})"
+        message = f"`{rebinding.variable}` gives each process its share, in a new order every epoch"
+        yield Change(RULE, rebinding.module, rebinding.statement, message, [Insert(rebinding.statement, code)])
+
+
+def _action(site: Site, function: str) -> Action:
+    """Around a constructor of one line; else a line of its own, which leaves the constructor as it is."""
+    assert isinstance(site.node, ast.expr)
+    statement = site.statement
+    if isinstance(statement, ast.Assign) and statement.value is site.node and len(statement.targets) == 1:
+        variable = blocks.path_of(statement.targets[0])
+        is_long = statement.lineno != statement.end_lineno or len(site.module.lines[statement.lineno - 1]) > _LINE
+        if variable is not None and is_long and not isinstance(statement.targets[0], ast.Subscript):
+            return Insert(statement, f"{variable} = {function}({variable})", after=True)
+    return Replace(site.node, call_with(function))

@@ -49,7 +49,7 @@ def changes(context: Context) -> Iterator[Change]:
         if delay and context.distribution is not None:
             message += f"; gradients are averaged at the step, because {context.distribution.delay_reason}"
         action: Action
-        if home.inline is not None and (home.in_list or _fits(home, function, more)):
+        if home.inline is not None and (home.in_place or _fits(home, function, more)):
             action = Replace(home.inline, call_with(function, *more))
         else:
             code = f"{home.variable} = {function}({', '.join([home.variable, *more])})"

@@ -4,6 +4,8 @@
 `nn.BCELoss()` becomes `amp.float_function(nn.BCELoss())`, and a call of `F.binary_cross_entropy` likewise:
 inputs are cast to FP32 and autocast is off inside.
 
+A sigmoid at the end of a model is kept in FP32 too where such a loss or a logarithm takes its output.
+
 ## Why
 On CUDA, autocast refuses binary cross entropy on probabilities with an error; in half, a probability of
 0.9999 is 1.0 and its logarithm infinite.
@@ -45,4 +47,11 @@ def changes(context: Context) -> Iterator[Change]:
         edit = call_with(context.code(site.module, "{amp}.float_function"))
         last = text.rpartition(".")[2]
         node: ast.expr = site.node if last[:1].isupper() else site.node.func
+        yield Change(RULE, site.module, site.node, message, [Replace(node, edit)])
+    for site in context.precision.probabilities:
+        assert isinstance(site.node, ast.Call)
+        text = site.module.text(site.node.func)
+        message = f"`{text}` runs in FP32: in half a probability is 1.0 long before its logarithm is 0"
+        edit = call_with(context.code(site.module, "{amp}.float_function"))
+        node = site.node if text.rpartition(".")[2][:1].isupper() else site.node.func
         yield Change(RULE, site.module, site.node, message, [Replace(node, edit)])

@@ -41,4 +41,4 @@ def changes(context: Context) -> Iterator[Change]:
     for module, statement in context.distribution.seed_before:
         code = context.code(module, "{amp}.seed_by_rank()")
         message = "from here on each process draws random numbers of its own, and so its own batches"
-        yield Change(RULE, module, statement, message, [Insert(statement, code)])
+        yield Change(RULE, module, statement, message, [Insert(statement, code, gap=True)])

@@ -16,6 +16,22 @@ from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
 
 
+@dataclass(frozen=True)
+class Rebinding:
+    """``loader = prepare_loader(loader)`` before a statement."""
+
+    module: Module
+    statement: ast.stmt
+    variable: str
+
+
+@dataclass(frozen=True)
+class Folder(Site):
+    """A call that makes a folder, and whether the script looked for it first."""
+
+    looked: bool
+
+
 @dataclass
 class Distribution:
     """What several processes take in one program.
@@ -24,6 +40,7 @@ class Distribution:
         delay: gradients are averaged when the optimizer steps, not by a wrapper during the backward pass.
         delay_reason: why, for the report.
         loaders: expressions to wrap in ``prepare_loader``.
+        rebindings: variables that hold a loader made elsewhere.
         seed_before: statements before which each rank takes random numbers of its own.
         saves: statements that only the main process may run.
         unwraps: expressions of a prepared model that must be the model itself.
@@ -31,13 +48,15 @@ class Distribution:
         devices: expressions that name a device by its index.
         downloads: statements that may download data.
         bars: calls that show a progress bar.
-        folders: calls that make a folder after having looked for it.
+        folders: calls that make a folder.
+        state_loads: state dicts that a model loads, which ``DataParallel`` may have saved.
         writers: constructors of logging clients.
     """
 
     delay: bool = False
     delay_reason: str = ""
     loaders: list[Site] = field(default_factory=list)
+    rebindings: list[Rebinding] = field(default_factory=list)
     seed_before: list[tuple[Module, ast.stmt]] = field(default_factory=list)
     saves: list[tuple[Module, ast.stmt]] = field(default_factory=list)
     unwraps: list[Site] = field(default_factory=list)
@@ -45,7 +64,8 @@ class Distribution:
     devices: list[Site] = field(default_factory=list)
     downloads: list[tuple[Module, ast.stmt]] = field(default_factory=list)
     bars: list[Site] = field(default_factory=list)
-    folders: list[Site] = field(default_factory=list)
+    folders: list[Folder] = field(default_factory=list)
+    state_loads: list[Site] = field(default_factory=list)
     writers: list[Site] = field(default_factory=list)
     visible_devices: list[tuple[Module, ast.stmt]] = field(default_factory=list)
 
@@ -61,11 +81,13 @@ def plan(program: Program, precision: Precision) -> Distribution:
     found = Distribution()
     _check_data(program, data)
     _check_flags(program, data)
-    found.loaders = _loaders(program, data)
+    _check_decisions(program, precision)
+    found.loaders, found.rebindings = _rebind(program, _loaders(program, data), data)
     found.seed_before = _seeds(program, data)
     found.delay, found.delay_reason = _delay(program, precision)
     found.saves = _saves(program)
     found.parallel = _calls_of(program, api.DATA_PARALLEL)
+    found.state_loads = _state_loads(program) if found.parallel else []
     found.unwraps = _unwraps(program, found.saves)
     found.devices = _devices(program)
     found.downloads = _downloads(program)
@@ -168,6 +190,67 @@ def _loaders(program: Program, data: TrainingData) -> list[Site]:
     return list(found.values())
 
 
+def _check_decisions(program: Program, precision: Precision) -> None:
+    """Decline conditions on values of tensors that choose what enters a loss: ranks would wait for each other."""
+    training = {blocks.body_of(run.module, run.first) for run in precision.training}
+    losses = {path for site in precision.backwards for path in blocks.reads(site.loss)}
+    for node, body, scope in program.nodes():
+        if body not in training or not isinstance(node, ast.If) or not _reads_tensor(node.test):
+            continue
+        inner = [item for suite in blocks.suites(node) for item in suite]
+        decides = any(
+            program.runs_backward(item) or program.runs_step(item) or blocks.writes(item) & losses for item in inner
+        )
+        if decides and any(isinstance(parent, blocks.LOOPS) for parent in blocks.enclosing(scope.module, node)):
+            raise refusal.decline(
+                refusal.LOCAL_DECISION,
+                scope.module,
+                node,
+                f"`{scope.module.text(node.test)}` differs between processes, and decides what is trained",
+                "average the value over the ranks first: `amp.reduce_mean(value)`",
+            )
+
+
+def _reads_tensor(test: ast.expr) -> bool:
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item"
+        for node in ast.walk(test)
+    )
+
+
+def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[list[Site], list[Rebinding]]:
+    """Tell expressions to wrap from variables to rebind, because the function asks for their length too."""
+    evaluated = {program.flow.key(use.loader, use.scope) for use in data.evaluated}
+    kept: list[Site] = []
+    found: list[Rebinding] = []
+    for site in sites:
+        path = blocks.path_of(site.node)
+        is_variable = isinstance(site.node, (ast.Name, ast.Attribute)) and path is not None
+        others = [
+            node
+            for node in program.nodes_of(site.body)
+            if isinstance(node, (ast.Name, ast.Attribute)) and node is not site.node and blocks.path_of(node) == path
+        ]
+        key = program.flow.key(site.node, site.scope) if isinstance(site.node, ast.expr) else None
+        if not is_variable or not others or key in evaluated:
+            kept.append(site)
+            continue
+        assert path is not None
+        found.append(Rebinding(site.module, _before_use(site, path), path))
+    return kept, found
+
+
+def _before_use(site: Site, path: str) -> ast.stmt:
+    """The first statement of the body, or the first after the variable was assigned there."""
+    suite: list[ast.stmt] = list(getattr(site.body, "body", []))
+    assigned = [index for index, item in enumerate(suite) if path in blocks.writes(item)]
+    if assigned:
+        holding = next(index for index, item in enumerate(suite) if site.node in set(ast.walk(item)))
+        return suite[min(assigned[-1] + 1, holding)]
+    has_docstring = isinstance(suite[0], ast.Expr) and isinstance(suite[0].value, ast.Constant)
+    return suite[1] if has_docstring and len(suite) > 1 else suite[0]
+
+
 def _loader_sites(program: Program, use: LoaderUse, evaluated: set[Value]) -> list[Site]:
     here = Site(use.module, use.scope, use.body, use.loader)
     made: list[Site] = []
@@ -187,13 +270,14 @@ def _loader_sites(program: Program, use: LoaderUse, evaluated: set[Value]) -> li
 
 
 def _seeds(program: Program, data: TrainingData) -> list[tuple[Module, ast.stmt]]:
-    """The outermost training loops that draw batches or noise at random."""
+    """The outermost training loops that draw batches, noise or dropout masks."""
     found: dict[ast.stmt, Module] = {}
     flow = DataFlow(program)
+    draws = flow.runs_draw
     for site in program.backwards:
         drawn = data.random.get(site.node)
         loops = list(flow.loops_of(site))
-        if not loops or (drawn is None and not any(flow.draws_noise(loop) for loop in loops)):
+        if not loops or (drawn is None and not flow.has_dropout and not any(draws(loop.node) for loop in loops)):
             continue
         outermost = loops[-1]
         assert isinstance(outermost.node, ast.stmt)
@@ -300,15 +384,7 @@ def _in_model(program: Program, body: ast.AST) -> bool:
 
 
 def _evaluates(program: Program, site: Site) -> bool:
-    """Whether the site runs without gradients."""
-    for parent in blocks.enclosing(site.module, site.node):
-        if isinstance(parent, ast.With) and any(
-            "no_grad" in ast.unparse(item.context_expr) or "inference_mode" in ast.unparse(item.context_expr)
-            for item in parent.items
-        ):
-            return True
-    info = program.function_of(site.body)
-    return info is not None and bool({"no_grad", "inference_mode"} & set(info.decorators))
+    return program.without_gradients(site.module, site.node, site.body)
 
 
 def _same_round(program: Program, site: Site, backward: Site) -> bool:
@@ -432,9 +508,10 @@ def _is_assigned(site: Site) -> bool:
 
 def _saves(program: Program) -> list[tuple[Module, ast.stmt]]:
     found: dict[ast.stmt, Module] = {}
-    for site in _calls_of(program, api.SAVERS):
+    first_only = _run_by_one(program)
+    for site in _writing_calls(program):
         statement = site.statement
-        if not isinstance(statement, ast.Expr):
+        if not isinstance(statement, ast.Expr) or site.body in first_only:
             continue
         for parent in blocks.enclosing(site.module, statement):
             if isinstance(parent, ast.With) and _opens_file(parent):
@@ -442,13 +519,59 @@ def _saves(program: Program) -> list[tuple[Module, ast.stmt]]:
                 break
         if not _guarded(site.module, statement):
             found[statement] = site.module
-    for node, _, scope in program.nodes():
-        if isinstance(node, ast.With) and node not in found and _only_writes(node) and not _guarded(scope.module, node):
+    for node, body, scope in program.nodes():
+        if not isinstance(node, ast.With) or node in found or body in first_only or _guarded(scope.module, node):
+            continue
+        if _only_writes(node) and not _read_later(program, body, node):
             found[node] = scope.module
     inner = {child for statement in found for child in ast.walk(statement) if child is not statement}
     found = {statement: module for statement, module in found.items() if statement not in inner}
     # Neighbours share one guard.
     return [(module, statement) for statement, module in found.items()]
+
+
+def _writing_calls(program: Program) -> list[Site]:
+    """Calls that write a file or show a window."""
+    found = _calls_of(program, api.SAVERS)
+    known = {site.node for site in found}
+    for call, body, scope in program.calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "savefig" and call not in known:
+            found.append(Site(scope.module, scope, body, call))
+    return found
+
+
+def _run_by_one(program: Program) -> set[ast.AST]:
+    """Bodies that run under ``main_process_first``, where each process in turn needs all that it does."""
+    found: set[ast.AST] = set()
+    pending = [
+        node
+        for _, statement in _downloads(program)
+        for node in blocks.walk_own(statement)
+        if isinstance(node, ast.Call)
+    ]
+    while pending:
+        for info in program.flow.callees(pending.pop()):
+            if info.node not in found:
+                found.add(info.node)
+                pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
+    return found
+
+
+def _read_later(program: Program, body: ast.AST, node: ast.With) -> bool:
+    """Whether the function goes on to use the file that it has just written."""
+    paths = {
+        ast.unparse(item.context_expr.args[0])
+        for item in node.items
+        if isinstance(item.context_expr, ast.Call) and item.context_expr.args
+    }
+    inside = set(ast.walk(node))
+    return any(
+        isinstance(other, ast.Call)
+        and other not in inside
+        and other.lineno > node.lineno
+        and any(ast.unparse(argument) in paths for argument in other.args)
+        for other in program.nodes_of(body)
+    )
 
 
 def _only_writes(node: ast.With) -> bool:
@@ -463,13 +586,20 @@ def _only_writes(node: ast.With) -> bool:
             return False
         if isinstance(item.optional_vars, ast.Name):
             names.add(item.optional_vars.id)
-    return bool(names) and all(
-        isinstance(item, ast.Expr)
-        and isinstance(item.value, ast.Call)
-        and isinstance(item.value.func, ast.Attribute)
-        and blocks.path_of(item.value.func.value) in names
-        for item in node.body
-    )
+    for statement in node.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+            # ``writer = csv.writer(file)``
+            function = blocks.path_of(statement.value.func) or ""
+            if not function.endswith(("writer", "DictWriter")):
+                return False
+            names |= blocks.writes(statement)
+            continue
+        called = statement.value if isinstance(statement, ast.Expr) else None
+        if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute)):
+            return False
+        if blocks.path_of(called.func.value) not in names:
+            return False
+    return bool(names)
 
 
 def _opens_file(node: ast.With) -> bool:
@@ -492,6 +622,15 @@ def _guarded(module: Module, statement: ast.stmt) -> bool:
         isinstance(parent, ast.If) and "is_main_process" in ast.unparse(parent.test)
         for parent in blocks.enclosing(module, statement)
     )
+
+
+def _state_loads(program: Program) -> list[Site]:
+    found = []
+    for call, body, scope in program.calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict" and call.args:
+            if any(program.is_trained(value) for value in program.roles.modules(call.func.value, scope)):
+                found.append(Site(scope.module, scope, body, call.args[0]))
+    return found
 
 
 def _unwraps(program: Program, saves: list[tuple[Module, ast.stmt]]) -> list[Site]:
@@ -539,7 +678,14 @@ def _devices(program: Program) -> list[Site]:
             found[call.args[0]] = Site(scope.module, scope, body, call.args[0])
         elif isinstance(call.func, ast.Attribute) and call.func.attr in ("cuda", "to") and call.args and not names:
             argument = call.args[0]
-            if call.func.attr == "cuda" or (isinstance(argument, ast.Constant) and _may_have_index(argument)):
+            is_index = any(
+                value.kind == "constant" and type(value.ref) is int for value in program.flow.values(argument, scope)
+            )
+            if (
+                call.func.attr == "cuda"
+                or is_index
+                or (isinstance(argument, ast.Constant) and _may_have_index(argument))
+            ):
                 if not (isinstance(argument, ast.Constant) and isinstance(argument.value, bool)):
                     found[argument] = Site(scope.module, scope, body, argument)
     return list(found.values())
@@ -569,12 +715,19 @@ def _visible_devices(program: Program) -> list[tuple[Module, ast.stmt]]:
 def _downloads(program: Program) -> list[tuple[Module, ast.stmt]]:
     found: dict[ast.stmt, Module] = {}
     for call, _, scope in program.calls():
+        names = program.names(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else set()
+        is_model = any(name.startswith("torchvision.models.") for name in names)
         for item in call.keywords:
-            if item.arg == "download" and not (isinstance(item.value, ast.Constant) and not item.value.value):
+            if _downloads_by(item, is_model):
                 statement = blocks.statement_of(scope.module, call)
                 if isinstance(statement, (ast.Assign, ast.Expr, ast.Return, ast.AnnAssign)):
                     found[statement] = scope.module
     return [(module, statement) for statement, module in found.items()]
+
+
+def _downloads_by(item: ast.keyword, is_model: bool) -> bool:
+    asks = item.arg == "download" or (is_model and item.arg in ("pretrained", "weights"))
+    return asks and not (isinstance(item.value, ast.Constant) and not item.value.value)
 
 
 def _bars(program: Program) -> list[Site]:
@@ -592,20 +745,38 @@ def _bars(program: Program) -> list[Site]:
     return found
 
 
-def _folders(program: Program) -> list[Site]:
-    """``if not os.path.exists(d): os.makedirs(d)``: another process may have made it in between."""
+def _folders(program: Program) -> list[Folder]:
+    """Calls that make a folder and fail where another process has made it in between."""
     found = []
     for call, body, scope in program.calls():
-        if not isinstance(call.func, (ast.Name, ast.Attribute)) or len(call.args) != 1 or call.keywords:
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
             continue
-        if not program.names(call.func, scope) & {"os.mkdir", "os.makedirs"}:
+        names = program.names(call.func, scope)
+        keywords = {item.arg: item.value for item in call.keywords}
+        is_os = bool(names & {"os.mkdir", "os.makedirs"}) and bool(call.args)
+        is_path = isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names and not call.args
+        allowed = keywords.get("exist_ok")
+        if not (is_os or (is_path and {"parents", "exist_ok"} & set(keywords))) or None in keywords:
             continue
-        path = ast.unparse(call.args[0])
+        if isinstance(allowed, ast.Constant) and allowed.value:
+            continue
         around = [parent for parent in blocks.enclosing(scope.module, call) if not isinstance(parent, ast.Expr)]
-        if not around or not isinstance(around[0], ast.If):
+        if any(isinstance(parent, ast.Try) for parent in around):
             continue
-        test = around[0].test
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            if ast.unparse(test.operand).endswith((f"exists({path})", f"isdir({path})")):
-                found.append(Site(scope.module, scope, body, call))
+        folder = call.args[0] if call.args else call.func
+        path = ast.unparse(folder.value if isinstance(folder, ast.Attribute) and not call.args else folder)
+        looked = any(isinstance(parent, ast.If) and _looks_for(parent.test, path) for parent in around)
+        found.append(Folder(scope.module, scope, body, call, looked))
     return found
+
+
+def _looks_for(test: ast.expr, path: str) -> bool:
+    """Whether a condition holds only where a folder is missing."""
+    return any(
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.Not)
+        and ast.unparse(node.operand).endswith(
+            (f"exists({path})", f"isdir({path})", f"{path}.exists()", f"{path}.is_dir()")
+        )
+        for node in ast.walk(test)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amp_rules.program import blocks
 from amp_rules.program.flow import CellKey
@@ -12,6 +12,7 @@ from amp_rules.program.modules import Module
 from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Program
 from amp_rules.program.values import Value
+from amp_rules.tables import torch_api as api
 
 _PLACING = frozenset(
     [
@@ -43,7 +44,7 @@ class Home:
         statement: the statement that it follows.
         variable: the source text of the variable, as in ``self.model``.
         inline: the constructor's expression when wrapping it reads better than a line of its own.
-        in_list: whether there is no variable, only the constructor in a list.
+        in_place: whether the expression must be wrapped where it stands: in a list, or in the script's own DDP.
         rebinds: whether every later use of the model goes through the variable, so that it may hold a wrapper.
     """
 
@@ -55,7 +56,7 @@ class Home:
     key: CellKey
     inline: ast.expr | None
     rebinds: bool
-    in_list: bool = False
+    in_place: bool = False
 
 
 @dataclass
@@ -90,6 +91,7 @@ class Homes:
                     homes.setdefault(made.key, made)
             elif chosen.key not in homes:
                 homes[chosen.key] = self._home(chosen, value)
+        homes = {key: self._inside_parallel(home) for key, home in homes.items()}
         found = sorted(homes.values(), key=lambda home: (str(home.module.path), home.statement.lineno))
         return found, missing
 
@@ -166,6 +168,24 @@ class Homes:
                 entry.assignments.append(blocks.statement_of(scope.module, node))
         return list(found.values())
 
+    def _inside_parallel(self, home: Home) -> Home:
+        """The argument of the script's own DDP, if it has one: a model gets its precision before it is wrapped."""
+        for call, body, scope in self.program.calls():
+            if not isinstance(call.func, (ast.Name, ast.Attribute)) or not call.args:
+                continue
+            if not self.program.names(call.func, scope) & api.DISTRIBUTED_DATA_PARALLEL:
+                continue
+            argument = call.args[0]
+            statement = blocks.statement_of(scope.module, call)
+            held = {blocks.path_of(argument)}
+            if isinstance(statement, ast.Assign):
+                held |= {blocks.path_of(target) for target in statement.targets}
+            if body is home.body and home.variable in held:
+                return replace(
+                    home, module=scope.module, scope=scope, statement=statement, inline=argument, in_place=True
+                )
+        return home
+
     def _where_made(self, value: Value) -> Home | None:
         """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``."""
         call = value.site
@@ -201,7 +221,7 @@ class Homes:
             (call, ""),
             expression,
             rebinds=False,
-            in_list=True,
+            in_place=True,
         )
 
     def _inside_model(self, body: ast.AST) -> bool:
@@ -209,6 +229,7 @@ class Homes:
         return info is not None and info.owner is not None and is_module(Value("instance", info.owner))
 
     def _choose(self, candidates: list[_Candidate], value: Value) -> _Candidate | None:
+        candidates = [item for item in candidates if not self._comes_too_late(item)]
         if not candidates:
             return None
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
@@ -221,13 +242,23 @@ class Homes:
             )
             returned = self._only_returned(item)
             return (
-                1 if returned else 0,
                 0 if optimizer_here else 1,
+                1 if returned else 0,
                 0 if placed_here or made_here else 1,
                 order.get(item.body, 0),
             )
 
         return min(candidates, key=score)
+
+    def _comes_too_late(self, item: _Candidate) -> bool:
+        """Whether the training is over when the variable gets its model."""
+        first = item.assignments[0]
+        suite = self._common_suite(item)
+        start = next(index for index, statement in enumerate(suite) if _holds(statement, first))
+        return self.program.runs_backward(first) or (
+            any(self.program.runs_backward(statement) for statement in suite[:start])
+            and not any(self.program.runs_backward(statement) for statement in suite[start + 1 :])
+        )
 
     def _only_returned(self, item: _Candidate) -> bool:
         """Whether the variable belongs to a factory that returns the model."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from amp_rules.program import blocks
 from amp_rules.program.flow import is_main_guard
@@ -21,6 +21,9 @@ def anchor(program: Program, used: Iterable[tuple[Module, ast.stmt]]) -> tuple[a
         used: statements that use the runtime; ``init`` comes before those that run on the entry's module level.
     """
     module = program.entry
+    spawned = _spawned(program)
+    if spawned is not None:
+        return _in_suite(program, spawned.body, None)
     top = [
         _top(module, statement) for where, statement in used if where is module and _on_module_level(module, statement)
     ]
@@ -37,6 +40,23 @@ def anchor(program: Program, used: Iterable[tuple[Module, ast.stmt]]) -> tuple[a
     if outer is not None:
         return _in_suite(program, outer.body, None)
     return _in_suite(program, module.tree.body, None)
+
+
+def _spawned(program: Program) -> ast.FunctionDef | None:
+    """The function that trains in processes which the script starts itself: each of them starts the runtime."""
+    for call, _, scope in program.calls():
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
+            continue
+        names = {name.rpartition(".")[2] for name in program.names(call.func, scope) if "multiprocessing" in name}
+        if not names & {"spawn", "Process", "start_processes"}:
+            continue
+        given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("target", "fn"))]
+        for argument in given:
+            for value in program.flow.values(argument, scope):
+                node = value.ref.node if value.kind == "function" else None
+                if isinstance(node, ast.FunctionDef) and value.ref.module is program.entry:
+                    return node
+    return None
 
 
 def _on_module_level(module: Module, statement: ast.stmt) -> bool:
@@ -139,9 +159,17 @@ def _in_suite(program: Program, suite: list[ast.stmt], limit: int | None) -> tup
 
 
 def _parses_arguments(program: Program, statement: ast.stmt) -> bool:
-    return not program.runs_backward(statement) and any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("parse_args", "parse_known_args", "parse_arguments")
-        for node in ast.walk(statement)
-    )
+    return not program.runs_backward(statement) and _parsing(program)(statement)
+
+
+def _parsing(program: Program) -> Callable[[ast.AST], bool]:
+    """Whether running a node parses the command line, in a function of the project too."""
+
+    def direct(node: ast.AST) -> bool:
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("parse_args", "parse_known_args", "parse_arguments")
+        )
+
+    return program.closure(direct)

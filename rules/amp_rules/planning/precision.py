@@ -9,7 +9,7 @@ from amp_rules.planning import refusal
 from amp_rules.planning.homes import Home, Homes
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module
-from amp_rules.program.regions import Regions, Run
+from amp_rules.program.regions import Regions, Run, merged
 from amp_rules.program.steps import Backward, GradientAccess, Program, Site, Step
 from amp_rules.tables import torch_api as api
 
@@ -36,6 +36,9 @@ class Precision:
     updates: list[tuple[Module, ast.stmt]] = field(default_factory=list)
     unscales: list[Unscale] = field(default_factory=list)
     probability_losses: list[Site] = field(default_factory=list)
+    probabilities: list[Site] = field(default_factory=list)
+    computed_norms: list[Site] = field(default_factory=list)
+    constants: list[Site] = field(default_factory=list)
     homes: list[Home] = field(default_factory=list)
 
 
@@ -68,7 +71,10 @@ def plan(program: Program) -> Precision | None:
     plan.updates = _updates(program)
     plan.unscales = _unscales(program)
     plan.probability_losses = _probability_losses(program)
-    plan.runs = regions.with_evaluation(plan.runs)
+    plan.probabilities = _probabilities(program, plan.probability_losses)
+    plan.computed_norms = _calls(program, api.FUNCTIONAL_NORMS)
+    plan.constants = _constants(program)
+    plan.runs = _without_idle(regions.with_evaluation(plan.runs), plan.full_precision)
     plan.homes = _homes(program)
     return plan
 
@@ -173,6 +179,15 @@ def _steps(program: Program) -> list[Step]:
         )
     if program.unknown_steps:
         raise _unknown_step(program.unknown_steps[0])
+    for backward in program.backwards:
+        if backward.loss in backward.call.args and len(backward.call.args) + len(backward.call.keywords) > 1:
+            raise refusal.decline(
+                refusal.GRADIENT_ACCESS,
+                backward.module,
+                backward.node,
+                f"`{backward.module.text(backward.call)}` starts from gradients of its own, of which not all may be scaled",
+                "sum what is to be differentiated into one loss and call its backward()",
+            )
     for node, _, scope in program.nodes():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "register_hook":
             raise refusal.decline(
@@ -236,18 +251,26 @@ def _last_steps(program: Program, suite: tuple[ast.stmt, ...], steps: set[ast.st
     if not holding:
         return []
     last = holding[-1]
-    if len(holding) > 1 or last in steps or isinstance(last, blocks.LOOPS):
-        if (
-            len(holding) > 1
-            and isinstance(last, (ast.If, ast.With, ast.Try))
-            and any(is_round(node) for node in ast.walk(last) if isinstance(node, ast.stmt))
-        ):
-            return [target for item in holding for target in _last_steps(program, (item,), steps)]
-        return [last]
     found: list[ast.stmt] = []
+    for item in holding[:-1]:
+        # A round that ends early must have its update too.
+        if item not in steps and _leaves(item):
+            found.extend(_last_steps(program, (item,), steps))
+        elif any(_leaves(between) for between in suite[suite.index(item) + 1 : suite.index(last)]):
+            found.append(item)
+    if len(holding) > 1 or last in steps or isinstance(last, blocks.LOOPS):
+        rounds = [node for node in ast.walk(last) if isinstance(node, ast.stmt) and is_round(node)]
+        if len(holding) > 1 and rounds:
+            return [target for item in holding for target in _last_steps(program, (item,), steps)]
+        return [*found, last]
     for inner in blocks.suites(last):
         found.extend(_last_steps(program, tuple(inner), steps))
     return found
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    """Whether the statement can end the round."""
+    return any(isinstance(node, (ast.Continue, ast.Break, ast.Return)) for node in blocks.walk_own(statement))
 
 
 # ---- gradients ---------------------------------------------------------------------------------------------
@@ -406,11 +429,13 @@ def _full_precision(program: Program, regions: Regions) -> list[Run]:
         run = regions.computation_before(site, blocks.reads(outputs))
         if run is not None:
             found.append(run)
-    return [
-        run
-        for run in found
-        if not any(run is not other and run.first is other.first for other in found[: found.index(run)])
-    ]
+    return merged(found)
+
+
+def _without_idle(runs: list[Run], full_precision: list[Run]) -> list[Run]:
+    """Drop regions in which everything runs in FP32 anyway."""
+    covered = {statement for run in full_precision for statement in run.statements()}
+    return [run for run in runs if not all(statement in covered for statement in run.statements())]
 
 
 def _probability_losses(program: Program) -> list[Site]:
@@ -426,6 +451,59 @@ def _probability_losses(program: Program) -> list[Site]:
         ):
             found.append(Site(scope.module, scope, body, call))
     return found
+
+
+def _calls(program: Program, names: frozenset[str]) -> list[Site]:
+    return [
+        Site(scope.module, scope, body, call)
+        for call, body, scope in program.calls()
+        if isinstance(call.func, (ast.Name, ast.Attribute)) and program.names(call.func, scope) & names
+    ]
+
+
+def _probabilities(program: Program, losses: list[Site]) -> list[Site]:
+    """Sigmoids at the end of a model whose output is taken for a probability by a loss or a logarithm."""
+    if not losses and not _calls(program, frozenset({"torch.log"})):
+        return []
+    found = []
+    for site in _calls(program, frozenset({"torch.nn.Sigmoid"})):
+        holder = site.module.parents[site.node]
+        is_last = isinstance(holder, ast.Call) and holder.args and holder.args[-1] is site.node
+        if is_last and isinstance(holder, ast.Call) and ast.unparse(holder.func).endswith("Sequential"):
+            found.append(site)
+    for site in _calls(program, frozenset({"torch.sigmoid", "torch.nn.functional.sigmoid"})):
+        if isinstance(site.statement, ast.Return) and site.statement.value is site.node:
+            found.append(site)
+    return found
+
+
+_LARGEST_HALF = 65504.0
+
+
+def _constants(program: Program) -> list[Site]:
+    """Fill values of masks that fp16 cannot hold."""
+    found = []
+    for call, body, scope in program.calls():
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("masked_fill", "masked_fill_")):
+            continue
+        value = (
+            call.args[1] if len(call.args) == 2 else next((k.value for k in call.keywords if k.arg == "value"), None)
+        )
+        number = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
+        if not isinstance(number, ast.Constant) or not isinstance(number.value, (int, float)) or value is number:
+            continue
+        if number.value > _LARGEST_HALF and blocks.path_of(call.func.value) is not None and torch_name(scope.module):
+            found.append(Site(scope.module, scope, body, value))  # type: ignore[arg-type]
+    return found
+
+
+def torch_name(module: Module) -> str | None:
+    """The name that torch has in a file."""
+    for node in module.tree.body:
+        for alias in node.names if isinstance(node, ast.Import) else ():
+            if alias.name == "torch" or (alias.name.startswith("torch.") and alias.asname is None):
+                return alias.asname or "torch"
+    return None
 
 
 # ---- models ------------------------------------------------------------------------------------------------

@@ -45,6 +45,9 @@ NEEDS_PRECISION = reason("AMP292", "step-not-understood", "distribution", "The t
 GRADIENTS_OUTSIDE = reason(
     "AMP293", "model-not-prepared", "distribution", "A model cannot be prepared for several processes."
 )
+LOCAL_DECISION = reason(
+    "AMP294", "decision-by-rank", "distribution", "Each process decides by its own data what it trains on."
+)
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from amp_rules.program import blocks
 from amp_rules.program.kinds import is_loader_value
@@ -17,7 +18,8 @@ _RANDOM_INDEX = (
     "numpy.random.", "random.randint", "random.sample", "random.choice", "random.choices", "random.random",
     "random.randrange", "torch.normal", "torch.Tensor.uniform_",
 )  # fmt: skip
-_NOISE = ("torch.rand", "torch.normal", "torch.bernoulli", "numpy.random.")
+_CHOICES = {"random.choice", "random.sample", "random.choices", "numpy.random.choice"}
+_NOISE = ("torch.rand", "torch.normal", "torch.bernoulli", "numpy.random.", "random.")
 _LIBRARY_ITERATORS = ("Iterator", "Loader")
 
 
@@ -97,7 +99,10 @@ class DataFlow:
         node = loop.node
         if isinstance(node, (ast.For, ast.AsyncFor)):
             found = list(self._loaders(node.iter, loop)) or list(self._behind(node.iter, loop))
-            yield from found
+            if found:
+                # What else the round takes from a loader, for a look at the test set say, is not what it trains on.
+                yield from found
+                return
         for current in (child for item in node.body for child in blocks.walk_own(item)):  # type: ignore[attr-defined]
             yield from self._next(current, loop.scope, loop)
 
@@ -170,8 +175,6 @@ class DataFlow:
             site = Site(scope.module, scope, body, node)
             if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
                 yield from self._loaders(node.iter, site)
-            elif isinstance(node, ast.Call):
-                yield from self._next(node, scope, site)
 
     # ---- batches made by hand ------------------------------------------------------------------------------
 
@@ -193,21 +196,30 @@ class DataFlow:
                 return Site(inner.module, inner.scope, inner.body, blocks.statement_of(inner.module, current))
         return None
 
-    def draws_noise(self, loop: Site) -> bool:
-        """Whether the loop's own code draws tensors or arrays of random numbers."""
-        for current in (child for item in loop.node.body for child in blocks.walk_own(item)):  # type: ignore[attr-defined]
-            if not isinstance(current, ast.Call) or not isinstance(current.func, (ast.Name, ast.Attribute)):
-                continue
-            names = self.program.names(current.func, loop.scope)
-            if any(name.startswith(_NOISE) for name in names):
+    @cached_property
+    def runs_draw(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node draws random numbers, calls within the project included."""
+
+        def direct(node: ast.AST) -> bool:
+            if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+                return False
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("normal_", "uniform_", "random_"):
                 return True
-            if isinstance(current.func, ast.Attribute) and current.func.attr in (
-                "normal_",
-                "uniform_",
-                "random_",
-            ):
-                return True
-        return False
+            located = self.program.locate(node)
+            names = self.program.names(node.func, located[1]) if located is not None else set()
+            return any(name.startswith(_NOISE) for name in names)
+
+        return self.program.closure(direct)
+
+    @cached_property
+    def has_dropout(self) -> bool:
+        """Whether the program builds or calls dropout."""
+        return any(
+            name.startswith("torch.nn.") and "dropout" in name.lower()
+            for call, _, scope in self.program.calls()
+            if isinstance(call.func, (ast.Name, ast.Attribute))
+            for name in self.program.names(call.func, scope)
+        )
 
     def _counts(self, loop: Site) -> bool:
         iterated = loop.node.iter  # type: ignore[attr-defined]
@@ -232,6 +244,8 @@ class DataFlow:
                 continue
             body = info.node.body
             derived = self._derived_from_draws(body, info.scope)
+            if self._chooses(body, info.scope) and any(blocks.reads(item) & derived for item in info.returns):
+                return True
             indexed = any(
                 isinstance(node, ast.Subscript)
                 and isinstance(node.ctx, ast.Load)
@@ -242,6 +256,16 @@ class DataFlow:
             if indexed and any(blocks.reads(item) & derived for item in info.returns):
                 return True
         return False
+
+    def _chooses(self, body: list[ast.stmt], scope: Scope) -> bool:
+        """Whether the function draws from the data itself: ``random.choice(lines)``."""
+        return any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, (ast.Name, ast.Attribute))
+            and self.program.names(node.func, scope) & _CHOICES
+            for item in body
+            for node in ast.walk(item)
+        )
 
     def _derived_from_draws(self, body: list[ast.stmt], scope: Scope) -> set[str]:
         """Names of a function that hold random numbers or what was made from them."""

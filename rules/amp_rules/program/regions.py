@@ -195,36 +195,77 @@ class Regions:
                 marked.add(statement)
             where = blocks.place(module, statement)
             by_suite[id(where.suite[0])] = (module, where.suite)
+        tainted = self._tainted(marked)
         found = []
         for module, suite in by_suite.values():
-            found.extend(self._runs_in(module, suite, marked))
-        return self._outermost(found)
+            found.extend(self._runs_in(module, suite, marked, tainted))
+        return self._own(self._outermost(found))
 
-    def _runs_in(self, module: Module, suite: tuple[ast.stmt, ...], marked: set[ast.stmt]) -> list[Run]:
+    def _tainted(self, marked: set[ast.stmt]) -> set[str]:
+        """Paths that hold what a trained model gave, or what was computed from it."""
+        tainted: set[str] = set()
+        while True:
+            before = len(tainted)
+            for statement in marked:
+                if self.program.runs_forward(statement) or blocks.touches(blocks.reads(statement), tainted):
+                    tainted |= blocks.writes(statement)
+            if len(tainted) == before:
+                return tainted
+
+    def _runs_in(
+        self, module: Module, suite: tuple[ast.stmt, ...], marked: set[ast.stmt], tainted: set[str]
+    ) -> list[Run]:
         found: list[Run] = []
         first: ast.stmt | None = None
         last: ast.stmt | None = None
-        tainted: set[str] = set()
         for statement in suite:
             if self._barrier(statement):
                 if first is not None and last is not None:
                     found.append(Run(module, first, last))
                 first = last = None
-                tainted = set()
                 continue
-            if statement not in marked:
+            if statement not in marked or self._only_rolls_out(module, statement):
                 continue
             computes = self.program.runs_model(statement)
-            if first is None:
-                if not computes:
-                    continue
+            derived = blocks.touches(blocks.reads(statement) | blocks.writes(statement), tainted)
+            if first is None and (self.program.runs_forward(statement) or (computes and derived)):
                 first = statement
-            if computes or blocks.touches(blocks.reads(statement) | blocks.writes(statement), tainted):
+            if first is not None and (computes or derived):
                 last = statement
-                tainted |= blocks.writes(statement)
         if first is not None and last is not None:
             found.append(Run(module, first, last))
         return found
+
+    def _only_rolls_out(self, module: Module, statement: ast.stmt) -> bool:
+        """Whether the statement asks a method of a model for something without gradients.
+
+        What methods other than ``forward`` give is not cast back to FP32, and goes to NumPy or an environment.
+        """
+        body = blocks.body_of(module, statement)
+        if not self.program.without_gradients(module, statement, body):
+            return False
+        located = self.program.locate(statement)
+        return located is not None and not any(
+            isinstance(node, ast.Call) and self.program.called_models(node, located[1])
+            for node in blocks.walk_own(statement)
+        )
+
+    def _own(self, runs: list[Run]) -> list[Run]:
+        """Drop runs that only call functions with runs of their own."""
+        bodies = {blocks.body_of(run.module, run.first) for run in runs}
+        return [run for run in runs if not self._delegates(run, bodies - {blocks.body_of(run.module, run.first)})]
+
+    def _delegates(self, run: Run, bodies: set[ast.AST]) -> bool:
+        delegated = False
+        for statement in run.statements():
+            for node in blocks.walk_own(statement):
+                located = self.program.locate(node) if isinstance(node, ast.Call) else None
+                if located is None or not isinstance(node, ast.Call) or not self.program.runs_model(node):
+                    continue
+                if self.program.forwards(node, located[1]) or not self._called_from({node}) & bodies:
+                    return False
+                delegated = True
+        return delegated
 
     def _outermost(self, runs: list[Run]) -> list[Run]:
         """Drop runs inside of others."""
@@ -249,7 +290,7 @@ class Regions:
                     continue
                 found.append(run)
                 covered |= {node for item in run.statements() for node in ast.walk(item)}
-        return self._outermost(found)
+        return merged(self._outermost(found))
 
     def _called_from(self, covered: set[ast.AST]) -> set[ast.AST]:
         """Bodies that run within the covered code."""
@@ -312,6 +353,28 @@ class Regions:
                 wanted |= blocks.reads(previous)
                 if self.program.runs_model(previous):
                     first = previous
+                if self.program.runs_forward(previous):
                     # What the model is given comes from elsewhere and keeps the precision it has.
                     break
         return Run(site.module, first, site.statement) if first is not None else None
+
+
+def merged(runs: list[Run]) -> list[Run]:
+    """Join runs of one suite that overlap or follow each other."""
+    by_suite: dict[int, list[tuple[int, int, Run]]] = {}
+    for run in runs:
+        where = blocks.place(run.module, run.first)
+        end = blocks.place(run.module, run.last).index
+        by_suite.setdefault(id(where.suite[0]), []).append((where.index, end, run))
+    found: list[Run] = []
+    for entries in by_suite.values():
+        entries.sort(key=lambda entry: entry[:2])
+        _, end, current = entries[0]
+        for next_start, next_end, run in entries[1:]:
+            if next_start > end + 1:
+                found.append(current)
+                end, current = next_end, run
+            elif next_end > end:
+                end, current = next_end, Run(current.module, current.first, run.last)
+        found.append(current)
+    return found

@@ -278,7 +278,7 @@ class Program:
 
     # ---- what a statement leads to -------------------------------------------------------------------------
 
-    def _closure(self, direct: Callable[[ast.AST], bool]) -> Callable[[ast.AST], bool]:
+    def closure(self, direct: Callable[[ast.AST], bool]) -> Callable[[ast.AST], bool]:
         """Whether running a node can run something for which ``direct`` holds, calls within the project included."""
         memo: dict[ast.AST, bool] = {}
 
@@ -302,13 +302,13 @@ class Program:
     def runs_backward(self) -> Callable[[ast.AST], bool]:
         """Whether running a node runs a backward pass."""
         sites = {site.node for site in self.backwards}
-        return self._closure(lambda node: node in sites)
+        return self.closure(lambda node: node in sites)
 
     @cached_property
     def runs_step(self) -> Callable[[ast.AST], bool]:
         """Whether running a node steps an optimizer."""
         sites = {site.node for site in self.steps}
-        return self._closure(lambda node: node in sites)
+        return self.closure(lambda node: node in sites)
 
     @cached_property
     def runs_model(self) -> Callable[[ast.AST], bool]:
@@ -327,13 +327,48 @@ class Program:
                 return any(name.startswith("torch.nn.functional.") for name in self.names(node.func, scope))
             return False
 
-        return self._closure(direct)
+        return self.closure(direct)
+
+    @cached_property
+    def runs_forward(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node runs a forward pass of a trained model, or of a part of one."""
+
+        def direct(node: ast.AST) -> bool:
+            located = self.locate(node) if isinstance(node, ast.Call) else None
+            return located is not None and isinstance(node, ast.Call) and self.forwards(node, located[1])
+
+        return self.closure(direct)
+
+    def forwards(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether the call itself is a forward pass of a trained model, of a part of one, or a method that is."""
+        called = self.called_models(call, scope)
+        if any(self.is_trained(value) for value in called):
+            return True
+        if not isinstance(call.func, ast.Attribute) or not (called or self.runs_model(call)):
+            return False
+        owner: ast.expr = call.func.value
+        while True:
+            if any(self.is_trained(value) for value in self.roles.modules(owner, scope)):
+                return True
+            if not isinstance(owner, (ast.Attribute, ast.Subscript)):
+                return False
+            owner = owner.value
+
+    def without_gradients(self, module: Module, node: ast.AST, body: ast.AST) -> bool:
+        """Whether a node runs under ``no_grad`` or ``inference_mode``."""
+        for parent in blocks.enclosing(module, node):
+            if isinstance(parent, ast.With):
+                heads = [ast.unparse(item.context_expr) for item in parent.items]
+                if any("no_grad" in head or "inference_mode" in head for head in heads):
+                    return True
+        info = self.function_of(body)
+        return info is not None and bool({"no_grad", "inference_mode"} & set(info.decorators))
 
     @cached_property
     def runs_gradient_access(self) -> Callable[[ast.AST], bool]:
         """Whether running a node looks at gradients."""
         sites = {site.node for site in self.gradient_accesses}
-        return self._closure(lambda node: node in sites)
+        return self.closure(lambda node: node in sites)
 
 
 def _is_optimizer_class(info: FunctionInfo) -> bool:

@@ -139,6 +139,16 @@ PROBABILITY_LOSSES = frozenset({"BCELoss"})
 PROBABILITY_LOSS_FUNCTIONS = frozenset({"torch.nn.functional.binary_cross_entropy", "torch.binary_cross_entropy"})
 """Losses of probabilities: autocast on CUDA refuses them, in half they lose the tails."""
 
+FUNCTIONAL_NORMS = frozenset(
+    {
+        "torch.nn.functional.batch_norm",
+        "torch.nn.functional.instance_norm",
+        "torch.batch_norm",
+        "torch.instance_norm",
+    }
+)
+"""Norms that are given weights and running statistics, which must have one type."""
+
 SAVERS = frozenset(
     {
         "torch.save",
@@ -158,6 +168,8 @@ SAVERS = frozenset(
         "shutil.copyfile",
         "shutil.copy2",
         "matplotlib.pyplot.savefig",
+        "matplotlib.pyplot.show",
+        "matplotlib.pyplot.pause",
         "imageio.imwrite",
         "imageio.imsave",
         "cv2.imwrite",
@@ -165,7 +177,7 @@ SAVERS = frozenset(
         "scipy.misc.imsave",
     }
 )
-"""Calls that write a file: with several processes only one may."""
+"""Calls that write a file or show a window: with several processes only one may."""
 
 WRITERS = frozenset(
     {
@@ -185,9 +197,7 @@ OWN_PRECISION = (
     "torch.amp",
     "torch.autocast",
     "torch.cpu.amp",
-    "apex.amp",
-    "apex.fp16_utils",
-    "apex.contrib.optimizers.FP16_Optimizer",
+    "apex",
 )
 OWN_SHARDING = (
     "torch.distributed.fsdp",

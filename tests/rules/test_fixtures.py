@@ -1,0 +1,194 @@
+"""Every rule does to its fixtures what they show, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from amp_rules import migrate
+from amp_rules.codemods import all_rules
+from amp_rules.options import Options
+from amp_rules.program.modules import parse
+from amp_rules.program.source import read_source
+from amp_rules.report import Report
+from amp_rules.rewrite import apply
+from migrating import ENTRY, FIXTURES, Case, cases, declined_scripts, files_of, migrated, write
+
+CASES = cases()
+CHANGING = [case for case in CASES if case.after != case.before]
+DECLINED = declined_scripts()
+LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?!\n)")
+
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+each_changing_case = pytest.mark.parametrize("case", CHANGING, ids=str)
+
+
+@each_case
+def test_the_result_is_as_shown(case, tmp_path):
+    _, result = migrated(tmp_path / "project", case.before, case.options)
+    assert result.keys() == case.after.keys()
+    for name, wanted in case.after.items():
+        assert result[name].decode().splitlines(True) == wanted.decode().splitlines(True), name
+        assert result[name] == wanted
+
+
+@each_case
+def test_the_rule_edits_its_cases_and_no_near_miss(case, tmp_path):
+    report, _ = migrated(tmp_path / "project", case.before, case.options)
+    assert (case.code in {edit.code for edit in report.edits}) is not case.is_noop
+    if not case.is_noop:
+        assert report.precision == "migrated"
+        assert report.refusals == ()
+
+
+@each_changing_case
+def test_the_result_is_python_and_a_second_run_changes_nothing(case, tmp_path):
+    report, result = migrated(tmp_path / "project", case.before, case.options)
+    for name, data in result.items():
+        compile(data, name, "exec", dont_inherit=True)
+    again, unchanged = migrated(tmp_path / "project", result, case.options)
+    assert again.changes == () and again.edits == () and unchanged == result
+    assert again.precision == "already"
+    assert again.distribution == ("already" if report.distribution == "migrated" else "not requested")
+
+
+@each_changing_case
+def test_what_is_shown_is_migrated_already(case, tmp_path):
+    report, result = migrated(tmp_path / "project", case.after, case.options)
+    assert (report.precision, report.changes, result) == ("already", (), case.after)
+
+
+@each_changing_case
+def test_lines_that_no_edit_names_keep_their_bytes(case, tmp_path):
+    report, result = migrated(tmp_path / "project", case.before, case.options)
+    for name, data in result.items():
+        named = named_lines(report, tmp_path / "project" / name, case.before[name])
+        kept = [line for number, line in enumerate(lines(case.before[name]), 1) if number not in named]
+        remaining = iter(lines(data))
+        for line in kept:
+            found = next((other for other in remaining if other.lstrip(b" \t") == line.lstrip(b" \t")), None)
+            assert found is not None, f"{name} lost {line!r}, or holds it elsewhere"
+            # What moves into a block is indented further, with the indentation that it had.
+            assert indentation(found).startswith(indentation(line)) or line.strip() == b""
+
+
+@each_changing_case
+def test_nothing_is_removed_but_what_edits_name(case, tmp_path):
+    """Words of the original are still there, other than those of lines that an edit names."""
+    report, result = migrated(tmp_path / "project", case.before, case.options)
+    for name, data in result.items():
+        named = named_lines(report, tmp_path / "project" / name, case.before[name])
+        kept = [line for number, line in enumerate(lines(case.before[name]), 1) if number not in named]
+        words = Counter(word for line in kept for word in line.split())
+        assert not words - Counter(data.split())
+
+
+def named_lines(report: Report, path: Path, data: bytes) -> set[int]:
+    """The lines of a file that the report's edits speak of."""
+    spans = [edit.span for edit in report.edits if edit.path == path.resolve()]
+    found = {line for span in spans for line in range(span.start.line, span.end.line + 1)}
+    removed = {edit.span.start.line for edit in report.edits if edit.code == "AMP203"}
+    for node in ast.walk(ast.parse(data)):
+        # A condition goes with the ``DataParallel`` that was alone in it, and so does a comment above that.
+        if isinstance(node, ast.If) and any(item.lineno in removed for item in node.body):
+            found |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        # Of ``x = f(\n  y\n)`` the last line is the edit's too; a call's end may gain an argument.
+        if isinstance(node, ast.stmt) and not hasattr(node, "body") and node.lineno in found:
+            found.add(node.end_lineno or node.lineno)
+    return found
+
+
+def lines(data: bytes) -> list[bytes]:
+    # The last line may have no end of its own; that of the file stays as it is.
+    return [line for line in LINE_ENDS.split(data) if line]
+
+
+def indentation(line: bytes) -> bytes:
+    return line[: len(line) - len(line.lstrip(b" \t"))]
+
+
+SCRIPTS = sorted(path for path in FIXTURES.rglob("*.py") if "AMP198" not in path.parts)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_rewriting_without_edits_gives_the_same_text(path):
+    source = read_source(path)
+    assert apply(parse(source), []) == source.text
+    assert source.encode(source.text) == source.data
+
+
+@pytest.mark.parametrize("path", DECLINED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_what_is_declined_says_where(path, tmp_path):
+    files = files_of(path) if path.is_dir() else {ENTRY: path.read_bytes()}
+    expected = expected_refusals(files)
+    report, result = migrated(tmp_path / "project", files, Options(ddp=True))
+    assert path.parent.name in {code for code, _, _ in expected}
+    found = {
+        (refusal.code, str(refusal.path.relative_to((tmp_path / "project").resolve())), refusal.span.start.line)
+        for refusal in report.refusals
+        if refusal.span is not None
+    }
+    assert expected <= found
+    # The distribution falls with the step; that needs no mark of its own.
+    assert {code for code, _, _ in found - expected} <= {"AMP292"}
+    for refusal in report.refusals:
+        assert refusal.message and refusal.recipe and "\n" not in refusal.message
+        outcome = report.precision if refusal.unit == "precision" else report.distribution
+        assert outcome in ("declined", "already")
+    if any(refusal.unit == "precision" for refusal in report.refusals):
+        assert result == files and report.edits == ()
+
+
+def expected_refusals(files: dict[str, bytes]) -> set[tuple[str, str, int]]:
+    found = set()
+    for name, data in files.items():
+        for number, line in enumerate(data.decode().splitlines(), 1):
+            _, mark, codes = line.partition("# declined:")
+            if mark:
+                found |= {(code.strip(), name, number) for code in codes.split(",")}
+    return found
+
+
+@pytest.mark.parametrize("path", DECLINED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_declined_distribution_leaves_no_trace_of_it(path, tmp_path):
+    files = files_of(path) if path.is_dir() else {ENTRY: path.read_bytes()}
+    report, with_ddp = migrated(tmp_path / "one", files, Options(ddp=True))
+    if report.distribution == "migrated":
+        pytest.fail("the distribution was not declined")
+    _, without = migrated(tmp_path / "two", files, Options(ddp=False))
+    assert with_ddp == without
+
+
+@each_case
+def test_messages_are_one_line_and_spans_lie_in_the_file(case, tmp_path):
+    report, _ = migrated(tmp_path / "project", case.before, case.options)
+    for edit in report.edits:
+        rows = edit.path.read_text(encoding="utf-8").split("\n")
+        assert edit.message and "\n" not in edit.message and not edit.message.endswith(".")
+        assert 1 <= edit.span.start.line <= edit.span.end.line <= len(rows)
+        assert 1 <= edit.span.start.column <= len(rows[edit.span.start.line - 1]) + 1
+        assert edit.span.start < edit.span.end
+    assert list(report.edits) == sorted(report.edits, key=lambda edit: (str(edit.path), edit.span, edit.code))
+
+
+def test_migrating_twice_in_one_process_gives_the_same(tmp_path):
+    case = Case(FIXTURES / "AMP104" / "two_optimizers")
+    entry = write(tmp_path, case.before)
+    assert migrate(entry, case.options) == migrate(entry, case.options)
+
+
+def test_the_entry_may_be_given_as_a_relative_path(tmp_path, monkeypatch):
+    case = Case(FIXTURES / "AMP101" / "module_without_imports")
+    entry = write(tmp_path, case.before)
+    monkeypatch.chdir(tmp_path)
+    here = migrate(Path(ENTRY), case.options)
+    assert [change.after for change in here.changes] == [
+        change.after for change in migrate(entry, case.options).changes
+    ]
+
+
+def test_every_fixture_is_of_a_rule():
+    assert {case.code for case in CASES} <= {rule.code for rule in all_rules()}

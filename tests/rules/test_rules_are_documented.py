@@ -1,0 +1,88 @@
+"""Every rule can be looked up: a code of the scheme, a page, fixtures."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from amp_rules.codemods import all_rules
+from amp_rules.planning import refusal
+from amp_rules.rule import Rule
+from migrating import FIXTURES, Case, cases, declined_scripts
+
+RULES = all_rules()
+REFUSALS = refusal.ALL
+HEADINGS = ["What it does", "Why", "Before", "After", "When it declines", "Source"]
+
+each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+each_refusal = pytest.mark.parametrize("rule", REFUSALS, ids=lambda rule: rule.code)
+
+
+def test_rules_are_found():
+    assert [rule.code for rule in RULES] == sorted(rule.code for rule in RULES)
+    assert len(RULES) >= 19 and len(REFUSALS) >= 12
+
+
+def test_codes_and_names_are_unique():
+    every = [*RULES, *REFUSALS]
+    assert len({rule.code for rule in every}) == len(every)
+    assert len({rule.name for rule in every}) == len(every)
+
+
+@pytest.mark.parametrize("rule", [*RULES, *REFUSALS], ids=lambda rule: rule.code)
+def test_codes_names_and_messages_follow_the_scheme(rule):
+    family = {"precision": "13", "distribution": "2"}[rule.unit]
+    assert re.fullmatch(rf"AMP[{family}]\d\d", rule.code)
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
+    assert rule.message[0].isupper() and rule.message.endswith(".") and "\n" not in rule.message
+
+
+@each_rule
+def test_rewrites_are_not_among_the_reasons(rule):
+    assert rule.code[4] != "9"
+
+
+@each_refusal
+def test_reasons_have_codes_of_their_own(rule):
+    assert rule.code[4] == "9"
+
+
+@each_rule
+def test_the_page_has_all_headings(rule):
+    title, _, rest = rule.page.partition("\n")
+    assert title.endswith(".") and len(title) <= 80
+    assert re.findall(r"^## (.*)$", rule.page, re.MULTILINE) == HEADINGS
+    for heading in HEADINGS:
+        section = rest.partition(f"## {heading}\n")[2].partition("\n## ")[0].strip()
+        assert section, f"{heading} is empty"
+    assert "https://" in rule.page.partition("## Source")[2]
+
+
+@each_rule
+def test_the_page_names_reasons_that_exist(rule):
+    mentioned = set(re.findall(r"AMP\d\d\d", rule.page))
+    assert mentioned <= {item.code for item in (*RULES, *REFUSALS)}
+
+
+@each_rule
+def test_a_rule_has_two_cases_and_a_near_miss(rule: Rule):
+    own = [case for case in cases() if case.code == rule.code]
+    assert len([case for case in own if not case.is_noop]) >= 2
+    assert any(case.is_noop for case in own)
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_a_case_is_complete(case: Case):
+    names = {path.name for path in case.folder.iterdir()}
+    assert names <= {"before.py", "after.py", "before", "after", "options.toml"}
+    assert ("before.py" in names) != ("before" in names)
+    assert "after.py" in names or "after" in names or case.is_noop
+
+
+@each_refusal
+def test_a_reason_has_a_declined_script(rule):
+    assert any(path.parent.name == rule.code for path in declined_scripts())
+
+
+def test_every_declined_script_is_of_a_reason():
+    assert {path.name for path in (FIXTURES / "declines").iterdir()} <= {rule.code for rule in REFUSALS}
