@@ -20,6 +20,7 @@ from amp_runtime import optim as optim
 from amp_runtime._autocast import autocast as autocast
 from amp_runtime._casts import float_function as float_function
 from amp_runtime._casts import half_function as half_function
+from amp_runtime._checkpoints import without_module_prefix as without_module_prefix
 from amp_runtime._ddp import DistributedModel as DistributedModel
 from amp_runtime._device import device as device
 from amp_runtime._distributed import barrier as barrier
@@ -69,5 +70,6 @@ __all__ = [
     "seed_by_rank",
     "shutdown",
     "unwrap",
+    "without_module_prefix",
     "world_size",
 ]

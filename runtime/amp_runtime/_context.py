@@ -35,6 +35,7 @@ class Context:
         local_rank: this process among those of its machine.
         world_size: the number of processes; 1 alone.
         owns_group: whether ``amp.init`` made the process group, and so has to destroy it.
+        launch_checked: whether it was looked at, at the first step, if other processes train beside this one.
     """
 
     initialised: bool = False
@@ -47,6 +48,7 @@ class Context:
     local_rank: int = 0
     world_size: int = 1
     owns_group: bool = False
+    launch_checked: bool = False
     _probes: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
     _cuda_dtype: torch.dtype | None = None
 

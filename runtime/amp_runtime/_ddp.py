@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -196,7 +197,7 @@ class DistributedModel(nn.Module):
         return copy.deepcopy(self.module, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _itself, (self.module,)
+        return operator.getitem, ((self.module,), 0)  # the module itself, by what can be loaded anywhere
 
 
 class _Synchronised:
@@ -218,10 +219,6 @@ class _Synchronised:
         if needed and engine.find_unused_parameters and any(t.grad_fn is not None for t in tensors_in(result)):
             return engine.run(lambda: result)
         return result
-
-
-def _itself(module: nn.Module) -> nn.Module:
-    return module
 
 
 def _delegate(name: str) -> Callable[..., Any]:

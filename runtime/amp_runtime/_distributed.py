@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
-import logging
 import os
 import random
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, overload
@@ -14,6 +13,7 @@ from typing import Any, overload
 import torch
 import torch.distributed as dist
 
+from amp_runtime import _output
 from amp_runtime._context import context
 
 _depth_of_main_process_first = 0
@@ -33,6 +33,28 @@ def launched_world_size() -> int:
     if size < 1:
         raise ValueError(f"WORLD_SIZE={text!r} in the environment is not a positive integer; torchrun sets it")
     return size
+
+
+def warn_of_training_alone() -> None:
+    """Warns once if several processes were started and neither ``amp.init`` nor the script connected them.
+
+    At the first step and not in ``amp.init``, after which a script may still make the process group itself.
+    """
+    if not context.initialised or context.launch_checked:
+        return
+    context.launch_checked = True
+    if context.distributed or (dist.is_available() and dist.is_initialized()):
+        return
+    try:
+        size = launched_world_size()
+    except ValueError:
+        return  # the variable may belong to another program
+    if size > 1:
+        warnings.warn(
+            f"{size} processes were started, but amp.init has ddp=False: each of them trains alone. Pass ddp=True "
+            "to train together.",
+            stacklevel=3,
+        )
 
 
 def join_group(backend: str | None) -> None:
@@ -66,12 +88,12 @@ def join_group(backend: str | None) -> None:
     context.rank = dist.get_rank()
     context.world_size = dist.get_world_size()
     copy_random_state()
-    _silence(context.rank != 0)
+    _output.silence(context.rank != 0)
 
 
 def leave_group() -> None:
     """Undoes :func:`join_group`. Waits for nobody, so that a crash elsewhere cannot hang this process."""
-    _restore_output()
+    _output.restore()
     if context.owns_group and dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
     context.owns_group = False
@@ -107,43 +129,6 @@ def copy_random_state() -> None:
             numpy.random.set_state(state["numpy"])
         if torch.cuda.is_available() and state["cuda"] is not None:
             torch.cuda.set_rng_state(state["cuda"])
-
-
-_original_print = builtins.print
-_original_logging_level: int | None = None
-
-
-def _print_with_force(*values: Any, force: bool = False, **options: Any) -> None:
-    """``print`` on rank 0 of several, which takes ``force`` as well so that all ranks run the same line."""
-    _original_print(*values, **options)
-
-
-def _silent_print(*values: Any, force: bool = False, **options: Any) -> None:
-    """Stands in for ``print`` on ranks other than 0; ``print(..., force=True)`` still prints.
-
-    Only the terminal is silenced: printing into a file or a ``StringIO`` of the script's own works as ever.
-    """
-    if force or options.get("file") not in (None, sys.stdout, sys.stderr):
-        _original_print(*values, **options)
-
-
-def _silence(quiet: bool) -> None:
-    global _original_print, _original_logging_level
-    _original_print = builtins.print
-    builtins.print = _silent_print if quiet else _print_with_force
-    if not quiet:
-        return
-    _original_logging_level = logging.root.manager.disable
-    logging.disable(max(logging.INFO, _original_logging_level))
-
-
-def _restore_output() -> None:
-    global _original_logging_level
-    if builtins.print in (_silent_print, _print_with_force):
-        builtins.print = _original_print
-    if _original_logging_level is not None:
-        logging.disable(_original_logging_level)
-        _original_logging_level = None
 
 
 def rank() -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import warnings
+import sys
 from typing import Literal
 
 from amp_runtime import _distributed
 from amp_runtime._context import DTYPES, OPT_LEVELS, DtypeName, OptLevel, context
+from amp_runtime._numpy import convert_bfloat16
 from amp_runtime._scaler import scaler
 
 _BACKENDS = ("gloo", "nccl")
@@ -30,11 +31,18 @@ def init(
 
     Call it on the script's main path, after its arguments are read and before models and loaders are made.
 
-    Alone, it draws no random number and touches nothing outside this package. With ``ddp`` under torchrun it
-    makes the process group (NCCL on CUDA, gloo otherwise), takes this rank's GPU, copies rank 0's random
-    state to the others so that splits and initial weights agree, and on the other ranks silences ``print`` to
-    the terminal (``print(..., force=True)`` still prints) and logging below WARNING. The group is destroyed
-    when the process ends.
+    Alone, it draws no random number, and touches one thing outside this package: from O1, ``Tensor.numpy`` and
+    ``numpy.asarray(tensor)`` give a float32 copy of a bfloat16 tensor, for which torch raises a ``TypeError``.
+
+    With ``ddp`` under torchrun it makes the process group (NCCL on CUDA, gloo otherwise), takes this rank's
+    GPU, copies rank 0's random state to the others so that splits and initial weights agree, and on the other
+    ranks silences ``print`` to the terminal (``print(..., force=True)`` still prints), ``sys.stdout``, and
+    logging below WARNING. The group is destroyed when the process ends.
+
+    multiprocessing may read the script again in a worker that it spawns, as ``__mp_main__``: for a loader, say.
+    A call with ``ddp=True`` that runs then does nothing at all, since the worker is no rank. In a function that
+    the worker executes afterwards, such as one started with ``torch.multiprocessing.spawn`` to train, it works
+    as ever, and so does ``ddp=False`` everywhere.
 
     A second call with the same settings does nothing. With others, it changes precision for the models
     prepared from then on and restarts the loss scale; the process group stays.
@@ -53,6 +61,9 @@ def init(
     Raises:
         ValueError: an argument or ``AMP_OPT_LEVEL`` is not one of the allowed values.
     """
+    reread = _is_main_read_again()
+    if ddp and reread:
+        return
     level = _level(opt_level)
     if dtype not in DTYPES:
         raise ValueError(f"amp.init got dtype={dtype!r}; allowed: {', '.join(map(repr, DTYPES))}")
@@ -63,19 +74,14 @@ def init(
     if precision != (context.opt_level, context.dtype_name, context.loss_scale):
         context.opt_level, context.dtype_name, context.loss_scale = precision
         scaler.restart()
+    convert_bfloat16(context.mixed)
     context.sync_bn = sync_bn
     context.verbose = verbose
     context.initialised = True
     if ddp:
         _distributed.join_group(backend)
         _shut_down_at_exit()
-    elif not context.distributed and _distributed.launched_world_size() > 1:
-        warnings.warn(
-            f"{_distributed.launched_world_size()} processes were started, but amp.init has ddp=False: each "
-            "of them trains alone. Pass ddp=True to train together.",
-            stacklevel=2,
-        )
-    if verbose and context.mixed and context.rank == 0:
+    if verbose and context.mixed and context.rank == 0 and not reread:
         half = str(context.half_dtype()).removeprefix("torch.")
         print(f"amp: {level} with {half} on {context.device_type()}, {context.world_size} process(es)")
 
@@ -86,13 +92,28 @@ def opt_level() -> OptLevel:
 
 
 def shutdown() -> None:
-    """Destroys the process group that ``amp.init`` made, gives ``print`` back, and goes back to O0.
+    """Destroys the process group that ``amp.init`` made, gives ``print`` and output back, and goes back to O0.
 
     It waits for no other process. It runs by itself when the process ends.
     """
     _distributed.leave_group()
     context.reset()
+    convert_bfloat16(False)
     scaler.restart()
+
+
+def _is_main_read_again() -> bool:
+    """Whether multiprocessing is reading the main script for a worker just now.
+
+    The stack tells, whatever the start method and however deep the call; ``multiprocessing.parent_process()``
+    is not set yet, and is later also set in the functions that a worker executes.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__mp_main__":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def _shut_down_at_exit() -> None:

@@ -18,7 +18,6 @@ from amp_runtime._registry import TensorMap
 @dataclass
 class _Master:
     tensor: torch.Tensor
-    version: int
     grad_version: int = -1
 
 
@@ -28,7 +27,7 @@ _masters: TensorMap[_Master] = TensorMap()
 def adopt(parameter: torch.Tensor, full: torch.Tensor) -> None:
     """Makes ``full`` (float32) the master of a ``parameter`` that has just been rounded to half."""
     master = full.detach().clone().requires_grad_(parameter.requires_grad)
-    _masters[parameter] = _Master(master, parameter._version)
+    _masters[parameter] = _Master(master)
 
 
 def has_masters(optimizer: torch.optim.Optimizer) -> bool:
@@ -75,6 +74,9 @@ def exchanged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
             used.append((parameter, entry))
             chosen.append(entry.tensor)
         group["params"] = chosen
+    pairs = [(parameter, entry.tensor) for parameter, entry in used]
+    with torch.no_grad():
+        _follow_edits(pairs)
     try:
         yield
     finally:
@@ -84,19 +86,37 @@ def exchanged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
             for parameter, entry in used:
                 if entry.tensor in optimizer.state:
                     optimizer.state[parameter] = optimizer.state.pop(entry.tensor)
-                parameter.copy_(entry.tensor)
-                entry.version = parameter._version
                 entry.tensor.grad = None
+            if pairs:
+                torch._foreach_copy_([parameter for parameter, _ in pairs], [master for _, master in pairs])
 
 
 def _refresh(parameter: torch.Tensor, entry: _Master) -> None:
     if entry.tensor.device != parameter.device:
         entry.tensor.data = entry.tensor.data.to(parameter.device)
-    if parameter._version != entry.version:  # a checkpoint was loaded, or the script wrote into the weights
-        with torch.no_grad():
-            entry.tensor.copy_(parameter)
     edited = parameter.grad is not None and parameter.grad._version != entry.grad_version
     if parameter.grad is None:
         entry.tensor.grad = None
     elif edited or entry.tensor.grad is None:
         entry.tensor.grad = parameter.grad.detach().to(entry.tensor.dtype, copy=True)
+
+
+def _follow_edits(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Takes over what was written into the half weights since the last step: a checkpoint, clipped weights.
+
+    Values are compared, because ``p.data.clamp_()`` leaves no other trace. Elements that are still their
+    master's rounded value keep the master.
+    """
+    pairs = [(parameter, master) for parameter, master in pairs if parameter.numel()]
+    if not pairs:
+        return
+    parameters, masters = map(list, zip(*pairs, strict=True))
+    # For all at once, since edits are rare: the largest difference of each.
+    differences = [torch.empty_like(parameter) for parameter in parameters]
+    torch._foreach_copy_(differences, masters)
+    torch._foreach_sub_(differences, parameters)
+    largest = torch._foreach_norm(differences, float("inf"))
+    edited = (torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0).tolist()
+    for parameter, master, changed in zip(parameters, masters, edited, strict=True):
+        if changed:
+            torch.where(master.to(parameter.dtype) == parameter, master, parameter.float(), out=master)

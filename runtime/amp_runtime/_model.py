@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -41,7 +42,8 @@ def prepare_model(
         model: the model, on its device, with its weights initialised or loaded.
         delay_allreduce: average the gradients once, when ``amp.scaler.unscale_`` or ``step`` runs for their
             optimizer, instead of during each backward pass. For models that take part in several backward
-            passes before a step, or whose parameters are not always used; the model itself is returned.
+            passes before a step, or whose parameters are not always used; the model itself is returned. Its
+            synchronised batch norm can be differentiated twice, as a gradient penalty does, also on CUDA.
         find_unused_parameters: let torch DDP search each graph for parameters that take no part in it.
         sync_bn: synchronise batch norm, whatever ``amp.init`` was told.
 
@@ -76,7 +78,8 @@ def prepare_model(
     if context.distributed:
         _copy_from_main_process(model)
         if context.sync_bn if sync_bn is None else sync_bn:
-            synchronise_batch_norm(model)
+            # Models of several backward passes are those that may have a gradient penalty.
+            synchronise_batch_norm(model, twice_differentiable=delay_allreduce)
     if context.mixed:
         _set_precision(model)
     result = model
@@ -107,15 +110,32 @@ def _without_data_parallel(model: nn.Module) -> nn.Module:
 def _set_precision(model: nn.Module) -> None:
     if context.opt_level in ("O2", "O3"):
         _round_parameters(model, everything=context.opt_level == "O3")
-        model.register_forward_pre_hook(cast_inputs_to_half, with_kwargs=True)
-    model.register_forward_hook(cast_outputs_to_float)
+        model.register_forward_pre_hook(_Hook(cast_inputs_to_half), with_kwargs=True)
+    model.register_forward_hook(_Hook(cast_outputs_to_float))
+
+
+class _Hook:
+    """A hook that a copy of the model keeps, and a pickled model does not.
+
+    So a saved model can be loaded without this package, and prepared again with it.
+    """
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self._run = run
+
+    def __call__(self, *args: Any) -> Any:
+        return self._run(*args)
+
+    def __deepcopy__(self, memo: Any) -> _Hook:
+        return self
+
+    def __reduce__(self) -> Any:
+        # In the standard library, takes any arguments and returns None: as a hook of any kind it does nothing.
+        return getattr, (nullcontext(), "__exit__")
 
 
 def cast_outputs_to_float(module: nn.Module, args: Any, output: Any) -> Any:
-    """A forward hook.
-
-    Half-precision outputs as float32. A function of the module, so that models can be pickled.
-    """
+    """A forward hook: half-precision outputs as float32."""
     return to_float(output) if context.mixed else None
 
 
@@ -133,12 +153,14 @@ def _round_parameters(model: nn.Module, everything: bool) -> None:
             if isinstance(module, _BatchNorm) and not everything:
                 continue
             for parameter in module.parameters(recurse=False):
+                full = parameter.data
                 if parameter.dtype is torch.float32:
-                    full = parameter.data
                     # In place: optimizers, hooks and shared layers hold this very object.
                     parameter.data = full.to(context.half_dtype(parameter.device.type))
-                    if not everything:
-                        _masters.adopt(parameter, full)
+                elif parameter.dtype not in HALF_DTYPES:
+                    continue
+                if not everything:  # a model that was saved whole comes with half weights, and needs masters too
+                    _masters.adopt(parameter, full)
             for name, buffer in module.named_buffers(recurse=False):
                 if buffer.dtype is torch.float32:
                     module._buffers[name] = buffer.to(context.half_dtype(buffer.device.type))
@@ -167,12 +189,11 @@ def _copy_from_main_process(model: nn.Module) -> None:
 def _accept_module_prefix(model: nn.Module) -> None:
     """Lets checkpoints of ``nn.DataParallel`` and torch DDP load, whose keys all begin with ``module.``."""
     register = getattr(model, "register_load_state_dict_pre_hook", None)  # public since torch 2.5
+    hook = _Hook(strip_module_prefix)
     if register is not None:
-        register(strip_module_prefix)
+        register(hook)
     else:
-        model._register_load_state_dict_pre_hook(  # type: ignore[no-untyped-call]
-            strip_module_prefix, with_module=True
-        )
+        model._register_load_state_dict_pre_hook(hook, with_module=True)  # type: ignore[no-untyped-call]
 
 
 def strip_module_prefix(

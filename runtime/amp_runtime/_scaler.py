@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from amp_runtime import _averaging, _masters
 from amp_runtime._context import context
-from amp_runtime._distributed import flag_device
+from amp_runtime._distributed import flag_device, warn_of_training_alone
 from amp_runtime._models import name_of, prepared_parameters
 
 _log = logging.getLogger("amp_runtime")
@@ -162,6 +162,7 @@ class Scaler:
                 several processes, the optimizer holds a parameter of no prepared model.
         """
         inner = _inner_optimizer(optimizer)
+        warn_of_training_alone()
         if context.distributed and inner not in self._checked_optimizers:
             _require_prepared(inner)
             self._checked_optimizers.add(inner)

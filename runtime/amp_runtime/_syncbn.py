@@ -6,6 +6,7 @@ differentiate, also twice; on CUDA torch's own kernels do the work.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any, cast
 
@@ -43,11 +44,17 @@ class SyncBatchNorm(_BatchNorm):
 
     Evaluation, a single process, and evaluation without running statistics are plain batch norm. The input is
     ``(N, C, ...)``, floating; statistics are computed in float32 (float64 for float64), and the output has
-    the input's dtype.
+    the input's dtype. Pickled, it becomes the class of torch that it was.
+
+    Attributes:
+        twice_differentiable: a gradient may be differentiated again, as gradient penalties do. On CUDA this is
+            slower: torch's kernels cannot.
 
     Raises:
         ValueError: there is only one value per channel over all ranks.
     """
+
+    twice_differentiable = False
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalises ``input`` of shape ``(N, C, ...)``."""
@@ -55,7 +62,7 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
         momentum = self._advance()
-        if input.is_cuda:
+        if input.is_cuda and not self.twice_differentiable:
             return self._forward_cuda(input, momentum)
         return self._forward_plain(input, momentum)
 
@@ -105,6 +112,25 @@ class SyncBatchNorm(_BatchNorm):
         )
         return cast(torch.Tensor, output)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        plain = _PLAIN.get(type(self))
+        return super().__reduce_ex__(protocol) if plain is None else (object.__new__, (plain,), self._state())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SyncBatchNorm:
+        clone = memo[id(self)] = type(self).__new__(type(self))
+        clone.__dict__.update(copy.deepcopy(self._state(), memo))
+        return clone
+
+    def __copy__(self) -> SyncBatchNorm:
+        clone = type(self).__new__(type(self))
+        clone.__dict__.update(self._state())
+        return clone
+
+    def _state(self) -> dict[str, Any]:
+        parts: Any = super().__reduce_ex__(2)
+        state: dict[str, Any] = parts[2]
+        return state
+
     def _track(self, mean: torch.Tensor, variance: torch.Tensor, momentum: float) -> None:
         if self.running_mean is None or self.running_var is None:
             return
@@ -141,7 +167,10 @@ _SYNCHRONISED: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
-def synchronise_batch_norm(model: nn.Module) -> None:
+_PLAIN = {synchronised: plain for plain, synchronised in _SYNCHRONISED.items()}
+
+
+def synchronise_batch_norm(model: nn.Module, twice_differentiable: bool = False) -> None:
     """Turns the batch norms of ``model`` into synchronised ones, in place.
 
     Each module stays the same object with the same parameters, buffers and hooks, and only changes its class:
@@ -153,6 +182,8 @@ def synchronise_batch_norm(model: nn.Module) -> None:
         target = _SYNCHRONISED.get(type(module))
         if target is not None:
             module.__class__ = target
+            if twice_differentiable:
+                cast(SyncBatchNorm, module).twice_differentiable = True
         elif isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
             left.add(type(module).__name__)
     if left:

@@ -23,8 +23,8 @@ PROFILE = settings(
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-few = settings(PROFILE, max_examples=60)
-many = settings(PROFILE, max_examples=200)
+few = settings(PROFILE, max_examples=30)
+many = settings(PROFILE, max_examples=120)
 
 
 @dataclass

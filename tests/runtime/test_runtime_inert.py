@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import os
 import random
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import amp_runtime as amp
@@ -127,11 +130,83 @@ def test_verbose_says_one_line_and_nothing_at_o0(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_more_processes_without_ddp_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("connected", [False, True])
+def test_more_processes_without_ddp_are_warned_of_once_at_a_step(
+    monkeypatch: pytest.MonkeyPatch, connected: bool
+) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
-    with pytest.warns(UserWarning, match="4 processes"):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        amp.scaler.step(optimizer)
         amp.init("O1")
+        assert not caught, "neither before init nor in it"
+        if connected:
+            monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        for _ in range(2):
+            amp.scaler.step(optimizer)
+    assert [str(w.message).split(",")[0] for w in caught] == ([] if connected else ["4 processes were started"])
+    assert all(w.filename == __file__ for w in caught)
     assert amp.world_size() == 1
+
+
+SPAWNING = """
+import os, sys, warnings
+import amp_runtime as amp, torch
+from torch.utils.data import DataLoader
+
+def start(**options):
+    amp.init("O2", **options)
+
+torch.manual_seed(1)
+before = torch.get_rng_state()
+start(ddp=True)  # not in the worker: MASTER_ADDR is missing, and rank 0 does not answer
+if __name__ == "__mp_main__":
+    assert torch.equal(before, torch.get_rng_state()) and not torch.distributed.is_initialized()
+    assert amp.opt_level() == "O0" and print.__module__ == "builtins"
+    start(ddp=False)
+    assert amp.opt_level() == "O2"
+    start(ddp=True)
+
+class Data:
+    def __len__(self):
+        return 2
+    def __getitem__(self, index):
+        print("item", index, __name__)
+        return index
+
+def train(rank, address):
+    torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    amp.init(opt_level="O1")
+    assert amp.opt_level() == "O1" and amp.world_size() == 1
+    os.environ["WORLD_SIZE"] = "2"
+    warnings.simplefilter("error")
+    amp.scaler.step(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]))
+    amp.init(opt_level="O1", ddp=True)
+    assert amp.world_size() == 2 and amp.rank() == rank
+
+if __name__ == "__main__":
+    os.environ.update(WORLD_SIZE="2", RANK="1", LOCAL_RANK="1")
+    for method in ("spawn", "forkserver"):
+        list(DataLoader(Data(), num_workers=1, multiprocessing_context=method))
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        del os.environ[name]
+    torch.multiprocessing.spawn(train, ("file://" + sys.argv[1],), nprocs=2)
+"""
+
+
+def test_a_spawned_worker_is_no_rank_and_a_spawned_training_is(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SPAWNING)
+    finished = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "meeting")],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert finished.stdout.count("item 1 __mp_main__") == 2, "print works in the workers"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
+import sys
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import amp_runtime as amp
@@ -82,21 +85,52 @@ def test_an_output_that_is_float32_already_stays_the_same_object() -> None:
     assert model(kept) is kept
 
 
-@pytest.mark.parametrize("level", ["O1", "O2"])
-def test_a_prepared_model_can_be_pickled_and_copied(level: Any) -> None:
+@pytest.mark.parametrize("level", ["O1", "O2", "O3"])
+def test_a_prepared_model_can_be_copied_and_pickled_and_prepared_again(level: Any) -> None:
     amp.init(level, dtype="bf16")
     model = amp.prepare_model(Many())
     saved = io.BytesIO()
     torch.save(model, saved)
     saved.seek(0)
-    for other in (
-        copy.deepcopy(model),
-        pickle.loads(pickle.dumps(model)),
-        torch.load(saved, weights_only=False),
-    ):
+    loaded = [pickle.loads(pickle.dumps(model)), torch.load(saved, weights_only=False)]
+    for other in (copy.deepcopy(model), *map(amp.prepare_model, loaded)):
         with amp.autocast():
             assert torch.equal(other(torch.ones(3, 4)), model(torch.ones(3, 4)))
             assert other(torch.ones(3, 4)).dtype is torch.float32
+        other.load_state_dict({f"module.{k}": v for k, v in model.state_dict().items()})
+        optimizer = amp.optim.SGD(other.parameters(), lr=1e-4)
+        before = other.linear.bias.detach().clone()
+        for _ in range(100):
+            optimizer.zero_grad()
+            amp.scaler.scale(other.linear.bias.float().sum()).backward()
+            amp.scaler.step(optimizer)
+        if other is not model and level != "O3":
+            assert (before - other.linear.bias).tolist() == pytest.approx([0.01] * 2, abs=2e-3), "masters"
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_a_pickled_model_loads_without_this_package(level: Any, tmp_path: Path) -> None:
+    from amp_runtime._syncbn import synchronise_batch_norm
+
+    amp.init(level, dtype="bf16")
+    model = amp.prepare_model(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
+    synchronise_batch_norm(model, twice_differentiable=True)
+    assert type(copy.deepcopy(model)[1]) is type(copy.copy(model[1])) is type(model[1]) is not nn.BatchNorm1d
+    assert copy.deepcopy(model)[1].twice_differentiable
+    torch.save(model, tmp_path / "model.pt")
+    (tmp_path / "expected.pt").write_bytes(pickle.dumps(model.state_dict()))
+    program = (
+        "import pickle, sys, torch\n"
+        "sys.modules['amp_runtime'] = None\n"
+        "model = torch.load('model.pt', weights_only=False)\n"
+        "assert type(model[1]) is torch.nn.BatchNorm1d\n"
+        "dtype = model[0].weight.dtype\n"
+        "assert model(torch.ones(3, 4, dtype=dtype)).dtype is dtype\n"
+        "state = pickle.load(open('expected.pt', 'rb'))\n"
+        "assert all(torch.equal(state[k], v) for k, v in model.state_dict().items() if k[0] == '0')\n"
+        "model.load_state_dict(state)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("level", ["O1", "O2", "O3"])
@@ -153,6 +187,41 @@ def test_o2_optimizer_state_is_float32_and_a_loaded_checkpoint_is_not_overwritte
     model.load_state_dict({"weight": torch.full((2, 2), 8.0), "bias": torch.zeros(2)})
     step()
     assert (model.weight > 7).all()
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_o2_follows_what_the_script_writes_into_the_weights(dtype: Any) -> None:
+    amp.init("O2", dtype=dtype, loss_scale=8)
+    model = nn.Linear(6, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1 / 3, -1 / 3, 0.001, 0.7, float("nan"), 0.2]]))
+    full = model.weight.detach().clone()
+    amp.prepare_model(model)
+    empty = nn.Parameter(torch.empty(0))
+    optimizer = amp.optim.SGD([*model.parameters(), empty], lr=0.0)
+
+    def step() -> torch.Tensor:
+        seen = []
+        optimizer.zero_grad()
+        amp.scaler.scale(model.weight[0, :4].sum()).backward()
+        hook = optimizer.register_step_pre_hook(lambda o, *_: seen.append(o.param_groups[0]["params"][0].clone()))
+        amp.scaler.step(optimizer)
+        hook.remove()
+        return seen[0].detach()
+
+    for _ in range(2):
+        assert torch.equal(step().nan_to_num(9), full.nan_to_num(9)), "untouched weights keep their digits"
+    version = model.weight._version
+    model.weight.data.clamp_(-0.25, 0.25)
+    model.weight.data[0, 4] = 0.5
+    assert model.weight._version == version
+    clipped = model.weight.detach().float()
+    expected = torch.where(torch.tensor([[True, True, False, True, True, False]]), clipped, full)
+    for _ in range(2):
+        assert torch.equal(step(), expected)
+        assert torch.equal(model.weight.float(), clipped)
+    model.weight.data.zero_()
+    assert step().count_nonzero() == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -252,6 +321,22 @@ def test_checkpoints_of_data_parallel_load() -> None:
         model.load_state_dict({f"other.{k}": v for k, v in plain.state_dict().items()})
 
 
+def test_the_module_prefix_is_dropped_from_a_state_dict() -> None:
+    plain = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    wrapped = nn.DataParallel(plain).state_dict()
+    keys = list(wrapped)
+    own = amp.without_module_prefix(wrapped)
+    assert type(own) is type(wrapped) and list(own) == list(plain.state_dict())
+    assert all(own[key].data_ptr() == value.data_ptr() for key, value in plain.state_dict().items())
+    assert dict(own._metadata) == dict(plain.state_dict()._metadata)  # type: ignore[attr-defined]
+    assert list(wrapped) == keys and "module.1" in wrapped._metadata, "the argument is left alone"
+    assert amp.without_module_prefix({"module.a": 1, "module.module.b": 2}) == {"a": 1, "module.b": 2}
+    for kept in (own, {}, {"module.a": 1, "b": 2}, {"module": 1}, {"model": wrapped}, {0: 1}):
+        assert amp.without_module_prefix(kept) is kept  # type: ignore[type-var]
+    with pytest.raises(TypeError, match="state dict"):
+        amp.without_module_prefix(plain)  # type: ignore[type-var]
+
+
 def test_a_module_prefix_of_the_models_own_is_kept() -> None:
     class Holder(nn.Module):
         def __init__(self) -> None:
@@ -298,3 +383,61 @@ def test_a_model_in_ddp_cannot_become_half(level: str, monkeypatch: pytest.Monke
     amp.init(level)
     with pytest.raises(RuntimeError, match="wrapped in Wrapped already"):
         amp.prepare_model(Wrapped())
+
+
+def test_bfloat16_becomes_float32_in_numpy_while_a_level_is_on() -> None:
+    numpy = pytest.importorskip("numpy")
+    torchs = torch.Tensor.numpy
+    amp.init("O0")
+    assert torch.Tensor.numpy is torchs
+    for level in ("O1", "O2", "O3"):
+        amp.init(level, dtype="bf16")
+        linear = nn.Linear(2, 1)
+        with amp.autocast():
+            out = linear(torch.ones(1, 2))
+            assert out.dtype is torch.bfloat16
+            for array in (
+                out.detach().numpy(),
+                out.numpy(force=True),
+                numpy.asarray(out.detach()),
+                numpy.array([out.detach()])[0],
+            ):
+                assert array.dtype == numpy.float32 and array.tolist() == out.tolist()
+            assert numpy.asarray(out.detach(), dtype="int64").dtype == numpy.int64
+            with pytest.raises(RuntimeError, match="requires grad"):
+                out.numpy()
+        with pytest.raises(TypeError, match="meta"):
+            torch.ones(1, dtype=torch.bfloat16, device="meta").numpy()
+        full = torch.ones(2)
+        full.numpy()[0] = 3.0
+        assert full.tolist() == [3.0, 1.0], "other types still share their memory"
+        assert torch.ones(1, dtype=torch.float16).numpy().dtype == numpy.float16
+        assert torch.Tensor.numpy.__name__ == "numpy" and torch.Tensor.numpy.__doc__ == torchs.__doc__
+    amp.init("O0")
+    assert torch.Tensor.numpy is torchs and "numpy" not in vars(torch.Tensor)
+    amp.init("O1")
+    amp.shutdown()
+    assert torch.Tensor.numpy is torchs
+    with pytest.raises(TypeError, match="BFloat16"):
+        torch.ones(1, dtype=torch.bfloat16).numpy()
+
+
+def test_another_replacement_of_numpy_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchs = torch.Tensor.numpy
+    theirs = lambda self, **options: torchs(self, **options)  # noqa: E731
+    monkeypatch.setattr(torch.Tensor, "numpy", theirs)
+    amp.init("O1")
+    assert torch.ones(1, dtype=torch.bfloat16).numpy().tolist() == [1.0]
+    amp.shutdown()
+    assert torch.Tensor.numpy is theirs
+    amp.init("O1")
+    ours = torch.Tensor.numpy
+    outer = lambda self, **options: ours(self, **options)  # noqa: E731
+    monkeypatch.setattr(torch.Tensor, "numpy", outer)
+    amp.shutdown()
+    assert torch.Tensor.numpy is outer
+    with pytest.raises(TypeError, match="BFloat16"):
+        torch.ones(1, dtype=torch.bfloat16).numpy()
+    torch.Tensor.numpy = ours  # type: ignore[method-assign]
+    amp.init("O1")
+    amp.shutdown()

@@ -16,6 +16,7 @@ import os
 import pickle
 import random
 import sys
+import tempfile
 import traceback
 import warnings
 from pathlib import Path
@@ -112,6 +113,32 @@ def check_print_and_logging_are_silent_on_rank_1() -> None:
     assert logging.getLogger("x").isEnabledFor(logging.WARNING)
     assert logging.getLogger("x").isEnabledFor(logging.INFO) is False or amp.rank() == 0
     assert (logging.root.manager.disable >= logging.INFO) is (amp.rank() == 1)
+
+
+def check_stdout_is_silent_on_rank_1() -> None:
+    quiet = amp.rank() == 1
+    with tempfile.TemporaryFile("w+") as file:
+        terminal = os.dup(1)
+        sys.stdout.flush()
+        os.dup2(file.fileno(), 1)
+        try:
+            assert sys.stdout.write("written\n") == 8
+            sys.stdout.writelines(["a\n", "b\n"])
+            print("ordinary", file=sys.stdout)
+            print("original", file=sys.__stdout__)
+            print("forced", force=True)
+            print("forced too", force=True, file=sys.stdout, flush=True)
+        finally:
+            os.dup2(terminal, 1)
+            os.close(terminal)
+        file.seek(0)
+        found = file.read().split("\n")
+    assert found == [*([] if quiet else ["written", "a", "b", "ordinary", "original"]), "forced", "forced too", ""]
+    assert sys.stdout.fileno() == 1 and sys.stdout.encoding and sys.stdout.buffer and not sys.stdout.closed
+    assert (sys.stdout is sys.__stdout__) is not quiet
+    with contextlib.redirect_stdout(io.StringIO()) as own:
+        sys.stdout.write("kept")
+    assert own.getvalue() == "kept"
 
 
 def check_main_process_goes_first() -> None:
@@ -392,6 +419,36 @@ def check_synchronised_batch_norm_equals_the_full_batch() -> None:
     prepared.eval(), alone.eval()
     x = torch.randn(3, 2, 6, 6, generator=generator)
     assert_close([prepared(x)], [alone(x)], 1e-5)
+
+
+def check_batch_norm_can_be_differentiated_twice() -> None:
+    model, alone = twin(Conv)
+    amp.prepare_model(model, delay_allreduce=True)
+    assert model.block[1].twice_differentiable and model.flat.twice_differentiable
+    inputs = torch.randn(6, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+
+    def train(m: Any, cut: Any, step: Any) -> list[torch.Tensor]:
+        optimizer = torch.optim.SGD(m.parameters(), lr=0.1)
+        penalties = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            x = cut(inputs).clone().requires_grad_()
+            out = m(x)
+            (slope,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+            penalty = (slope.flatten(1).norm(dim=1) - 1).square().mean()
+            (out.mean() + penalty).backward()
+            step(optimizer)
+            penalties.append(amp.reduce_mean(penalty.detach()) if cut is mine else penalty.detach())
+        return penalties
+
+    penalties = train(model, mine, amp.scaler.step)
+    expected = train(alone, lambda t: t, lambda optimizer: optimizer.step())
+    assert_equal_on_ranks(model.parameters())
+    assert_close(penalties, expected, 1e-4)
+    assert_close(model.parameters(), alone.parameters(), 1e-4)
+    other = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    amp.prepare_model(other)
+    assert not other[1].twice_differentiable, "torch's kernels where nothing asks for more"
 
 
 def check_batch_norm_can_be_left_alone_and_odd_ones_are_named() -> None:
@@ -784,7 +841,10 @@ def check_seed_by_rank_differs_only_off_rank_0() -> None:
 
 def check_shutdown_gives_everything_back() -> None:
     amp.barrier()
+    output = sys.stdout
     amp.shutdown()
+    assert sys.stdout is sys.__stdout__
+    assert output.write("") == 0 and vars(output).get("quiet", False) is False
     assert not dist.is_initialized() and amp.world_size() == 1 and amp.opt_level() == "O0"
     assert builtins.print.__module__ == "builtins" and logging.root.manager.disable == 0
 

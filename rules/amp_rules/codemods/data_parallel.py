@@ -1,8 +1,8 @@
 """Take `DataParallel` out.
 
 ## What it does
-Removes `model = nn.DataParallel(model)`, with the condition around it when nothing else is left in there. State dicts that
-the model loads go through `amp.without_module_prefix(...)`, because DataParallel put `module.` in front of their keys.
+Removes `model = nn.DataParallel(model)`, with the condition around it when nothing else is left in there. State dicts
+that the model loads go through `amp.without_module_prefix(...)`: DataParallel put `module.` in front of their keys.
 
 ## Why
 `DataParallel` drives all devices from one process; with one process for each device it would take them from

@@ -46,24 +46,28 @@ def changes(context: Context) -> Iterator[Change]:
         assert isinstance(site.node, ast.Call)
         allowed = "True" if site.looked else context.code(site.module, "{amp}.world_size() > 1")
         message = f"`{site.module.text(site.node)}` also holds when another process was faster"
-        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _allowing(allowed))])
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _allowing(allowed, site.is_mkdir))])
 
 
-def _allowing(allowed: str) -> ExpressionEdit:
+def _allowing(allowed: str, is_mkdir: bool) -> ExpressionEdit:
     def edit(node: cst.BaseExpression) -> cst.BaseExpression:
         call = cst.ensure_type(node, cst.Call)
         index = next((i for i, item in enumerate(call.args) if item.keyword and item.keyword.value == "exist_ok"), None)
         if index is None:
             call = cst.ensure_type(add_keyword(f"exist_ok={allowed}")(call), cst.Call)
         else:
-            old = cst.Module([]).code_for_node(call.args[index].value)
-            value = cst.parse_expression(allowed if old == "False" else f"{old} or {allowed}")
+            given = call.args[index].value
+            old = cst.Module([]).code_for_node(given)
+            simple = isinstance(given, (cst.Name, cst.Attribute, cst.Call))
+            value = cst.parse_expression(
+                allowed if old == "False" else f"{old} or {allowed}" if simple else f"({old}) or {allowed}"
+            )
             arguments = [*call.args]
             arguments[index] = arguments[index].with_changes(value=value)
             call = call.with_changes(args=arguments)
-        if isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name):
-            if call.func.attr.value == "mkdir" and call.func.value.value == "os":
-                return call.with_changes(func=call.func.with_changes(attr=cst.Name("makedirs")))
+        if is_mkdir:
+            function = cst.ensure_type(call.func, cst.Attribute)
+            return call.with_changes(func=function.with_changes(attr=cst.Name("makedirs")))
         return call
 
     return edit

@@ -27,9 +27,15 @@ class Rebinding:
 
 @dataclass(frozen=True)
 class Folder(Site):
-    """A call that makes a folder, and whether the script looked for it first."""
+    """A call that makes a folder.
+
+    Attributes:
+        looked: whether the script looked for it first.
+        is_mkdir: whether it is ``os.mkdir``, which takes no ``exist_ok``.
+    """
 
     looked: bool
+    is_mkdir: bool
 
 
 @dataclass
@@ -569,9 +575,17 @@ def _read_later(program: Program, body: ast.AST, node: ast.With) -> bool:
         isinstance(other, ast.Call)
         and other not in inside
         and other.lineno > node.lineno
+        and not _opens_to_write(other)
         and any(ast.unparse(argument) in paths for argument in other.args)
         for other in program.nodes_of(body)
     )
+
+
+def _opens_to_write(call: ast.Call) -> bool:
+    if blocks.path_of(call.func) not in ("open", "io.open"):
+        return False
+    mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
+    return isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")
 
 
 def _only_writes(node: ast.With) -> bool:
@@ -579,10 +593,9 @@ def _only_writes(node: ast.With) -> bool:
     names: set[str] = set()
     for item in node.items:
         call = item.context_expr
-        if not (isinstance(call, ast.Call) and blocks.path_of(call.func) in ("open", "io.open")):
+        if not isinstance(call, ast.Call):
             return False
-        mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
-        if not (isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")):
+        if not _opens_to_write(call):
             return False
         if isinstance(item.optional_vars, ast.Name):
             names.add(item.optional_vars.id)
@@ -758,6 +771,8 @@ def _folders(program: Program) -> list[Folder]:
         allowed = keywords.get("exist_ok")
         if not (is_os or (is_path and {"parents", "exist_ok"} & set(keywords))) or None in keywords:
             continue
+        if "os.mkdir" in names and not isinstance(call.func, ast.Attribute):
+            continue  # ``from os import mkdir``: there is no ``makedirs`` to call instead
         if isinstance(allowed, ast.Constant) and allowed.value:
             continue
         around = [parent for parent in blocks.enclosing(scope.module, call) if not isinstance(parent, ast.Expr)]
@@ -766,7 +781,7 @@ def _folders(program: Program) -> list[Folder]:
         folder = call.args[0] if call.args else call.func
         path = ast.unparse(folder.value if isinstance(folder, ast.Attribute) and not call.args else folder)
         looked = any(isinstance(parent, ast.If) and _looks_for(parent.test, path) for parent in around)
-        found.append(Folder(scope.module, scope, body, call, looked))
+        found.append(Folder(scope.module, scope, body, call, looked, "os.mkdir" in names))
     return found
 
 

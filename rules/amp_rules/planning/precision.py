@@ -10,7 +10,9 @@ from amp_rules.planning.homes import Home, Homes
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module
 from amp_rules.program.regions import Regions, Run, merged
+from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Backward, GradientAccess, Program, Site, Step
+from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
 
 
@@ -185,7 +187,7 @@ def _steps(program: Program) -> list[Step]:
                 refusal.GRADIENT_ACCESS,
                 backward.module,
                 backward.node,
-                f"`{backward.module.text(backward.call)}` starts from gradients of its own, of which not all may be scaled",
+                f"`{backward.module.text(backward.call)}` starts from gradients of its own, not all of them scaled",
                 "sum what is to be differentiated into one loss and call its backward()",
             )
     for node, _, scope in program.nodes():
@@ -462,19 +464,70 @@ def _calls(program: Program, names: frozenset[str]) -> list[Site]:
 
 
 def _probabilities(program: Program, losses: list[Site]) -> list[Site]:
-    """Sigmoids at the end of a model whose output is taken for a probability by a loss or a logarithm."""
+    """Sigmoids at the end of a trained model whose output is taken for a probability by a loss or a logarithm."""
     if not losses and not _calls(program, frozenset({"torch.log"})):
         return []
-    found = []
-    for site in _calls(program, frozenset({"torch.nn.Sigmoid"})):
-        holder = site.module.parents[site.node]
-        is_last = isinstance(holder, ast.Call) and holder.args and holder.args[-1] is site.node
-        if is_last and isinstance(holder, ast.Call) and ast.unparse(holder.func).endswith("Sequential"):
-            found.append(site)
-    for site in _calls(program, frozenset({"torch.sigmoid", "torch.nn.functional.sigmoid"})):
-        if isinstance(site.statement, ast.Return) and site.statement.value is site.node:
-            found.append(site)
-    return found
+    found: dict[ast.AST, Site] = {}
+    seen: set[object] = set()
+    for value in program.trained:
+        _endings(program, value, found, seen)
+    return sorted(found.values(), key=lambda site: (str(site.module.path), site.line))
+
+
+_SHAPE_ONLY = frozenset({"view", "squeeze", "unsqueeze", "reshape", "flatten", "contiguous", "clone", "t", "transpose"})
+
+
+def _endings(program: Program, model: Value, found: dict[ast.AST, Site], seen: set[object]) -> None:
+    """Mark what the model's output comes from, as far as that is a sigmoid."""
+    if (model.ref, model.site) in seen or len(seen) > 200:
+        return
+    seen.add((model.ref, model.site))
+    if model.kind == "instance":
+        forward = model.ref.find_method("forward")
+        for returned in forward.returns if forward is not None else ():
+            _ending(program, returned, forward.scope, forward.node, found, seen)
+    elif model.kind == "object" and model.ref == "torch.nn.Sigmoid":
+        _mark(program, model.site, found)
+    elif model.kind == "object" and model.ref == "torch.nn.Sequential" and isinstance(model.site, ast.Call):
+        located = program.locate(model.site)
+        if located is not None and model.site.args:
+            for last in program.flow.values(model.site.args[-1], located[1]):
+                _endings(program, last, found, seen)
+
+
+def _ending(
+    program: Program, node: ast.expr, scope: Scope, body: ast.AST, found: dict[ast.AST, Site], seen: set[object]
+) -> None:
+    if isinstance(node, (ast.Tuple, ast.List)):
+        for element in node.elts:
+            _ending(program, element, scope, body, found, seen)
+    elif isinstance(node, ast.Subscript):
+        _ending(program, node.value, scope, body, found, seen)
+    elif isinstance(node, ast.Name) and (body, node.id) not in seen:
+        seen.add((body, node.id))
+        for other in program.nodes_of(body):
+            if isinstance(other, ast.Assign) and any(blocks.path_of(item) == node.id for item in other.targets):
+                _ending(program, other.value, scope, body, found, seen)
+    elif isinstance(node, ast.Call):
+        names = program.names(node.func, scope) if isinstance(node.func, (ast.Name, ast.Attribute)) else set()
+        if names & api.SIGMOIDS:
+            _mark(program, node, found)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPE_ONLY:
+            _ending(program, node.func.value, scope, body, found, seen)
+        else:
+            for value in program.called_models(node, scope):
+                _endings(program, value, found, seen)
+            for info in program.flow.callees(node):
+                if info.node not in seen:
+                    seen.add(info.node)
+                    for returned in info.returns:
+                        _ending(program, returned, info.scope, info.node, found, seen)
+
+
+def _mark(program: Program, node: ast.AST | None, found: dict[ast.AST, Site]) -> None:
+    located = program.locate(node) if node is not None else None
+    if located is not None and node is not None:
+        found[node] = Site(located[1].module, located[1], located[0], node)
 
 
 _LARGEST_HALF = 65504.0

@@ -149,6 +149,8 @@ FUNCTIONAL_NORMS = frozenset(
 )
 """Norms that are given weights and running statistics, which must have one type."""
 
+SIGMOIDS = frozenset({"torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit"})
+
 SAVERS = frozenset(
     {
         "torch.save",
