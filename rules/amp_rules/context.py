@@ -19,13 +19,17 @@ from amp_rules.rule import Rule
 
 @dataclass(frozen=True)
 class Change:
-    """One edit for the reader: the rule, the place, the reason, and the actions that carry it out."""
+    """One edit for the reader: the rule, the place, the reason, and the actions that carry it out.
+
+    ``uses_runtime`` says whether the new code names the runtime, and so needs its import.
+    """
 
     rule: Rule
     module: Module
     node: ast.AST
     message: str
     actions: Sequence[Action]
+    uses_runtime: bool = True
 
 
 @dataclass

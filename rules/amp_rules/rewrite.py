@@ -95,12 +95,17 @@ def add_keyword(code: str) -> ExpressionEdit:
         arguments = list(call.args)
         if arguments:
             last = arguments[-1]
-            if isinstance(last.comma, cst.MaybeSentinel):
-                separator = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-                if len(arguments) > 1 and isinstance(arguments[-2].comma, cst.Comma):
-                    separator = arguments[-2].comma
-                arguments[-1] = last.with_changes(comma=separator, whitespace_after_arg=cst.SimpleWhitespace(""))
+            separator = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+            if len(arguments) > 1 and isinstance(arguments[-2].comma, cst.Comma):
+                separator = arguments[-2].comma
+            if isinstance(last.comma, cst.Comma):
+                # ``f(\n    a,\n)``: the new argument gets a line and a comma of its own.
+                if len(arguments) == 1:
+                    separator = cst.Comma(whitespace_after=call.whitespace_before_args)
+                added = added.with_changes(comma=last.comma)
+            else:
                 added = added.with_changes(whitespace_after_arg=last.whitespace_after_arg)
+            arguments[-1] = last.with_changes(comma=separator, whitespace_after_arg=cst.SimpleWhitespace(""))
         return call.with_changes(args=[*arguments, added])
 
     return edit
@@ -151,7 +156,7 @@ class _Editor(cst.CSTTransformer):
         self._removals: set[Place] = set()
         self._done: set[int] = set()
         self._actions = list(actions)
-        self._newline = ""
+        self._indent = 0
         for action in actions:
             if isinstance(action, Replace):
                 self._replacements[(module.start(action.node), module.end(action.node))].append(action)
@@ -205,12 +210,16 @@ class _Editor(cst.CSTTransformer):
 
     # ---- statements ----------------------------------------------------------------------------------------
 
+    def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
+        self._indent += 1
+
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         body = self._suite(original_node.body, updated_node.body)
         return updated_node.with_changes(body=body) if body is not None else updated_node
 
     def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> cst.BaseSuite:
         body = self._suite(original_node.body, updated_node.body)
+        self._indent -= 1
         return updated_node.with_changes(body=body) if body is not None else updated_node
 
     def leave_SimpleStatementSuite(
@@ -307,10 +316,15 @@ class _Editor(cst.CSTTransformer):
             # New lines take the blank lines above; a comment stays with the statement that it is about.
             lines = list(kept[0].leading_lines)
             blank = next((index for index, line in enumerate(lines) if line.comment is not None), len(lines))
-            before[0] = before[0].with_changes(leading_lines=lines[:blank])
-            rest = lines[blank:]
-            if self._wants_gap(place) and not (rest and rest[0].comment is None):
-                rest.insert(0, cst.EmptyLine(indent=False))
+            above, rest = lines[:blank], lines[blank:]
+            if self._wants_gap(place):
+                is_definition = isinstance(kept[0], (cst.FunctionDef, cst.ClassDef))
+                wanted = 2 if is_definition and self._indent == 0 else 1
+                if is_definition and len(above) > 1:
+                    above = above[:1]
+                have = next((index for index, line in enumerate(rest) if line.comment is not None), len(rest))
+                rest = [cst.EmptyLine(indent=False)] * max(0, wanted - have) + rest
+            before[0] = before[0].with_changes(leading_lines=above)  # type: ignore[attr-defined]
             kept[0] = kept[0].with_changes(leading_lines=rest)
         return [*before, *kept, *self._after(place)]
 

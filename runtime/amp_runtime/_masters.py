@@ -25,9 +25,14 @@ _masters: TensorMap[_Master] = TensorMap()
 
 
 def adopt(parameter: torch.Tensor, full: torch.Tensor) -> None:
-    """Makes ``full`` (float32) the master of a ``parameter`` that has just been rounded to half."""
-    master = full.detach().clone().requires_grad_(parameter.requires_grad)
+    """Makes a float32 copy of ``full`` the master of a half ``parameter``, which is or was rounded from it."""
+    master = full.detach().to(torch.float32, copy=True).requires_grad_(parameter.requires_grad)
     _masters[parameter] = _Master(master)
+
+
+def has_master(parameter: torch.Tensor) -> bool:
+    """Whether ``parameter`` has a master."""
+    return parameter in _masters
 
 
 def has_masters(optimizer: torch.optim.Optimizer) -> bool:
@@ -111,12 +116,28 @@ def _follow_edits(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     if not pairs:
         return
     parameters, masters = map(list, zip(*pairs, strict=True))
-    # For all at once, since edits are rare: the largest difference of each.
+    on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
+    edited = (_edited_one_by_one if on_cpu else _edited_at_once)(parameters, masters)
+    for parameter, master, changed in zip(parameters, masters, edited, strict=True):
+        if changed:
+            torch.where(master.to(parameter.dtype) == parameter, master, parameter.float(), out=master)
+
+
+def _edited_one_by_one(parameters: list[torch.Tensor], masters: list[torch.Tensor]) -> list[bool]:
+    """Which parameters differ from their rounded masters."""
+    return [not torch.equal(_bits(m.to(p.dtype)), _bits(p)) for p, m in zip(parameters, masters, strict=True)]
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(torch.int16) if tensor.element_size() == 2 else tensor  # half compares slowly on the CPU
+
+
+def _edited_at_once(parameters: list[torch.Tensor], masters: list[torch.Tensor]) -> list[bool]:
+    """The same in a few kernels and with one wait for the device."""
     differences = [torch.empty_like(parameter) for parameter in parameters]
     torch._foreach_copy_(differences, masters)
     torch._foreach_sub_(differences, parameters)
     largest = torch._foreach_norm(differences, float("inf"))
-    edited = (torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0).tolist()
-    for parameter, master, changed in zip(parameters, masters, edited, strict=True):
-        if changed:
-            torch.where(master.to(parameter.dtype) == parameter, master, parameter.float(), out=master)
+    flags = torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0
+    edited: list[bool] = flags.tolist()
+    return edited

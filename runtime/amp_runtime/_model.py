@@ -157,7 +157,7 @@ def _round_parameters(model: nn.Module, everything: bool) -> None:
                 if parameter.dtype is torch.float32:
                     # In place: optimizers, hooks and shared layers hold this very object.
                     parameter.data = full.to(context.half_dtype(parameter.device.type))
-                elif parameter.dtype not in HALF_DTYPES:
+                elif parameter.dtype not in HALF_DTYPES or _masters.has_master(parameter):
                     continue
                 if not everything:  # a model that was saved whole comes with half weights, and needs masters too
                     _masters.adopt(parameter, full)

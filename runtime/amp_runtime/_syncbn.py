@@ -182,10 +182,10 @@ def synchronise_batch_norm(model: nn.Module, twice_differentiable: bool = False)
         target = _SYNCHRONISED.get(type(module))
         if target is not None:
             module.__class__ = target
-            if twice_differentiable:
-                cast(SyncBatchNorm, module).twice_differentiable = True
         elif isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
             left.add(type(module).__name__)
+        if twice_differentiable and isinstance(module, SyncBatchNorm):
+            module.twice_differentiable = True
     if left:
         warnings.warn(
             f"batch norm of class {', '.join(sorted(left))} is not synchronised: each rank normalises by its "

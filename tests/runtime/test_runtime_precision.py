@@ -93,10 +93,12 @@ def test_a_prepared_model_can_be_copied_and_pickled_and_prepared_again(level: An
     torch.save(model, saved)
     saved.seek(0)
     loaded = [pickle.loads(pickle.dumps(model)), torch.load(saved, weights_only=False)]
-    for other in (copy.deepcopy(model), *map(amp.prepare_model, loaded)):
+    again = [amp.prepare_model(other) for other in loaded]
+    for other in (copy.deepcopy(model), *again):
         with amp.autocast():
             assert torch.equal(other(torch.ones(3, 4)), model(torch.ones(3, 4)))
             assert other(torch.ones(3, 4)).dtype is torch.float32
+    for other in again:
         other.load_state_dict({f"module.{k}": v for k, v in model.state_dict().items()})
         optimizer = amp.optim.SGD(other.parameters(), lr=1e-4)
         before = other.linear.bias.detach().clone()
@@ -104,7 +106,7 @@ def test_a_prepared_model_can_be_copied_and_pickled_and_prepared_again(level: An
             optimizer.zero_grad()
             amp.scaler.scale(other.linear.bias.float().sum()).backward()
             amp.scaler.step(optimizer)
-        if other is not model and level != "O3":
+        if level != "O3":
             assert (before - other.linear.bias).tolist() == pytest.approx([0.01] * 2, abs=2e-3), "masters"
 
 
@@ -189,8 +191,43 @@ def test_o2_optimizer_state_is_float32_and_a_loaded_checkpoint_is_not_overwritte
     assert (model.weight > 7).all()
 
 
+def test_o2_keeps_the_masters_of_a_part_that_was_prepared_before() -> None:
+    amp.init("O2", dtype="bf16")
+    part = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(part.weight, 1 / 3)
+    full = part.weight.detach().clone()
+    amp.prepare_model(part)
+    model = amp.prepare_model(nn.Sequential(part))
+    optimizer = amp.optim.SGD(model.parameters(), lr=0.0)
+    seen: list[torch.Tensor] = []
+    optimizer.register_step_pre_hook(lambda o, *_: seen.append(o.param_groups[0]["params"][0].detach().clone()))
+    amp.scaler.scale(model(torch.ones(1, 1)).sum()).backward()
+    amp.scaler.step(optimizer)
+    assert torch.equal(seen[0], full)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_edited_weights_are_found_in_both_ways(dtype: torch.dtype) -> None:
+    from amp_runtime._masters import _edited_at_once, _edited_one_by_one
+
+    masters = [torch.tensor(v) for v in ([1 / 3, 2e-8], [1e5, 0.0], [[1e-30]], [float("nan")], 0.1)]
+    parameters = [master.to(dtype) for master in masters]
+    parameters[0][1] += 2**-24
+    parameters[4].zero_()
+    for find in (_edited_one_by_one, _edited_at_once):
+        found = find(parameters, masters)
+        assert (found[0], found[2], found[4]) == (True, False, True), "infinity and NaN may be looked at again"
+
+
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_o2_follows_what_the_script_writes_into_the_weights(dtype: Any) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_o2_follows_what_the_script_writes_into_the_weights(
+    dtype: Any, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from amp_runtime import _masters
+
+    if at_once:
+        monkeypatch.setattr(_masters, "_edited_one_by_one", _masters._edited_at_once)
     amp.init("O2", dtype=dtype, loss_scale=8)
     model = nn.Linear(6, 1)
     with torch.no_grad():

@@ -33,7 +33,7 @@ from amp_rules.context import Change, Context
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module
 from amp_rules.program.steps import Site
-from amp_rules.rewrite import Action, Remove, Replace, call_with
+from amp_rules.rewrite import Action, Insert, Remove, Replace, call_with
 from amp_rules.rule import Rule
 
 RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
@@ -45,7 +45,7 @@ def changes(context: Context) -> Iterator[Change]:
         return
     for site in context.distribution.parallel:
         message = "torchrun starts one process for each device; DataParallel would use them all from each"
-        yield Change(RULE, site.module, site.node, message, [_action(site)])
+        yield Change(RULE, site.module, site.node, message, _actions(site), uses_runtime=False)
     for site in context.distribution.state_loads:
         assert isinstance(site.node, ast.expr)
         edit = call_with(context.code(site.module, "{amp}.without_module_prefix"))
@@ -53,15 +53,17 @@ def changes(context: Context) -> Iterator[Change]:
         yield Change(RULE, site.module, site.node, message, [Replace(site.node, edit)])
 
 
-def _action(site: Site) -> Action:
+def _actions(site: Site) -> list[Action]:
     call = site.node
     assert isinstance(call, ast.Call)
     statement = site.statement
     if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1 and call.args:
         if blocks.path_of(statement.targets[0]) == blocks.path_of(call.args[0]) is not None:
             emptied = _emptied(site.module, statement)
-            return Remove(emptied) if emptied is not None else Replace(call, _first_argument)
-    return Replace(call, _first_argument)
+            if emptied is not None:
+                return [Remove(emptied)]
+            return [Remove(statement), Insert(statement, "pass", after=True)]
+    return [Replace(call, _first_argument)]
 
 
 def _emptied(module: Module, statement: ast.stmt) -> ast.stmt | None:

@@ -48,4 +48,4 @@ def changes(context: Context) -> Iterator[Change]:
         target = module.text(statement).split("[")[0]
         message = "torchrun gives each process a device; all of them must stay visible"
         header = f'if "LOCAL_RANK" not in {target}:'
-        yield Change(RULE, module, statement, message, [Wrap(statement, statement, header)])
+        yield Change(RULE, module, statement, message, [Wrap(statement, statement, header)], uses_runtime=False)

@@ -1,5 +1,4 @@
-"""
-Make folders that another process may have made in between.
+"""Make folders that another process may have made in between.
 
 ## What it does
 `os.mkdir(d)` after `if not os.path.exists(d):` becomes `os.makedirs(d, exist_ok=True)`. Where the script did not
@@ -46,7 +45,8 @@ def changes(context: Context) -> Iterator[Change]:
         assert isinstance(site.node, ast.Call)
         allowed = "True" if site.looked else context.code(site.module, "{amp}.world_size() > 1")
         message = f"`{site.module.text(site.node)}` also holds when another process was faster"
-        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _allowing(allowed, site.is_mkdir))])
+        action = Replace(site.node, _allowing(allowed, site.is_mkdir))
+        yield Change(RULE, site.module, site.node, message, [action], uses_runtime=not site.looked)
 
 
 def _allowing(allowed: str, is_mkdir: bool) -> ExpressionEdit:

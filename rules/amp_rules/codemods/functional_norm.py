@@ -1,5 +1,4 @@
-"""
-Run functional batch and instance norm in FP32.
+"""Run functional batch and instance norm in FP32.
 
 ## What it does
 `F.batch_norm(...)` and `F.instance_norm(...)` become `amp.float_function(F.batch_norm)(...)`.

@@ -46,16 +46,22 @@ def changes(context: Context) -> Iterator[Change]:
 def start(context: Context, made: Sequence[Change]) -> list[Change]:
     """The call of ``init``, and an import for every file that the other changes touch."""
     entry = context.program.entry
-    used = [(change.module, _statement(change.module, change.node)) for change in made]
-    statement, after = anchor(context.program, used)
+    users = [change for change in made if change.uses_runtime]
+    used = [(change.module, _statement(change.module, change.node)) for change in users]
+    earlier = [statement for module, statement in _visible_devices(context) if module is entry]
+    statement, after = anchor(context.program, used, earlier)
     code = context.code(entry, "{amp}.init") + f"({_arguments(context)})"
     message = "the level is an argument; AMP_OPT_LEVEL overrides it"
     found = [Change(RULE, entry, statement, message, [Insert(statement, code, after=after, order=-1, gap=True)])]
-    modules = dict.fromkeys([entry, *(change.module for change in made)])
+    modules = dict.fromkeys([entry, *(change.module for change in users)])
     for module in modules:
         if not _imports_runtime(module):
             found.append(_import(context, module, [item for where, item in used if where is module]))
     return found
+
+
+def _visible_devices(context: Context) -> list[tuple[Module, ast.stmt]]:
+    return context.distribution.visible_devices if context.distribution is not None else []
 
 
 def _statement(module: Module, node: ast.AST) -> ast.stmt:
@@ -87,7 +93,9 @@ def _import(context: Context, module: Module, used: list[ast.stmt]) -> Change:
     code = "import amp_runtime as amp" if context.alias(module) == "amp" else "import amp_runtime"
     top = {_top_level(module, item) for item in used}
     statement, after = _import_place(module, [item for item in module.tree.body if item in top])
-    return Change(RULE, module, statement, "the runtime's names", [Insert(statement, code, after=after, order=-2)])
+    return Change(
+        RULE, module, statement, "the runtime's names", [Insert(statement, code, after=after, order=-2, gap=True)]
+    )
 
 
 def _import_place(module: Module, used: list[ast.stmt]) -> tuple[ast.stmt, bool]:

@@ -60,7 +60,8 @@ def _action(site: Site, function: str) -> Action:
     statement = site.statement
     if isinstance(statement, ast.Assign) and statement.value is site.node and len(statement.targets) == 1:
         variable = blocks.path_of(statement.targets[0])
-        is_long = statement.lineno != statement.end_lineno or len(site.module.lines[statement.lineno - 1]) > _LINE
+        (_, start), (_, end) = site.module.start(statement), site.module.end(statement)
+        is_long = statement.lineno != statement.end_lineno or end - start > _LINE
         if variable is not None and is_long and not isinstance(statement.targets[0], ast.Subscript):
             return Insert(statement, f"{variable} = {function}({variable})", after=True)
     return Replace(site.node, call_with(function))

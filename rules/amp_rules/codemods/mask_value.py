@@ -1,5 +1,4 @@
-"""
-Fill masks with a number that the tensor's type can hold.
+"""Fill masks with a number that the tensor's type can hold.
 
 ## What it does
 `scores.masked_fill(mask, -1e9)` becomes `scores.masked_fill(mask, max(-1e9, torch.finfo(scores.dtype).min))`.
@@ -45,4 +44,4 @@ def changes(context: Context) -> Iterator[Change]:
         tensor = ast.unparse(call.func.value)
         edit = call_with("max", f"{torch_name(site.module)}.finfo({tensor}.dtype).min")
         message = f"`{site.module.text(site.node)}` does not fit in fp16, which ends at 65504"
-        yield Change(RULE, site.module, site.node, message, [Replace(site.node, edit)])
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node, edit)], uses_runtime=False)

@@ -1,7 +1,8 @@
 """Let only the main process write files.
 
 ## What it does
-Statements that save a checkpoint, an image or an array run under `if amp.is_main_process():`.
+Statements that save a checkpoint, an image or an array run under `if amp.is_main_process():`. Where they run a model,
+`amp.on_main(save_image)(model(z), path)` lets all processes compute and one write.
 
 ## Why
 Several processes that write one file at the same time leave a broken one.
@@ -22,10 +23,11 @@ https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-check
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amp_rules.context import Change, Context, adjacent
-from amp_rules.rewrite import Wrap
+from amp_rules.rewrite import Replace, Wrap, call_with
 from amp_rules.rule import Rule
 
 RULE = Rule("AMP205", "save-on-main-process", "Only the main process writes files.", "distribution")
@@ -39,3 +41,8 @@ def changes(context: Context) -> Iterator[Change]:
         header = context.code(module, "if {amp}.is_main_process():")
         message = f"`{module.text(first)}` is left to the main process"
         yield Change(RULE, module, first, message, [Wrap(first, last, header)])
+    for site in context.distribution.main_calls:
+        assert isinstance(site.node, ast.Call)
+        edit = call_with(context.code(site.module, "{amp}.on_main"))
+        message = f"`{site.module.text(site.node.func)}` is left to the main process; all compute what it is given"
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node.func, edit)])

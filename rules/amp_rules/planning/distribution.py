@@ -49,6 +49,7 @@ class Distribution:
         rebindings: variables that hold a loader made elsewhere.
         seed_before: statements before which each rank takes random numbers of its own.
         saves: statements that only the main process may run.
+        main_calls: calls that only the main process may make, with arguments that all must compute.
         unwraps: expressions of a prepared model that must be the model itself.
         parallel: calls of ``DataParallel``.
         devices: expressions that name a device by its index.
@@ -65,6 +66,7 @@ class Distribution:
     rebindings: list[Rebinding] = field(default_factory=list)
     seed_before: list[tuple[Module, ast.stmt]] = field(default_factory=list)
     saves: list[tuple[Module, ast.stmt]] = field(default_factory=list)
+    main_calls: list[Site] = field(default_factory=list)
     unwraps: list[Site] = field(default_factory=list)
     parallel: list[Site] = field(default_factory=list)
     devices: list[Site] = field(default_factory=list)
@@ -88,10 +90,11 @@ def plan(program: Program, precision: Precision) -> Distribution:
     _check_data(program, data)
     _check_flags(program, data)
     _check_decisions(program, precision)
+    _check_loose_parameters(program)
     found.loaders, found.rebindings = _rebind(program, _loaders(program, data), data)
     found.seed_before = _seeds(program, data)
     found.delay, found.delay_reason = _delay(program, precision)
-    found.saves = _saves(program)
+    found.saves, found.main_calls = _saves(program)
     found.parallel = _calls_of(program, api.DATA_PARALLEL)
     found.state_loads = _state_loads(program) if found.parallel else []
     found.unwraps = _unwraps(program, found.saves)
@@ -168,7 +171,7 @@ def _check_data(program: Program, data: TrainingData) -> None:
 def _check_flags(program: Program, data: TrainingData) -> None:
     """Decline loops that train or evaluate by a flag: the evaluation's loader would be shared out too."""
     for use in data.uses:
-        if len(use.values) < 2:
+        if len(use.values) < 2 and not any(_in_comprehension(program, value) for value in use.values):
             continue
         for site in program.backwards:
             inner = list(blocks.enclosing(site.module, site.node))
@@ -194,6 +197,32 @@ def _loaders(program: Program, data: TrainingData) -> list[Site]:
         for site in _loader_sites(program, use, evaluated):
             found[site.node] = site
     return list(found.values())
+
+
+def _in_comprehension(program: Program, value: Value) -> bool:
+    """Whether one constructor makes several loaders: ``{phase: DataLoader(...) for phase in phases}``."""
+    module = program.module_of(value.site) if value.site is not None else None
+    if module is None or value.site is None:
+        return False
+    return any(isinstance(parent, (ast.DictComp, ast.ListComp)) for parent in module.ancestors(value.site))
+
+
+def _check_loose_parameters(program: Program) -> None:
+    """Decline optimizers of tensors that belong to no model: nothing would average their gradients."""
+    for step in program.steps:
+        for value in sorted(program.flow.values(step.optimizer, step.scope), key=lambda item: str(item.ref)):
+            call = value.site
+            located = program.locate(call) if isinstance(call, ast.Call) else None
+            if located is None or not isinstance(call, ast.Call) or not program.loose_parameters(call):
+                continue
+            raise refusal.decline(
+                refusal.GRADIENTS_OUTSIDE,
+                located[1].module,
+                call,
+                f"`{located[1].module.text(call.func)}` is given tensors that belong to no model: their gradients "
+                "would differ on each rank",
+                "make them parameters of a module, and pass that to `amp.prepare_model`",
+            )
 
 
 def _check_decisions(program: Program, precision: Precision) -> None:
@@ -512,8 +541,9 @@ def _is_assigned(site: Site) -> bool:
     return isinstance(parent, ast.Assign)
 
 
-def _saves(program: Program) -> list[tuple[Module, ast.stmt]]:
+def _saves(program: Program) -> tuple[list[tuple[Module, ast.stmt]], list[Site]]:
     found: dict[ast.stmt, Module] = {}
+    calls: list[Site] = []
     first_only = _run_by_one(program)
     for site in _writing_calls(program):
         statement = site.statement
@@ -523,7 +553,12 @@ def _saves(program: Program) -> list[tuple[Module, ast.stmt]]:
             if isinstance(parent, ast.With) and _opens_file(parent):
                 statement = parent
                 break
-        if not _guarded(site.module, statement):
+        if _guarded(site.module, statement):
+            continue
+        if program.runs_forward(statement):
+            # A forward pass is everybody's: batch norm may be synchronised in it.
+            calls.append(site)
+        else:
             found[statement] = site.module
     for node, body, scope in program.nodes():
         if not isinstance(node, ast.With) or node in found or body in first_only or _guarded(scope.module, node):
@@ -532,8 +567,7 @@ def _saves(program: Program) -> list[tuple[Module, ast.stmt]]:
             found[node] = scope.module
     inner = {child for statement in found for child in ast.walk(statement) if child is not statement}
     found = {statement: module for statement, module in found.items() if statement not in inner}
-    # Neighbours share one guard.
-    return [(module, statement) for statement, module in found.items()]
+    return [(module, statement) for statement, module in found.items()], calls
 
 
 def _writing_calls(program: Program) -> list[Site]:
@@ -731,11 +765,15 @@ def _downloads(program: Program) -> list[tuple[Module, ast.stmt]]:
         names = program.names(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else set()
         is_model = any(name.startswith("torchvision.models.") for name in names)
         for item in call.keywords:
-            if _downloads_by(item, is_model):
+            if _downloads_by(item, is_model) and _is_library_call(program, call):
                 statement = blocks.statement_of(scope.module, call)
                 if isinstance(statement, (ast.Assign, ast.Expr, ast.Return, ast.AnnAssign)):
                     found[statement] = scope.module
     return [(module, statement) for statement, module in found.items()]
+
+
+def _is_library_call(program: Program, call: ast.Call) -> bool:
+    return not program.flow.callees(call)
 
 
 def _downloads_by(item: ast.keyword, is_model: bool) -> bool:

@@ -92,7 +92,9 @@ class Homes:
             elif chosen.key not in homes:
                 homes[chosen.key] = self._home(chosen, value)
         homes = {key: self._inside_parallel(home) for key, home in homes.items()}
-        found = sorted(homes.values(), key=lambda home: (str(home.module.path), home.statement.lineno))
+        found = sorted(
+            homes.values(), key=lambda home: (str(home.module.path), home.module.start(home.statement), home.variable)
+        )
         return found, missing
 
     # ---- models --------------------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ class Homes:
                 continue
             holders = self._holders(value)
             roots |= holders or {value}
-        return sorted(roots, key=lambda value: (getattr(value.site, "lineno", 0), str(value.ref)))
+        return sorted(roots, key=_order)
 
     @staticmethod
     def _has_sited(value: Value, sited: set[object]) -> bool:
@@ -336,11 +338,21 @@ class Homes:
         )
         statement = suite[last]
         inline = None
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.value, ast.Call):
+        value_node = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+        if isinstance(value_node, (ast.Call, ast.Name, ast.Attribute)) and not self._is_parallel(
+            value_node, item.scope
+        ):
+            assert isinstance(statement, ast.Assign)
             single = statement.lineno == statement.end_lineno
             if single and blocks.path_of(statement.targets[0]) == item.path and last == start:
-                inline = statement.value
+                inline = value_node
         return Home(item.module, item.scope, item.body, statement, item.path, item.key, inline, rebinds=fence is None)
+
+    def _is_parallel(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is a ``DataParallel``, which another rewrite takes out."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+            return False
+        return bool(self.program.names(node.func, scope) & api.DATA_PARALLEL)
 
     def _leaks(self, statement: ast.stmt, path: str) -> bool:
         """Whether the statement keeps the model elsewhere: in a list, an attribute, another object."""
@@ -396,3 +408,8 @@ def _load(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Attribute):
         return ast.copy_location(ast.Attribute(node.value, node.attr, ast.Load()), node)
     return node
+
+
+def _order(value: Value) -> tuple[int, int, str]:
+    """By where it was made, so that reports and edits come out the same every time."""
+    return getattr(value.site, "lineno", 0), getattr(value.site, "col_offset", 0), str(value.ref)

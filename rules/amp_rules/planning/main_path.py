@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from amp_rules.program import blocks
 from amp_rules.program.flow import is_main_guard
@@ -13,12 +13,15 @@ from amp_rules.program.steps import Program
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
-def anchor(program: Program, used: Iterable[tuple[Module, ast.stmt]]) -> tuple[ast.stmt, bool]:
+def anchor(
+    program: Program, used: Iterable[tuple[Module, ast.stmt]], earlier: Sequence[ast.stmt] = ()
+) -> tuple[ast.stmt, bool]:
     """The statement of the entry that ``init`` follows, or precedes, and whether it follows.
 
     Args:
         program: the program.
         used: statements that use the runtime; ``init`` comes before those that run on the entry's module level.
+        earlier: statements of the entry that must come before, because they choose what devices there are.
     """
     module = program.entry
     spawned = _spawned(program)
@@ -30,7 +33,7 @@ def anchor(program: Program, used: Iterable[tuple[Module, ast.stmt]]) -> tuple[a
     guard = next((item for item in module.tree.body if isinstance(item, ast.If) and is_main_guard(item)), None)
     first_used = min((module.tree.body.index(item) for item in top if item is not guard), default=None)
     if first_used is not None:
-        return _in_suite(program, module.tree.body, first_used)
+        return _in_suite(program, module.tree.body, first_used, earlier)
     if guard is not None:
         return _in_guard(program, guard)
     function = _called_main(program, module.tree.body)
@@ -39,7 +42,7 @@ def anchor(program: Program, used: Iterable[tuple[Module, ast.stmt]]) -> tuple[a
     outer = _training_function(program)
     if outer is not None:
         return _in_suite(program, outer.body, None)
-    return _in_suite(program, module.tree.body, None)
+    return _in_suite(program, module.tree.body, None, earlier)
 
 
 def _spawned(program: Program) -> ast.FunctionDef | None:
@@ -127,7 +130,9 @@ def _training_function(program: Program) -> ast.FunctionDef | None:
     return None
 
 
-def _in_suite(program: Program, suite: list[ast.stmt], limit: int | None) -> tuple[ast.stmt, bool]:
+def _in_suite(
+    program: Program, suite: list[ast.stmt], limit: int | None, earlier: Sequence[ast.stmt] = ()
+) -> tuple[ast.stmt, bool]:
     """After the command line is parsed if that comes early enough, else before what comes first."""
     end = len(suite) if limit is None else limit
     for index, statement in enumerate(suite[:end]):
@@ -135,6 +140,8 @@ def _in_suite(program: Program, suite: list[ast.stmt], limit: int | None) -> tup
             return suite[index], True
     start = 0
     for index, statement in enumerate(suite[:end]):
+        if any(node in earlier for node in ast.walk(statement)):
+            start = index + 1
         if isinstance(statement, _IMPORTS) or (
             isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         ):

@@ -55,6 +55,7 @@ def plan(program: Program) -> Precision | None:
         return None
     _check_frameworks(program)
     _check_own_precision(program)
+    _check_unreadable(program)
     steps = _steps(program)
     regions = Regions(program)
     runs, lost = regions.training(program.backwards)
@@ -116,6 +117,32 @@ def _check_frameworks(program: Program) -> None:
             f"turn them on in {name.split('.')[0]}'s own options",
             already=True,
         )
+
+
+def _check_unreadable(program: Program) -> None:
+    """Decline when a module of the project could not be read: what it holds is not known."""
+    unreadable = {}
+    for error in program.project.unreadable:
+        is_package = error.path.stem == "__init__"
+        unreadable[error.path.parent.name if is_package else error.path.stem] = error
+    if not unreadable:
+        return
+    for module in program.flow.modules:
+        for node in ast.walk(module.tree):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            names = [part for alias in node.names for part in alias.name.split(".")]
+            names += (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                if name in unreadable:
+                    error = unreadable[name]
+                    raise refusal.decline(
+                        refusal.UNREADABLE,
+                        module,
+                        node,
+                        f"`{module.text(node)}` leads to {error.path.name}, which cannot be read: {error.message}",
+                        "mend that file first, then migrate again",
+                    )
 
 
 def _check_own_precision(program: Program) -> None:
@@ -287,7 +314,20 @@ def _unscales(program: Program) -> list[Unscale]:
                 done.add(unscale.statement)
                 found.append(unscale)
     # Of several accesses before one step only the first needs it.
+    found = [_hoisted(item, found) for item in found]
     return [item for item in found if not any(_precedes(other, item) for other in found)]
+
+
+def _hoisted(item: Unscale, others: list[Unscale]) -> Unscale:
+    """Before the condition around an access that may not run, where another access follows that does."""
+    for other in others:
+        if other is item or other.module is not item.module or other.lines != item.lines:
+            continue
+        where = blocks.place(other.module, other.statement)
+        for earlier in where.suite[: where.index]:
+            if earlier is not item.statement and item.statement in set(ast.walk(earlier)):
+                return Unscale(item.module, earlier, item.lines, item.what)
+    return item
 
 
 def _precedes(one: Unscale, two: Unscale) -> bool:
@@ -437,7 +477,14 @@ def _full_precision(program: Program, regions: Regions) -> list[Run]:
 def _without_idle(runs: list[Run], full_precision: list[Run]) -> list[Run]:
     """Drop regions in which everything runs in FP32 anyway."""
     covered = {statement for run in full_precision for statement in run.statements()}
-    return [run for run in runs if not all(statement in covered for statement in run.statements())]
+    found = []
+    for run in runs:
+        statements = run.statements()
+        while statements and statements[0] in covered:
+            statements.pop(0)
+        if statements:
+            found.append(Run(run.module, statements[0], run.last))
+    return found
 
 
 def _probability_losses(program: Program) -> list[Site]:

@@ -179,7 +179,7 @@ class Flow:
 
     def _process(self, body: ast.AST, scope: Scope) -> None:
         if isinstance(body, ast.Lambda):
-            self._eval(body.body, scope)
+            self._write((body, "<return>"), self._eval(body.body, scope))
             return
         if isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)):
             defaults = body.args.defaults
@@ -450,8 +450,8 @@ class Flow:
             return overlay[node.id]
         values = self._read((owner.node, node.id))
         if not values and owner is scope.top and node.id not in owner.bound:
-            for star in self._read((owner.node, "<star>")):
-                if star.name == "torch.nn" or (node.id[:1].isupper() and star.name.startswith("torch")):
+            for star in sorted(self._read((owner.node, "<star>")), key=lambda value: str(value.ref)):
+                if _may_export(star.name, node.id):
                     return {Value("external", f"{star.name}.{node.id}")}
             if node.id in _BUILTINS:
                 return {Value("external", f"builtins.{node.id}")}
@@ -494,7 +494,12 @@ class Flow:
         if name == "__dict__" and owner.kind in ("module", "external"):
             return {Value("attribute", ("module", "__dict__"), receiver=owner)}
         if owner.kind == "external":
-            return {Value("external", f"{owner.ref}.{name}")}
+            qualified = f"{owner.ref}.{name}"
+            if self.project.is_folder(self.project.entry, owner.ref):
+                found = self._project_module(self.project.entry, qualified)
+                if found is not None:
+                    return {Value("module", found)}
+            return {Value("external", qualified)}
         if owner.kind == "module":
             tree = owner.ref.tree
             values = set(self._read((tree, name)))
@@ -856,6 +861,18 @@ class Flow:
             )
             return found | (arguments[1] if len(arguments) > 1 else set())
         return set()
+
+
+def _may_export(module: str, name: str) -> bool:
+    """Whether ``from module import *`` of a library binds the name."""
+    is_class = name[:1].isupper()
+    if module == "torch.optim":
+        return name in api.OPTIMIZERS
+    if module == "torch.nn":
+        return is_class and name not in api.OPTIMIZERS
+    if module == "torch.nn.functional":
+        return not is_class and name not in _BUILTINS
+    return is_class and module.startswith("torch")
 
 
 def _attribute_key(owner: Value, name: str) -> CellKey:

@@ -112,6 +112,7 @@ class Project:
         self.entry_path = entry.resolve()
         self._modules: dict[Path, Module | None] = {}
         self.unreadable: list[SourceError] = []
+        self._folders: dict[str, bool] = {}
         self.root = self._find_root()
         self.entry = parse(self._read(self.entry_path), is_entry=True)
         self._modules[self.entry_path] = self.entry
@@ -198,15 +199,10 @@ class Project:
                 return self.load(path)
         return None
 
-    def is_folder(self, importer: Module, name: str, level: int = 0) -> bool:
-        """Whether the name is a package folder of this project without ``__init__.py``."""
-        parts = [part for part in name.split(".") if part]
-        if not parts:
-            return False
-        bases = self._bases(importer)
-        if level:
-            base = importer.path.parent
-            for _ in range(level - 1):
-                base = base.parent
-            bases = [base]
-        return any(base.joinpath(*parts).is_dir() for base in bases)
+    def is_folder(self, importer: Module, name: str) -> bool:
+        """Whether the dotted name is a folder of this project, which is a package even without ``__init__.py``."""
+        if name not in self._folders:
+            parts = [part for part in name.split(".") if part.isidentifier()]
+            whole = bool(parts) and len(parts) == name.count(".") + 1
+            self._folders[name] = whole and any(base.joinpath(*parts).is_dir() for base in self._bases(importer))
+        return self._folders[name]

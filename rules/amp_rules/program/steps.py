@@ -15,6 +15,7 @@ from amp_rules.program.roles import Roles
 from amp_rules.program.scopes import Scope
 from amp_rules.program.values import FunctionInfo, Value
 from amp_rules.tables import torch_api as api
+from amp_rules.tables.torch_api import TENSOR_MAKERS
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,27 @@ class Program:
                     found.add(value.ref)
                 elif value.kind == "sequence":
                     pending.extend(self.flow.elements({value}))
+        return found
+
+    def loose_parameters(self, call: ast.Call) -> set[Value]:
+        """Tensors that this constructor call of an optimizer is given and that no model owns."""
+        located = self.locate(call)
+        given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("params", None))]
+        if located is None:
+            return set()
+        found: set[Value] = set()
+        for argument in given:
+            pending = list(self.flow.values(argument, located[1]))
+            seen: set[Value] = set()
+            while pending:
+                value = pending.pop()
+                if value in seen:
+                    continue
+                seen.add(value)
+                if value.kind == "sequence":
+                    pending.extend(self.flow.elements({value}))
+                elif value.kind == "object" and value.ref in TENSOR_MAKERS:
+                    found.add(value)
         return found
 
     def locate(self, node: ast.AST) -> tuple[ast.AST, Scope] | None:

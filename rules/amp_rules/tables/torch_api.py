@@ -97,6 +97,12 @@ DISTRIBUTED_DATA_PARALLEL = frozenset(
     }
 )
 
+OPTIMIZERS = frozenset(
+    [
+        "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "Optimizer",
+        "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam",
+    ]
+)  # fmt: skip
 OPTIMIZER_PREFIXES = ("torch.optim.",)
 SCHEDULER_PREFIXES = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")
 THIRD_PARTY_OPTIMIZERS = frozenset(
@@ -148,6 +154,15 @@ FUNCTIONAL_NORMS = frozenset(
     }
 )
 """Norms that are given weights and running statistics, which must have one type."""
+
+TENSOR_MAKERS = frozenset(
+    {
+        "torch.nn.Parameter",
+        "torch.nn.parameter.Parameter",
+        *(f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "rand", "randn", "empty", "eye", "normal")),
+    }
+)
+"""Calls that make a tensor of its own."""
 
 SIGMOIDS = frozenset({"torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit"})
 
