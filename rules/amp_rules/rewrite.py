@@ -156,7 +156,6 @@ class _Editor(cst.CSTTransformer):
         self._removals: set[Place] = set()
         self._done: set[int] = set()
         self._actions = list(actions)
-        self._indent = 0
         for action in actions:
             if isinstance(action, Replace):
                 self._replacements[(module.start(action.node), module.end(action.node))].append(action)
@@ -210,16 +209,12 @@ class _Editor(cst.CSTTransformer):
 
     # ---- statements ----------------------------------------------------------------------------------------
 
-    def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
-        self._indent += 1
-
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         body = self._suite(original_node.body, updated_node.body)
         return updated_node.with_changes(body=body) if body is not None else updated_node
 
     def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> cst.BaseSuite:
         body = self._suite(original_node.body, updated_node.body)
-        self._indent -= 1
         return updated_node.with_changes(body=body) if body is not None else updated_node
 
     def leave_SimpleStatementSuite(
@@ -319,12 +314,12 @@ class _Editor(cst.CSTTransformer):
             above, rest = lines[:blank], lines[blank:]
             if self._wants_gap(place):
                 is_definition = isinstance(kept[0], (cst.FunctionDef, cst.ClassDef))
-                wanted = 2 if is_definition and self._indent == 0 else 1
+                wanted = max(1, len(above)) if is_definition else 1
                 if is_definition and len(above) > 1:
                     above = above[:1]
                 have = next((index for index, line in enumerate(rest) if line.comment is not None), len(rest))
                 rest = [cst.EmptyLine(indent=False)] * max(0, wanted - have) + rest
-            before[0] = before[0].with_changes(leading_lines=above)  # type: ignore[attr-defined]
+            before[0] = before[0].with_changes(leading_lines=above)
             kept[0] = kept[0].with_changes(leading_lines=rest)
         return [*before, *kept, *self._after(place)]
 

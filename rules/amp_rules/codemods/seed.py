@@ -1,7 +1,8 @@
-"""Draw different random batches on each process.
+"""Draw different random numbers on each process.
 
 ## What it does
-Puts `amp.seed_by_rank()` before the loop of a script that draws every batch at random.
+Puts `amp.seed_by_rank()` before the training loop of a script that draws its batches from the data at random, or
+draws noise or dropout masks in a step.
 
 ## Why
 The processes start from the same random state, so that splits and weights agree; batches drawn from it
@@ -40,5 +41,5 @@ def changes(context: Context) -> Iterator[Change]:
         return
     for module, statement in context.distribution.seed_before:
         code = context.code(module, "{amp}.seed_by_rank()")
-        message = "from here on each process draws random numbers of its own, and so its own batches"
+        message = "from here on each process draws batches, noise and dropout masks of its own"
         yield Change(RULE, module, statement, message, [Insert(statement, code, gap=True)])

@@ -45,6 +45,7 @@ class Home:
         variable: the source text of the variable, as in ``self.model``.
         inline: the constructor's expression when wrapping it reads better than a line of its own.
         in_place: whether the expression must be wrapped where it stands: in a list, or in the script's own DDP.
+        made: where the model was made, to put models in order that are prepared at one place.
         rebinds: whether every later use of the model goes through the variable, so that it may hold a wrapper.
     """
 
@@ -57,6 +58,7 @@ class Home:
     inline: ast.expr | None
     rebinds: bool
     in_place: bool = False
+    made: tuple[int, int, str] = (0, 0, "")
 
 
 @dataclass
@@ -91,9 +93,9 @@ class Homes:
                     homes.setdefault(made.key, made)
             elif chosen.key not in homes:
                 homes[chosen.key] = self._home(chosen, value)
-        homes = {key: self._inside_parallel(home) for key, home in homes.items()}
         found = sorted(
-            homes.values(), key=lambda home: (str(home.module.path), home.module.start(home.statement), home.variable)
+            (self._inside_parallel(home) for home in homes.values()),
+            key=lambda home: (str(home.module.path), home.module.start(home.statement), home.made),
         )
         return found, missing
 
@@ -346,7 +348,17 @@ class Homes:
             single = statement.lineno == statement.end_lineno
             if single and blocks.path_of(statement.targets[0]) == item.path and last == start:
                 inline = value_node
-        return Home(item.module, item.scope, item.body, statement, item.path, item.key, inline, rebinds=fence is None)
+        return Home(
+            item.module,
+            item.scope,
+            item.body,
+            statement,
+            item.path,
+            item.key,
+            inline,
+            rebinds=fence is None,
+            made=_order(value),
+        )
 
     def _is_parallel(self, node: ast.expr, scope: Scope) -> bool:
         """Whether the expression is a ``DataParallel``, which another rewrite takes out."""
