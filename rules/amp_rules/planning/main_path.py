@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from amp_rules.program import blocks
 from amp_rules.program.flow import is_main_guard
@@ -14,7 +14,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def anchor(
-    program: Program, used: Iterable[tuple[Module, ast.stmt]], earlier: Sequence[ast.stmt] = ()
+    program: Program, used: Sequence[tuple[Module, ast.stmt]], earlier: Sequence[ast.stmt] = ()
 ) -> tuple[ast.stmt, bool]:
     """The statement of the entry that ``init`` follows, or precedes, and whether it follows.
 
@@ -23,6 +23,18 @@ def anchor(
         used: statements that use the runtime; ``init`` comes before those that run on the entry's module level.
         earlier: statements of the entry that must come before, because they choose what devices there are.
     """
+    users = {statement for _, statement in used}
+    uses_runtime = program.closure(lambda node: node in users)
+    statement, after = _place(program, used, earlier)
+    if after and uses_runtime(statement):
+        # The command line is parsed by code that uses the runtime itself.
+        return statement, False
+    return statement, after
+
+
+def _place(
+    program: Program, used: Sequence[tuple[Module, ast.stmt]], earlier: Sequence[ast.stmt]
+) -> tuple[ast.stmt, bool]:
     module = program.entry
     spawned = _spawned(program)
     if spawned is not None:
