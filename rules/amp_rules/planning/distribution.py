@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from amp_rules.planning import refusal
-from amp_rules.planning.precision import Precision, _imports
+from amp_rules.planning.precision import Precision, first_use
 from amp_rules.program import blocks
 from amp_rules.program.data import DataFlow, LoaderUse, TrainingData
 from amp_rules.program.kinds import is_loader_value, is_module
@@ -95,14 +95,14 @@ def plan(program: Program, precision: Precision) -> Distribution:
     found.seed_before = _seeds(program, data)
     found.delay, found.delay_reason = _delay(program, precision)
     found.saves, found.main_calls = _saves(program)
-    found.parallel = _calls_of(program, api.DATA_PARALLEL)
+    found.parallel = program.calls_to(api.DATA_PARALLEL)
     found.state_loads = _state_loads(program) if found.parallel else []
     found.unwraps = _unwraps(program, found.saves)
     found.devices = _devices(program)
     found.downloads = _downloads(program)
     found.bars = _bars(program)
     found.folders = _folders(program)
-    found.writers = [site for site in _calls_of(program, api.WRITERS) if _is_assigned(site)]
+    found.writers = [site for site in program.calls_to(api.WRITERS) if _is_assigned(site)]
     found.visible_devices = _visible_devices(program)
     return found
 
@@ -116,7 +116,7 @@ def check_own(program: Program) -> None:
 
 
 def _check_own(program: Program) -> None:
-    found = _imports(program, api.OWN_DISTRIBUTION)
+    found = first_use(program, api.OWN_DISTRIBUTION)
     if found is not None:
         module, node, name = found
         raise refusal.decline(
@@ -528,14 +528,6 @@ def _reading(node: ast.expr) -> ast.expr:
 # ---- the main process --------------------------------------------------------------------------------------
 
 
-def _calls_of(program: Program, names: frozenset[str]) -> list[Site]:
-    found = []
-    for call, body, scope in program.calls():
-        if isinstance(call.func, (ast.Name, ast.Attribute)) and program.names(call.func, scope) & names:
-            found.append(Site(scope.module, scope, body, call))
-    return found
-
-
 def _is_assigned(site: Site) -> bool:
     parent = site.module.parents[site.node]
     return isinstance(parent, ast.Assign)
@@ -572,7 +564,7 @@ def _saves(program: Program) -> tuple[list[tuple[Module, ast.stmt]], list[Site]]
 
 def _writing_calls(program: Program) -> list[Site]:
     """Calls that write a file or show a window."""
-    found = _calls_of(program, api.SAVERS)
+    found = program.calls_to(api.SAVERS)
     known = {site.node for site in found}
     for call, body, scope in program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr == "savefig" and call not in known:

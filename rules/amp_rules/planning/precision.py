@@ -75,7 +75,7 @@ def plan(program: Program) -> Precision | None:
     plan.unscales = _unscales(program)
     plan.probability_losses = _probability_losses(program)
     plan.probabilities = _probabilities(program, plan.probability_losses)
-    plan.computed_norms = _calls(program, api.FUNCTIONAL_NORMS)
+    plan.computed_norms = program.calls_to(api.FUNCTIONAL_NORMS)
     plan.constants = _constants(program)
     plan.runs = _without_idle(regions.with_evaluation(plan.runs), plan.full_precision)
     plan.homes = _homes(program)
@@ -85,7 +85,7 @@ def plan(program: Program) -> Precision | None:
 # ---- what is there already ---------------------------------------------------------------------------------
 
 
-def _imports(program: Program, prefixes: tuple[str, ...]) -> tuple[Module, ast.AST, str] | None:
+def first_use(program: Program, prefixes: tuple[str, ...]) -> tuple[Module, ast.AST, str] | None:
     """The first use of a library by the names that the reachable code resolves."""
     for module in program.flow.modules:
         for node in ast.walk(module.tree):
@@ -106,7 +106,7 @@ def _imports(program: Program, prefixes: tuple[str, ...]) -> tuple[Module, ast.A
 
 
 def _check_frameworks(program: Program) -> None:
-    found = _imports(program, api.OWN_FRAMEWORK)
+    found = first_use(program, api.OWN_FRAMEWORK)
     if found is not None:
         module, node, name = found
         raise refusal.decline(
@@ -146,7 +146,7 @@ def _check_unreadable(program: Program) -> None:
 
 
 def _check_own_precision(program: Program) -> None:
-    found = _imports(program, api.OWN_PRECISION)
+    found = first_use(program, api.OWN_PRECISION)
     if found is not None:
         module, node, name = found
         raise refusal.decline(
@@ -157,7 +157,7 @@ def _check_own_precision(program: Program) -> None:
             "nothing to do; a second scaler would scale the gradients twice",
             already=True,
         )
-    found = _imports(program, api.OWN_SHARDING)
+    found = first_use(program, api.OWN_SHARDING)
     if found is not None:
         module, node, name = found
         raise refusal.decline(
@@ -502,17 +502,9 @@ def _probability_losses(program: Program) -> list[Site]:
     return found
 
 
-def _calls(program: Program, names: frozenset[str]) -> list[Site]:
-    return [
-        Site(scope.module, scope, body, call)
-        for call, body, scope in program.calls()
-        if isinstance(call.func, (ast.Name, ast.Attribute)) and program.names(call.func, scope) & names
-    ]
-
-
 def _probabilities(program: Program, losses: list[Site]) -> list[Site]:
     """Sigmoids at the end of a trained model whose output is taken for a probability by a loss or a logarithm."""
-    if not losses and not _calls(program, frozenset({"torch.log"})):
+    if not losses and not program.calls_to(frozenset({"torch.log"})):
         return []
     found: dict[ast.AST, Site] = {}
     seen: set[object] = set()

@@ -127,6 +127,14 @@ class Program:
         """Qualified names of the library objects that the expression can be."""
         return {value.ref for value in self.flow.values(node, scope) if value.kind == "external"}
 
+    def calls_to(self, names: frozenset[str]) -> list[Site]:
+        """Calls of library functions or classes by their qualified names."""
+        return [
+            Site(scope.module, scope, body, call)
+            for call, body, scope in self.calls()
+            if isinstance(call.func, (ast.Name, ast.Attribute)) and self.names(call.func, scope) & names
+        ]
+
     def function_of(self, body: ast.AST) -> FunctionInfo | None:
         """The function whose body this is; None for a module's."""
         return self.flow.functions.get(body)
