@@ -296,7 +296,8 @@ class _Editor(cst.CSTTransformer):
             # What goes before or after a statement at the edge of a block stays outside of it.
             before, after = self._before(rows[start][0]), self._after(rows[end][0])
             block = self._emit(rows, start, end, remaining, wrap)
-            found.extend([*before, _block(wrap.header, block), *after])
+            whole = self._put_above(before, _block(wrap.header, block), rows[start][0])
+            found.extend([*before, whole, *after])
             index = end + 1
         return found
 
@@ -307,21 +308,28 @@ class _Editor(cst.CSTTransformer):
         else:
             kept = [statement]
         before = self._before(place)
-        if before and kept and hasattr(kept[0], "leading_lines"):
-            # New lines take the blank lines above; a comment stays with the statement that it is about.
-            lines = list(kept[0].leading_lines)
-            blank = next((index for index, line in enumerate(lines) if line.comment is not None), len(lines))
-            above, rest = lines[:blank], lines[blank:]
-            if self._wants_gap(place):
-                is_definition = isinstance(kept[0], (cst.FunctionDef, cst.ClassDef))
-                wanted = max(1, len(above)) if is_definition else 1
-                if is_definition and len(above) > 1:
-                    above = above[:1]
-                have = next((index for index, line in enumerate(rest) if line.comment is not None), len(rest))
-                rest = [cst.EmptyLine(indent=False)] * max(0, wanted - have) + rest
-            before[0] = before[0].with_changes(leading_lines=above)
-            kept[0] = kept[0].with_changes(leading_lines=rest)
+        if kept:
+            kept[0] = self._put_above(before, kept[0], place)
         return [*before, *kept, *self._after(place)]
+
+    def _put_above(
+        self, before: list[cst.BaseStatement], kept: cst.BaseStatement, place: Place | None
+    ) -> cst.BaseStatement:
+        """Hand the blank lines above a statement to the new lines, which are changed in place; the comment stays."""
+        if not before or not hasattr(kept, "leading_lines"):
+            return kept
+        lines = list(kept.leading_lines)
+        blank = next((index for index, line in enumerate(lines) if line.comment is not None), len(lines))
+        above, rest = lines[:blank], lines[blank:]
+        if self._wants_gap(place):
+            is_definition = isinstance(kept, (cst.FunctionDef, cst.ClassDef))
+            wanted = max(1, len(above)) if is_definition else 1
+            if is_definition and len(above) > 1:
+                above = above[:1]
+            have = next((index for index, line in enumerate(rest) if line.comment is not None), len(rest))
+            rest = [cst.EmptyLine(indent=False)] * max(0, wanted - have) + rest
+        before[0] = before[0].with_changes(leading_lines=above)
+        return kept.with_changes(leading_lines=rest)
 
     def _wants_gap(self, place: Place | None) -> bool:
         return place is not None and any(item.gap and not item.after for item in self._inserts.get(place, ()))

@@ -36,6 +36,10 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield a block for each group of statements that may download."""
     if context.distribution is None:
         return
-    for module, first, last in adjacent(context.distribution.downloads):
+    loaders = {site.statement for site in context.distribution.loaders}
+    # A loader is prepared after its own block, not in the middle of a longer one.
+    alone = [item for item in context.distribution.downloads if item[1] in loaders]
+    others = [item for item in context.distribution.downloads if item[1] not in loaders]
+    for module, first, last in [*adjacent(others), *((module, item, item) for module, item in alone)]:
         header = context.code(module, "with {amp}.main_process_first():")
         yield Change(RULE, module, first, "the main process downloads first", [Wrap(first, last, header)])

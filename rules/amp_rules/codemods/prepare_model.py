@@ -40,9 +40,9 @@ RULE = Rule("AMP108", "prepare-model", "The model is prepared before it is train
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each trained model."""
     delay = context.distribution is not None and context.distribution.delay
+    more = ["delay_allreduce=True"] if delay else []
     for order, home in enumerate(context.precision.homes):
         function = context.code(home.module, "{amp}.prepare_model")
-        more = ["delay_allreduce=True"] if delay else []
         message = f"`{home.variable}` gets its precision" + (
             " and joins the other ranks" if context.distribution else ""
         )
@@ -55,6 +55,11 @@ def changes(context: Context) -> Iterator[Change]:
             code = f"{home.variable} = {function}({', '.join([home.variable, *more])})"
             action = Insert(home.statement, code, after=True, order=order)
         yield Change(RULE, home.module, home.statement, message, [action])
+    for order, (module, statement, variable) in enumerate(context.precision.reloads):
+        function = context.code(module, "{amp}.prepare_model")
+        code = f"{variable} = {function}({', '.join([variable, *more])})"
+        message = f"`{variable}` is loaded whole, and prepared like the model that it replaces"
+        yield Change(RULE, module, statement, message, [Insert(statement, code, after=True, order=order)])
 
 
 def _fits(home: Home, function: str, more: list[str]) -> bool:

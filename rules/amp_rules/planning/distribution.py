@@ -94,12 +94,12 @@ def plan(program: Program, precision: Precision) -> Distribution:
     found.loaders, found.rebindings = _rebind(program, _loaders(program, data), data)
     found.seed_before = _seeds(program, data)
     found.delay, found.delay_reason = _delay(program, precision)
-    found.saves, found.main_calls = _saves(program)
+    found.downloads = _downloads(program, precision)
+    found.saves, found.main_calls = _saves(program, found.downloads)
     found.parallel = program.calls_to(api.DATA_PARALLEL)
     found.state_loads = _state_loads(program) if found.parallel else []
     found.unwraps = _unwraps(program, found.saves)
     found.devices = _devices(program)
-    found.downloads = _downloads(program)
     found.bars = _bars(program)
     found.folders = _folders(program)
     found.writers = [site for site in program.calls_to(api.WRITERS) if _is_assigned(site)]
@@ -533,10 +533,12 @@ def _is_assigned(site: Site) -> bool:
     return isinstance(parent, ast.Assign)
 
 
-def _saves(program: Program) -> tuple[list[tuple[Module, ast.stmt]], list[Site]]:
+def _saves(
+    program: Program, downloads: list[tuple[Module, ast.stmt]]
+) -> tuple[list[tuple[Module, ast.stmt]], list[Site]]:
     found: dict[ast.stmt, Module] = {}
     calls: list[Site] = []
-    first_only = _run_by_one(program)
+    first_only = _run_by_one(program, downloads)
     for site in _writing_calls(program):
         statement = site.statement
         if not isinstance(statement, ast.Expr) or site.body in first_only:
@@ -572,21 +574,9 @@ def _writing_calls(program: Program) -> list[Site]:
     return found
 
 
-def _run_by_one(program: Program) -> set[ast.AST]:
+def _run_by_one(program: Program, downloads: list[tuple[Module, ast.stmt]]) -> set[ast.AST]:
     """Bodies that run under ``main_process_first``, where each process in turn needs all that it does."""
-    found: set[ast.AST] = set()
-    pending = [
-        node
-        for _, statement in _downloads(program)
-        for node in blocks.walk_own(statement)
-        if isinstance(node, ast.Call)
-    ]
-    while pending:
-        for info in program.flow.callees(pending.pop()):
-            if info.node not in found:
-                found.add(info.node)
-                pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
-    return found
+    return _called_by(program, [statement for _, statement in downloads])
 
 
 def _read_later(program: Program, body: ast.AST, node: ast.With) -> bool:
@@ -625,7 +615,12 @@ def _only_writes(node: ast.With) -> bool:
             return False
         if isinstance(item.optional_vars, ast.Name):
             names.add(item.optional_vars.id)
-    for statement in node.body:
+    return bool(names) and _all_write(node.body, names)
+
+
+def _all_write(suite: list[ast.stmt], names: set[str]) -> bool:
+    """Whether every statement is a call on one of the open files, in loops and conditions too."""
+    for statement in suite:
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
             # ``writer = csv.writer(file)``
             function = blocks.path_of(statement.value.func) or ""
@@ -633,12 +628,16 @@ def _only_writes(node: ast.With) -> bool:
                 return False
             names |= blocks.writes(statement)
             continue
+        if isinstance(statement, (ast.For, ast.If)):
+            if not all(_all_write(inner, names) for inner in blocks.suites(statement)):
+                return False
+            continue
         called = statement.value if isinstance(statement, ast.Expr) else None
         if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute)):
             return False
         if blocks.path_of(called.func.value) not in names:
             return False
-    return bool(names)
+    return True
 
 
 def _opens_file(node: ast.With) -> bool:
@@ -751,26 +750,50 @@ def _visible_devices(program: Program) -> list[tuple[Module, ast.stmt]]:
     return found  # type: ignore[return-value]
 
 
-def _downloads(program: Program) -> list[tuple[Module, ast.stmt]]:
+def _downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.stmt]]:
+    """Statements that may download, the outermost of those that call each other."""
+    fetches = program.closure(lambda node: _fetches(program, node))
+    # Preparing a model is a meeting of all ranks: it cannot be done in turns.
+    homes = {home.statement for home in precision.homes}
+    meets = program.closure(lambda node: node in homes)
     found: dict[ast.stmt, Module] = {}
-    for call, _, scope in program.calls():
-        names = program.names(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else set()
-        is_model = any(name.startswith("torchvision.models.") for name in names)
-        for item in call.keywords:
-            if _downloads_by(item, is_model) and _is_library_call(program, call):
-                statement = blocks.statement_of(scope.module, call)
-                if isinstance(statement, (ast.Assign, ast.Expr, ast.Return, ast.AnnAssign)):
-                    found[statement] = scope.module
-    return [(module, statement) for statement, module in found.items()]
+    for node, _, scope in program.nodes():
+        if not isinstance(node, (ast.Assign, ast.Expr, ast.Return, ast.AnnAssign)) or not fetches(node):
+            continue
+        if not program.runs_backward(node) and not meets(node):
+            found[node] = scope.module
+    inner = _called_by(program, list(found))
+    return [
+        (module, statement) for statement, module in found.items() if blocks.body_of(module, statement) not in inner
+    ]
 
 
-def _is_library_call(program: Program, call: ast.Call) -> bool:
-    return not program.flow.callees(call)
+def _fetches(program: Program, node: ast.AST) -> bool:
+    """Whether a call may download by itself."""
+    located = program.locate(node) if isinstance(node, ast.Call) else None
+    if located is None or not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+        return False
+    names = program.names(node.func, located[1])
+    if any(name.endswith(fetcher) for name in names for fetcher in api.FETCHERS):
+        return True
+    is_model = any(name.startswith("torchvision.models.") for name in names)
+    return any(
+        (item.arg == "download" or (is_model and item.arg in ("pretrained", "weights")))
+        and not (isinstance(item.value, ast.Constant) and not item.value.value)
+        for item in node.keywords
+    )
 
 
-def _downloads_by(item: ast.keyword, is_model: bool) -> bool:
-    asks = item.arg == "download" or (is_model and item.arg in ("pretrained", "weights"))
-    return asks and not (isinstance(item.value, ast.Constant) and not item.value.value)
+def _called_by(program: Program, statements: list[ast.stmt]) -> set[ast.AST]:
+    """Bodies of the functions that the statements call, at any depth."""
+    found: set[ast.AST] = set()
+    pending = [node for statement in statements for node in blocks.walk_own(statement) if isinstance(node, ast.Call)]
+    while pending:
+        for info in program.flow.callees(pending.pop()):
+            if info.node not in found:
+                found.add(info.node)
+                pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
+    return found
 
 
 def _bars(program: Program) -> list[Site]:

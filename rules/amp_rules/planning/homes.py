@@ -185,10 +185,23 @@ class Homes:
             if isinstance(statement, ast.Assign):
                 held |= {blocks.path_of(target) for target in statement.targets}
             if body is home.body and home.variable in held:
+                before = self._before_branch(home, statement)
+                if before is not None:
+                    return replace(home, statement=before, inline=None)
                 return replace(
                     home, module=scope.module, scope=scope, statement=statement, inline=argument, in_place=True
                 )
         return home
+
+    def _before_branch(self, home: Home, wrapping: ast.stmt) -> ast.stmt | None:
+        """The statement before the condition under which the script wraps its model, where other paths do not."""
+        around = [parent for parent in blocks.enclosing(home.module, wrapping) if isinstance(parent, ast.If)]
+        if not around:
+            return None
+        outermost = around[-1]
+        where = blocks.place(home.module, outermost)
+        assigned = [item for item in where.suite[: where.index] if home.variable in blocks.writes(item)]
+        return assigned[-1] if assigned else None
 
     def _where_made(self, value: Value) -> Home | None:
         """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``."""

@@ -154,7 +154,7 @@ def _in_suite(
     for index, statement in enumerate(suite[:end]):
         if any(node in earlier for node in ast.walk(statement)):
             start = index + 1
-        if isinstance(statement, _IMPORTS) or (
+        if isinstance(statement, (*_IMPORTS, ast.Global, ast.Nonlocal)) or (
             isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         ):
             start = index + 1

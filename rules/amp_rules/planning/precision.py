@@ -42,6 +42,7 @@ class Precision:
     computed_norms: list[Site] = field(default_factory=list)
     constants: list[Site] = field(default_factory=list)
     homes: list[Home] = field(default_factory=list)
+    reloads: list[tuple[Module, ast.stmt, str]] = field(default_factory=list)
 
 
 def plan(program: Program) -> Precision | None:
@@ -79,6 +80,7 @@ def plan(program: Program) -> Precision | None:
     plan.constants = _constants(program)
     plan.runs = _without_idle(regions.with_evaluation(plan.runs), plan.full_precision)
     plan.homes = _homes(program)
+    plan.reloads = _reloads(program, plan.homes)
     return plan
 
 
@@ -615,3 +617,23 @@ def _homes(program: Program) -> list[Home]:
             "write `model = amp.prepare_model(model)` before the optimizer is built",
         )
     return homes
+
+
+def _reloads(program: Program, homes: list[Home]) -> list[tuple[Module, ast.stmt, str]]:
+    """Assignments of a whole model from a file to a prepared variable: what was loaded is not prepared."""
+    keys = {home.key for home in homes}
+    found: list[tuple[Module, ast.stmt, str]] = []
+    for site in program.calls_to(frozenset({"torch.load"})):
+        statement = site.statement
+        if not isinstance(statement, ast.Assign) or statement.value is not site.node:
+            continue
+        targets = [
+            element
+            for target in statement.targets
+            for element in (target.elts if isinstance(target, ast.Tuple) else [target])
+        ]
+        for target in targets:
+            path = blocks.path_of(target)
+            if path is not None and program.flow.key(target, site.scope) in keys:
+                found.append((site.module, statement, path))
+    return found

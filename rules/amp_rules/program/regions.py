@@ -228,7 +228,8 @@ class Regions:
                 continue
             computes = self.program.runs_model(statement)
             derived = blocks.touches(blocks.reads(statement) | blocks.writes(statement), tainted)
-            if first is None and (self.program.runs_forward(statement) or (computes and derived)):
+            differentiable = self.program.runs_differentiable_model(statement)
+            if first is None and differentiable and (derived or self.program.runs_forward(statement)):
                 first = statement
             if first is not None and (computes or derived):
                 last = statement

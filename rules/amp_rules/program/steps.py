@@ -308,7 +308,7 @@ class Program:
 
     # ---- what a statement leads to -------------------------------------------------------------------------
 
-    def closure(self, direct: Callable[[ast.AST], bool]) -> Callable[[ast.AST], bool]:
+    def closure(self, direct: Callable[[ast.AST], bool], *, with_gradients: bool = False) -> Callable[[ast.AST], bool]:
         """Whether running a node can run something for which ``direct`` holds, calls within the project included."""
         memo: dict[ast.AST, bool] = {}
 
@@ -320,6 +320,8 @@ class Program:
 
         def has(node: ast.AST) -> bool:
             for current in blocks.walk_own(node):
+                if with_gradients and isinstance(current, ast.Call) and self._is_without_gradients(current):
+                    continue
                 if direct(current):
                     return True
                 if isinstance(current, ast.Call) and any(body_has(info.node) for info in self.flow.callees(current)):
@@ -344,20 +346,17 @@ class Program:
     def runs_model(self) -> Callable[[ast.AST], bool]:
         """Whether running a node computes with a model or with a function of ``torch.nn``."""
 
-        def direct(node: ast.AST) -> bool:
-            if not isinstance(node, ast.Call):
-                return False
-            located = self.locate(node)
-            if located is None:
-                return False
-            scope = located[1]
-            if self.called_models(node, scope):
-                return True
-            if isinstance(node.func, (ast.Name, ast.Attribute)):
-                return any(name.startswith("torch.nn.functional.") for name in self.names(node.func, scope))
-            return False
+        return self.closure(self._computes)
 
-        return self.closure(direct)
+    def _computes(self, node: ast.AST) -> bool:
+        located = self.locate(node) if isinstance(node, ast.Call) else None
+        if located is None or not isinstance(node, ast.Call):
+            return False
+        if self.called_models(node, located[1]):
+            return True
+        if isinstance(node.func, (ast.Name, ast.Attribute)):
+            return any(name.startswith("torch.nn.functional.") for name in self.names(node.func, located[1]))
+        return False
 
     @cached_property
     def runs_forward(self) -> Callable[[ast.AST], bool]:
@@ -368,6 +367,15 @@ class Program:
             return located is not None and isinstance(node, ast.Call) and self.forwards(node, located[1])
 
         return self.closure(direct)
+
+    @cached_property
+    def runs_differentiable_model(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node computes with a model, and not under ``no_grad``."""
+        return self.closure(self._computes, with_gradients=True)
+
+    def _is_without_gradients(self, call: ast.Call) -> bool:
+        located = self.locate(call)
+        return located is not None and self.without_gradients(located[1].module, call, located[0])
 
     def forwards(self, call: ast.Call, scope: Scope) -> bool:
         """Whether the call itself is a forward pass of a trained model, of a part of one, or a method that is."""

@@ -155,6 +155,22 @@ FUNCTIONAL_NORMS = frozenset(
 )
 """Norms that are given weights and running statistics, which must have one type."""
 
+FETCHERS = frozenset(
+    {
+        "urllib.request.urlopen",
+        "urllib.request.urlretrieve",
+        "requests.get",
+        "wget.download",
+        "gdown.download",
+        "torch.hub.load",
+        "torch.hub.load_state_dict_from_url",
+        "torch.hub.download_url_to_file",
+        "torch.utils.model_zoo.load_url",
+        "torchvision.datasets.utils.download_url",
+    }
+)
+"""Calls that download."""
+
 TENSOR_MAKERS = frozenset(
     {
         "torch.nn.Parameter",
