@@ -229,7 +229,8 @@ class Regions:
             computes = self.program.runs_model(statement)
             derived = blocks.touches(blocks.reads(statement) | blocks.writes(statement), tainted)
             differentiable = self.program.runs_differentiable_model(statement)
-            if first is None and differentiable and (derived or self.program.runs_forward(statement)):
+            begins = differentiable and (derived or self.program.runs_forward(statement))
+            if first is None and (begins or self._calls_model(statement)):
                 first = statement
             if first is not None and (computes or derived):
                 last = statement
@@ -245,8 +246,12 @@ class Regions:
         body = blocks.body_of(module, statement)
         if not self.program.without_gradients(module, statement, body):
             return False
+        return not self._calls_model(statement)
+
+    def _calls_model(self, statement: ast.stmt) -> bool:
+        """Whether the statement itself, not a function that it calls, runs the forward pass of some model."""
         located = self.program.locate(statement)
-        return located is not None and not any(
+        return located is not None and any(
             isinstance(node, ast.Call) and self.program.called_models(node, located[1])
             for node in blocks.walk_own(statement)
         )
