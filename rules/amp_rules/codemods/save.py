@@ -2,7 +2,8 @@
 
 ## What it does
 Statements that save a checkpoint, an image or an array run under `if amp.is_main_process():`. Where they run a model,
-`amp.on_main(save_image)(model(z), path)` lets all processes compute and one write.
+`amp.on_main(save_image)(model(z), path)` lets all processes compute and one write. `amp.barrier()` stands before
+statements that load what was saved.
 
 ## Why
 Several processes that write one file at the same time leave a broken one.
@@ -27,7 +28,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.context import Change, Context, adjacent
-from amp_rules.rewrite import Replace, Wrap, call_with
+from amp_rules.rewrite import Insert, Replace, Wrap, call_with
 from amp_rules.rule import Rule
 
 RULE = Rule("AMP205", "save-on-main-process", "Only the main process writes files.", "distribution")
@@ -41,6 +42,10 @@ def changes(context: Context) -> Iterator[Change]:
         header = context.code(module, "if {amp}.is_main_process():")
         message = f"`{module.text(first)}` is left to the main process"
         yield Change(RULE, module, first, message, [Wrap(first, last, header)])
+    for module, statement in context.distribution.reads:
+        code = context.code(module, "{amp}.barrier()")
+        message = "the file is read once the main process has written it"
+        yield Change(RULE, module, statement, message, [Insert(statement, code)])
     for site in context.distribution.main_calls:
         assert isinstance(site.node, ast.Call)
         edit = call_with(context.code(site.module, "{amp}.on_main"))

@@ -49,6 +49,7 @@ class Distribution:
         rebindings: variables that hold a loader made elsewhere.
         seed_before: statements before which each rank takes random numbers of its own.
         saves: statements that only the main process may run.
+        reads: statements that read a file which the main process may still be writing.
         main_calls: calls that only the main process may make, with arguments that all must compute.
         unwraps: expressions of a prepared model that must be the model itself.
         parallel: calls of ``DataParallel``.
@@ -67,6 +68,7 @@ class Distribution:
     seed_before: list[tuple[Module, ast.stmt]] = field(default_factory=list)
     saves: list[tuple[Module, ast.stmt]] = field(default_factory=list)
     main_calls: list[Site] = field(default_factory=list)
+    reads: list[tuple[Module, ast.stmt]] = field(default_factory=list)
     unwraps: list[Site] = field(default_factory=list)
     parallel: list[Site] = field(default_factory=list)
     devices: list[Site] = field(default_factory=list)
@@ -96,6 +98,7 @@ def plan(program: Program, precision: Precision) -> Distribution:
     found.delay, found.delay_reason = _delay(program, precision)
     found.downloads = _downloads(program, precision)
     found.saves, found.main_calls = _saves(program, found.downloads)
+    found.reads = _reads_of_saved(program, found.saves)
     found.parallel = program.calls_to(api.DATA_PARALLEL)
     found.state_loads = _state_loads(program) if found.parallel else []
     found.unwraps = _unwraps(program, found.saves)
@@ -638,6 +641,30 @@ def _all_write(suite: list[ast.stmt], names: set[str]) -> bool:
         if blocks.path_of(called.func.value) not in names:
             return False
     return True
+
+
+def _reads_of_saved(program: Program, saves: list[tuple[Module, ast.stmt]]) -> list[tuple[Module, ast.stmt]]:
+    """Statements that load what a guarded statement of the same file has saved, by the expression of the path."""
+    saved = {
+        (module, ast.unparse(argument))
+        for module, statement in saves
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call)
+        for argument in [*node.args[:2], *(item.value for item in node.keywords if item.arg == "f")]
+        if not isinstance(argument, ast.Constant) or isinstance(argument.value, str)
+    }
+    found: dict[ast.stmt, Module] = {}
+    for site in program.calls_to(frozenset({"torch.load", "builtins.open"})):
+        call = site.node
+        assert isinstance(call, ast.Call)
+        if not call.args or _opens_to_write(call) or (site.module, ast.unparse(call.args[0])) not in saved:
+            continue
+        statement = site.statement
+        loads = any(load.node in set(ast.walk(statement)) for load in program.calls_to(frozenset({"torch.load"})))
+        if loads and not any(statement in set(ast.walk(save)) for _, save in saves):
+            found[statement] = site.module
+    inner = {child for statement in found for child in ast.walk(statement) if child is not statement}
+    return [(module, statement) for statement, module in found.items() if statement not in inner]
 
 
 def _opens_file(node: ast.With) -> bool:
