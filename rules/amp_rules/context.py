@@ -48,13 +48,7 @@ class Context:
     def alias(self, module: Module) -> str:
         """The name that the runtime has in a file: ``amp``, unless the file uses that name for something else."""
         if module not in self._aliases:
-            taken = any(
-                (isinstance(node, ast.Name) and node.id == "amp")
-                or (isinstance(node, ast.arg) and node.arg == "amp")
-                or (isinstance(node, ast.alias) and (node.asname or node.name) == "amp")
-                or (isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == "amp")
-                for node in ast.walk(module.tree)
-            )
+            taken = any("amp" in _names_bound_by(node) for node in ast.walk(module.tree))
             self._aliases[module] = "amp_runtime" if taken else "amp"
         return self._aliases[module]
 
@@ -76,3 +70,14 @@ def adjacent(statements: Sequence[tuple[Module, ast.stmt]]) -> list[tuple[Module
             last += 1
         found.append((module, statement, where.suite[last]))
     return found
+
+
+def _names_bound_by(node: ast.AST) -> set[str]:
+    """Names that a node uses or binds by itself."""
+    if isinstance(node, ast.Name):
+        return {node.id}
+    if isinstance(node, ast.arg):
+        return {node.arg}
+    if isinstance(node, ast.alias):
+        return {node.asname or node.name}
+    return {node.name} if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.program.modules import Module
-from amp_rules.report import Refusal, Unit
+from amp_rules.report import Refusal
 from amp_rules.rule import Rule
 
 
@@ -22,32 +22,22 @@ class Declined(Exception):
         self.already = already
 
 
-_REASONS: dict[str, tuple[str, Unit]] = {}
-
-
-def reason(code: str, name: str, unit: Unit, message: str) -> Rule:
-    """A rule that only says why nothing was done."""
-    return Rule(code, name, message, unit)
-
-
-ALREADY_MIXED = reason("AMP190", "already-mixed-precision", "precision", "The script has mixed precision of its own.")
-CLOSURE = reason("AMP191", "optimizer-closure", "precision", "The optimizer evaluates a closure.")
-NO_OPTIMIZER = reason("AMP192", "no-optimizer-step", "precision", "Gradients are used without an optimizer's step.")
-UNKNOWN_STEP = reason("AMP193", "unknown-step", "precision", "It is not known what a call of step() steps.")
-UNKNOWN_LOSS = reason("AMP194", "unknown-loss", "precision", "The computation of a loss was not found.")
-GRADIENT_ACCESS = reason("AMP195", "gradient-access", "precision", "Gradients are used where they are still scaled.")
-UNKNOWN_MODEL = reason("AMP196", "unknown-model", "precision", "The model that an optimizer trains was not found.")
-FRAMEWORK = reason("AMP197", "training-framework", "precision", "A framework runs the training step.")
-UNREADABLE = reason("AMP198", "unreadable-module", "precision", "A module that the step needs cannot be read.")
-OWN_DISTRIBUTION = reason("AMP290", "already-distributed", "distribution", "The script has processes of its own.")
-HAND_BATCHES = reason("AMP291", "hand-made-batches", "distribution", "Batches are made by hand.")
-NEEDS_PRECISION = reason("AMP292", "step-not-understood", "distribution", "The training step was not understood.")
-GRADIENTS_OUTSIDE = reason(
-    "AMP293", "model-not-prepared", "distribution", "A model cannot be prepared for several processes."
+ALREADY_MIXED = Rule("AMP190", "already-mixed-precision", "The script has mixed precision of its own.", "precision")
+CLOSURE = Rule("AMP191", "optimizer-closure", "The optimizer evaluates a closure.", "precision")
+NO_OPTIMIZER = Rule("AMP192", "no-optimizer-step", "Gradients are used without an optimizer's step.", "precision")
+UNKNOWN_STEP = Rule("AMP193", "unknown-step", "It is not known what a call of step() steps.", "precision")
+UNKNOWN_LOSS = Rule("AMP194", "unknown-loss", "The computation of a loss was not found.", "precision")
+GRADIENT_ACCESS = Rule("AMP195", "gradient-access", "Gradients are used where they are still scaled.", "precision")
+UNKNOWN_MODEL = Rule("AMP196", "unknown-model", "The model that an optimizer trains was not found.", "precision")
+FRAMEWORK = Rule("AMP197", "training-framework", "A framework runs the training step.", "precision")
+UNREADABLE = Rule("AMP198", "unreadable-module", "A module that the step needs cannot be read.", "precision")
+OWN_DISTRIBUTION = Rule("AMP290", "already-distributed", "The script has processes of its own.", "distribution")
+HAND_BATCHES = Rule("AMP291", "hand-made-batches", "Batches are made by hand.", "distribution")
+NEEDS_PRECISION = Rule("AMP292", "step-not-understood", "The training step was not understood.", "distribution")
+GRADIENTS_OUTSIDE = Rule(
+    "AMP293", "model-not-prepared", "A model cannot be prepared for many processes.", "distribution"
 )
-LOCAL_DECISION = reason(
-    "AMP294", "decision-by-rank", "distribution", "Each process decides by its own data what it trains on."
-)
+LOCAL_DECISION = Rule("AMP294", "decision-by-rank", "Each process decides what it trains on.", "distribution")
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 

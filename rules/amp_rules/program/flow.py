@@ -49,7 +49,6 @@ class Flow:
         self._queued: set[ast.AST] = set()
         self._current: ast.AST | None = None
         self._call_callees: dict[ast.Call, set[FunctionInfo]] = {}
-        self._owner_of_function: dict[ast.AST, Scope] = {}
         self._depth = 0
         self._sites_of: dict[ast.AST, set[ast.AST]] = {}
         self._inlining: list[FunctionInfo] = []

@@ -59,7 +59,6 @@ class GradientAccess(Site):
     """Something that reads or changes gradients: clipping, ``p.grad``."""
 
     what: str
-    is_clip: bool
 
 
 class Program:
@@ -69,7 +68,6 @@ class Program:
         self.project = project
         self.flow = Flow(project)
         self.roles = Roles(self.flow)
-        self._calls_of: dict[ast.AST, list[ast.Call]] = {}
 
     @property
     def entry(self) -> Module:
@@ -118,10 +116,6 @@ class Program:
         for node, body, scope in self.nodes():
             if isinstance(node, ast.Call):
                 yield node, body, scope
-
-    def scope_of(self, body: ast.AST) -> Scope:
-        """The scope of a body's names."""
-        return self.flow.scopes[body]
 
     def names(self, node: ast.expr, scope: Scope) -> set[str]:
         """Qualified names of the library objects that the expression can be."""
@@ -200,10 +194,10 @@ class Program:
             if isinstance(node, ast.Call):
                 names = self.names(node.func, scope) if isinstance(node.func, (ast.Name, ast.Attribute)) else set()
                 if names & api.CLIP_FUNCTIONS:
-                    found.append(GradientAccess(scope.module, scope, body, node, scope.module.text(node.func), True))
+                    found.append(GradientAccess(scope.module, scope, body, node, scope.module.text(node.func)))
             elif isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
                 if not self._clears_gradient(scope.module, node) and not self.names(node, scope):
-                    found.append(GradientAccess(scope.module, scope, body, node, scope.module.text(node), False))
+                    found.append(GradientAccess(scope.module, scope, body, node, scope.module.text(node)))
         return found
 
     @staticmethod
@@ -401,12 +395,6 @@ class Program:
                     return True
         info = self.function_of(body)
         return info is not None and bool({"no_grad", "inference_mode"} & set(info.decorators))
-
-    @cached_property
-    def runs_gradient_access(self) -> Callable[[ast.AST], bool]:
-        """Whether running a node looks at gradients."""
-        sites = {site.node for site in self.gradient_accesses}
-        return self.closure(lambda node: node in sites)
 
 
 def _is_optimizer_class(info: FunctionInfo) -> bool:

@@ -223,8 +223,6 @@ WRITERS = frozenset(
 )
 """Logging clients, of which one per run is wanted."""
 
-TORCHVISION_DATASETS = "torchvision.datasets."
-
 OWN_PRECISION = (
     "torch.cuda.amp",
     "torch.amp",
