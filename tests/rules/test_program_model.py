@@ -7,10 +7,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from amp_rules.options import Options
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module, Project, parse
 from amp_rules.program.source import SourceError, source_from_bytes
 from amp_rules.program.steps import Program
+from migrating import migrated
 
 
 @pytest.fixture
@@ -416,3 +418,21 @@ def test_the_place_of_a_statement():
         )
         place = blocks.place(module, statement)
         assert (place.index, len(place.suite)) == (index, length)
+
+
+def test_a_module_that_was_migrated_with_another_script_is_not_migrated_twice(tmp_path: Path):
+    trainer = (
+        "def fit(model, optimizer, loader):\n    for x in loader:\n        loss = model(x).sum()\n"
+        "        loss.backward()\n        optimizer.step()\n"
+    )
+    entry = (
+        "import torch\nfrom torch.utils.data import DataLoader\nfrom trainer import fit\n\n"
+        "model = torch.nn.Linear(2, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "fit(model, optimizer, DataLoader([torch.ones(2)]))\n"
+    )
+    files = {"train.py": entry.encode(), "trainer.py": trainer.encode()}
+    first, result = migrated(tmp_path / "first", files, Options(ddp=True))
+    assert first.precision == "migrated" and result["trainer.py"] != files["trainer.py"]
+    second, again = migrated(tmp_path / "second", {**result, "train.py": entry.encode()}, Options(ddp=True))
+    assert second.precision == "declined" and second.changes == ()
+    assert "together with another script" in second.refusals[0].message

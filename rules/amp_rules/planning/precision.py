@@ -55,6 +55,7 @@ def plan(program: Program) -> Precision | None:
         _check_frameworks(program)
         return None
     _check_frameworks(program)
+    _check_shared(program)
     _check_own_precision(program)
     _check_unreadable(program)
     steps = _steps(program)
@@ -119,6 +120,21 @@ def _check_frameworks(program: Program) -> None:
             f"turn them on in {name.split('.')[0]}'s own options",
             already=True,
         )
+
+
+def _check_shared(program: Program) -> None:
+    """Decline when a module that the script shares with another one was migrated with that one."""
+    for module in program.flow.modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.Import) and any(alias.name == "amp_runtime" for alias in node.names):
+                raise refusal.decline(
+                    refusal.ALREADY_MIXED,
+                    module,
+                    node,
+                    f"{module.path.name} was migrated together with another script; this one only shares it",
+                    "give this script the same `amp.init`, `amp.prepare_loader` and `amp.prepare_model` as the other's "
+                    "diff shows",
+                )
 
 
 def _check_unreadable(program: Program) -> None:
