@@ -433,6 +433,6 @@ def test_a_module_that_was_migrated_with_another_script_is_not_migrated_twice(tm
     files = {"train.py": entry.encode(), "trainer.py": trainer.encode()}
     first, result = migrated(tmp_path / "first", files, Options(ddp=True))
     assert first.precision == "migrated" and result["trainer.py"] != files["trainer.py"]
-    second, again = migrated(tmp_path / "second", {**result, "train.py": entry.encode()}, Options(ddp=True))
+    second, _ = migrated(tmp_path / "second", {**result, "train.py": entry.encode()}, Options(ddp=True))
     assert second.precision == "declined" and second.changes == ()
     assert "together with another script" in second.refusals[0].message
