@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import operator
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -40,7 +42,9 @@ class _Engine:
         self.find_unused_parameters = find_unused_parameters
         self.stale = False
         self._hooks: list[Any] = []
+        self.released = False
         self._build()
+        _engines.add(self)
 
     def _build(self) -> None:
         for hook in self._hooks:
@@ -66,12 +70,20 @@ class _Engine:
                 if p.requires_grad
             ]
 
+    def release(self) -> None:
+        """Lets go of torch DDP and its process group: from here on the model runs alone."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self.released = True
+        del self.ddp
+
     def _place(self) -> tuple[torch.device, torch.dtype]:
         return self._parameters[0].device, self._parameters[0].dtype
 
     def refresh(self) -> bool:
         """Rebuilds DDP if it is out of date; returns whether it is needed for the coming forward pass."""
-        if not torch.is_grad_enabled():
+        if self.released or not torch.is_grad_enabled():
             return False
         trainable = [p.requires_grad for p in self._parameters]
         if not any(trainable) and not self.stale:
@@ -96,6 +108,17 @@ class _Engine:
             self.ddp.reducer.prepare_for_backward([])
             self._awaited = self._count
         self._awaited -= 1
+
+
+_engines: weakref.WeakSet[_Engine] = weakref.WeakSet()
+
+
+def release_all() -> None:
+    """Releases every model from its process group, whose threads end with the last reference to it."""
+    for engine in list(_engines):
+        if not engine.released:
+            engine.release()
+    gc.collect()
 
 
 class _ArmingHook:
@@ -160,7 +183,7 @@ class DistributedModel(nn.Module):
     def no_sync(self) -> Iterator[None]:
         """Leaves the gradients of forward and backward passes inside unaveraged, to accumulate them."""
         engine: _Engine = self.__dict__["_engine"]
-        with engine.ddp.no_sync():
+        with nullcontext() if engine.released else engine.ddp.no_sync():
             yield
 
     def __getattr__(self, name: str) -> Any:

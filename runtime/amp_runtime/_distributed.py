@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import sys
@@ -13,7 +14,7 @@ from typing import Any, overload
 import torch
 import torch.distributed as dist
 
-from amp_runtime import _output
+from amp_runtime import _ddp, _output
 from amp_runtime._context import context
 
 _depth_of_main_process_first = 0
@@ -80,6 +81,10 @@ def join_group(backend: str | None) -> None:
             )
         torch.cuda.set_device(local_rank % count)
     if not ready:
+        # Its functions take the default group as a default argument when it is imported, which torch does at the first
+        # optimizer step. Imported here they take none, so that the group's threads end with the group: a thread that
+        # outlives it can abort the process when the interpreter ends.
+        importlib.import_module("torch.distributed.nn.functional")
         dist.init_process_group(backend or _default_backend())
         context.owns_group = True
     if dist.get_world_size() == 1:
@@ -95,6 +100,7 @@ def leave_group() -> None:
     """Undoes :func:`join_group`. Waits for nobody, so that a crash elsewhere cannot hang this process."""
     _output.restore()
     if context.owns_group and dist.is_available() and dist.is_initialized():
+        _ddp.release_all()
         dist.destroy_process_group()
     context.owns_group = False
     context.rank = context.local_rank = 0
