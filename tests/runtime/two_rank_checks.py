@@ -847,6 +847,10 @@ def check_shutdown_gives_everything_back() -> None:
     assert output.write("") == 0 and vars(output).get("quiet", False) is False
     assert not dist.is_initialized() and amp.world_size() == 1 and amp.opt_level() == "O0"
     assert builtins.print.__module__ == "builtins" and logging.root.manager.disable == 0
+    # A thread of gloo's that outlives the group can abort the process when the interpreter ends.
+    tasks = Path("/proc/self/task")
+    if tasks.exists():
+        assert not [name for task in tasks.iterdir() if "gloo" in (name := (task / "comm").read_text())]
 
 
 def main() -> None:
