@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from amp_rules.planning import refusal
+from amp_rules.planning.homes import Home
 from amp_rules.planning.precision import Precision, first_use
 from amp_rules.program import blocks
 from amp_rules.program.data import DataFlow, LoaderUse, TrainingData
-from amp_rules.program.kinds import is_loader_value, is_module
+from amp_rules.program.kinds import is_loader_value
 from amp_rules.program.modules import Module
-from amp_rules.program.steps import Program, Site
+from amp_rules.program.steps import Program, Site, calling
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
 
@@ -86,7 +88,7 @@ def plan(program: Program, precision: Precision) -> Distribution:
     Raises:
         Declined: with the first reason found.
     """
-    _check_own(program)
+    check_own(program)
     data = DataFlow(program).training_data()
     found = Distribution()
     _check_data(program, data)
@@ -101,7 +103,7 @@ def plan(program: Program, precision: Precision) -> Distribution:
     found.reads = _reads_of_saved(program, found.saves)
     found.parallel = program.calls_to(api.DATA_PARALLEL)
     found.state_loads = _state_loads(program) if found.parallel else []
-    found.unwraps = _unwraps(program, found.saves)
+    found.unwraps = _unwraps(program)
     found.devices = _devices(program)
     found.bars = _bars(program)
     found.folders = _folders(program)
@@ -115,10 +117,6 @@ def plan(program: Program, precision: Precision) -> Distribution:
 
 def check_own(program: Program) -> None:
     """Decline when the program starts or joins processes of its own."""
-    _check_own(program)
-
-
-def _check_own(program: Program) -> None:
     found = first_use(program, api.OWN_DISTRIBUTION)
     if found is not None:
         module, node, name = found
@@ -380,19 +378,13 @@ def _training_calls(program: Program, precision: Precision) -> list[Site]:
     """Calls of trained models, and of methods of theirs, that a training step makes."""
     covered = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
     covered |= {node for site in precision.backwards for node in ast.walk(site.loss)}
-    called: set[ast.AST] = set()
-    pending = [node for node in covered if isinstance(node, ast.Call)]
-    while pending:
-        for info in program.flow.callees(pending.pop()):
-            if info.node not in called:
-                called.add(info.node)
-                pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
+    called = program.called_from(covered)
     found: list[Site] = []
     for node, body, scope in program.nodes():
-        if not isinstance(node, ast.Call) or not (node in covered or body in called) or _in_model(program, body):
+        if not isinstance(node, ast.Call) or not (node in covered or body in called) or program.is_model_code(body):
             continue
         site = Site(scope.module, scope, body, node)
-        if _evaluates(program, site):
+        if program.without_gradients(scope.module, node, body):
             continue
         if any(program.is_trained(value) for value in program.called_models(node, scope)):
             found.append(site)
@@ -414,15 +406,6 @@ def _one_of(sites: list[Site]) -> bool:
             if (one.node in first and two.node in second) or (two.node in first and one.node in second):
                 return True
     return False
-
-
-def _in_model(program: Program, body: ast.AST) -> bool:
-    info = program.function_of(body)
-    return info is not None and info.owner is not None and is_module(Value("instance", info.owner))
-
-
-def _evaluates(program: Program, site: Site) -> bool:
-    return program.without_gradients(site.module, site.node, site.body)
 
 
 def _same_round(program: Program, site: Site, backward: Site) -> bool:
@@ -454,11 +437,9 @@ def _outside_loop(step: Site, backward: Site) -> bool:
     )
 
 
-def _reaches(program: Program, home: object, site: Site) -> bool:
+def _reaches(program: Program, home: Home, site: Site) -> bool:
     """Whether the callee of the training call is read from the home's variable after it was prepared."""
-    from amp_rules.planning.homes import Home
-
-    assert isinstance(home, Home) and isinstance(site.node, ast.Call)
+    assert isinstance(site.node, ast.Call)
     pending: list[tuple[ast.expr, Site]] = [(site.node.func, site)]
     seen: set[object] = set()
     while pending:
@@ -493,7 +474,10 @@ def _sources_of(program: Program, key: object, node: ast.expr, where: Site) -> l
             ):
                 pairs = list(zip(target.elts, other.value.elts, strict=True))
             for single, value in pairs:
-                if isinstance(single, (ast.Name, ast.Attribute)) and program.flow.key(_reading(single), scope) == key:
+                if (
+                    isinstance(single, (ast.Name, ast.Attribute))
+                    and program.flow.key(blocks.reading(single), scope) == key
+                ):
                     source = value
                     while (
                         isinstance(source, ast.Call)
@@ -511,21 +495,11 @@ def _sources_of(program: Program, key: object, node: ast.expr, where: Site) -> l
             if node.id in names:
                 index = names.index(node.id) - (0 if info.is_static else 1)
                 for caller in info.callers:
-                    body = blocks.body_of(caller.scope.module, caller.call)
-                    site = Site(caller.scope.module, caller.scope, body, caller.call)
                     given = [item.value for item in caller.call.keywords if item.arg == node.id]
                     if not given and 0 <= index < len(caller.call.args):
                         given = [caller.call.args[index]]
-                    found.extend((value, site) for value in given)
+                    found.extend((value, calling(caller)) for value in given)
     return found
-
-
-def _reading(node: ast.expr) -> ast.expr:
-    if isinstance(node, ast.Name):
-        return ast.Name(node.id, ast.Load())
-    if isinstance(node, ast.Attribute):
-        return ast.Attribute(node.value, node.attr, ast.Load())
-    return node
 
 
 # ---- the main process --------------------------------------------------------------------------------------
@@ -541,7 +515,8 @@ def _saves(
 ) -> tuple[list[tuple[Module, ast.stmt]], list[Site]]:
     found: dict[ast.stmt, Module] = {}
     calls: list[Site] = []
-    first_only = _run_by_one(program, downloads)
+    # Under ``main_process_first`` each process in turn needs all that it does.
+    first_only = program.called_from(_nodes_of(downloads))
     for site in _writing_calls(program):
         statement = site.statement
         if not isinstance(statement, ast.Expr) or site.body in first_only:
@@ -575,11 +550,6 @@ def _writing_calls(program: Program) -> list[Site]:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "savefig" and call not in known:
             found.append(Site(scope.module, scope, body, call))
     return found
-
-
-def _run_by_one(program: Program, downloads: list[tuple[Module, ast.stmt]]) -> set[ast.AST]:
-    """Bodies that run under ``main_process_first``, where each process in turn needs all that it does."""
-    return _called_by(program, [statement for _, statement in downloads])
 
 
 def _read_later(program: Program, body: ast.AST, node: ast.With) -> bool:
@@ -654,14 +624,15 @@ def _reads_of_saved(program: Program, saves: list[tuple[Module, ast.stmt]]) -> l
         if not isinstance(argument, ast.Constant) or isinstance(argument.value, str)
     }
     found: dict[ast.stmt, Module] = {}
+    loads = {site.node for site in program.calls_to(frozenset({"torch.load"}))}
+    saving = {node for _, statement in saves for node in ast.walk(statement)}
     for site in program.calls_to(frozenset({"torch.load", "builtins.open"})):
         call = site.node
         assert isinstance(call, ast.Call)
         if not call.args or _opens_to_write(call) or (site.module, ast.unparse(call.args[0])) not in saved:
             continue
         statement = site.statement
-        loads = any(load.node in set(ast.walk(statement)) for load in program.calls_to(frozenset({"torch.load"})))
-        if loads and not any(statement in set(ast.walk(save)) for _, save in saves):
+        if statement not in saving and any(node in loads for node in ast.walk(statement)):
             found[statement] = site.module
     inner = {child for statement in found for child in ast.walk(statement) if child is not statement}
     return [(module, statement) for statement, module in found.items() if statement not in inner]
@@ -698,7 +669,7 @@ def _state_loads(program: Program) -> list[Site]:
     return found
 
 
-def _unwraps(program: Program, saves: list[tuple[Module, ast.stmt]]) -> list[Site]:
+def _unwraps(program: Program) -> list[Site]:
     """Models whose state is saved, or that are saved whole, and ``model.module`` of what was ``DataParallel``."""
     found: dict[ast.AST, Site] = {}
     for node, body, scope in program.nodes():
@@ -706,9 +677,8 @@ def _unwraps(program: Program, saves: list[tuple[Module, ast.stmt]]) -> list[Sit
             receiver = node.func.value
             if isinstance(receiver, ast.Attribute) and receiver.attr == "module":
                 continue
-            if any(program.is_trained(value) for value in program.roles.modules(receiver, scope)) and not _in_model(
-                program, body
-            ):
+            trained = any(program.is_trained(value) for value in program.roles.modules(receiver, scope))
+            if trained and not program.is_model_code(body):
                 found[receiver] = Site(scope.module, scope, body, receiver)
         elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
             if "torch.save" in program.names(node.func, scope) and node.args:
@@ -721,7 +691,7 @@ def _unwraps(program: Program, saves: list[tuple[Module, ast.stmt]]) -> list[Sit
                             found[part] = Site(scope.module, scope, body, part)
         elif isinstance(node, ast.Attribute) and node.attr == "module" and isinstance(node.ctx, ast.Load):
             if any(program.is_trained(value) for value in program.roles.modules(node.value, scope)):
-                if not _in_model(program, body):
+                if not program.is_model_code(body):
                     found[node] = Site(scope.module, scope, body, node)
     return list(found.values())
 
@@ -789,10 +759,9 @@ def _downloads(program: Program, precision: Precision) -> list[tuple[Module, ast
             continue
         if not program.runs_backward(node) and not meets(node):
             found[node] = scope.module
-    inner = _called_by(program, list(found))
-    return [
-        (module, statement) for statement, module in found.items() if blocks.body_of(module, statement) not in inner
-    ]
+    downloads = [(module, statement) for statement, module in found.items()]
+    inner = program.called_from(_nodes_of(downloads))
+    return [item for item in downloads if blocks.body_of(*item) not in inner]
 
 
 def _fetches(program: Program, node: ast.AST) -> bool:
@@ -811,16 +780,8 @@ def _fetches(program: Program, node: ast.AST) -> bool:
     )
 
 
-def _called_by(program: Program, statements: list[ast.stmt]) -> set[ast.AST]:
-    """Bodies of the functions that the statements call, at any depth."""
-    found: set[ast.AST] = set()
-    pending = [node for statement in statements for node in blocks.walk_own(statement) if isinstance(node, ast.Call)]
-    while pending:
-        for info in program.flow.callees(pending.pop()):
-            if info.node not in found:
-                found.add(info.node)
-                pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
-    return found
+def _nodes_of(statements: Iterable[tuple[Module, ast.stmt]]) -> list[ast.AST]:
+    return [node for _, statement in statements for node in blocks.walk_own(statement)]
 
 
 def _bars(program: Program) -> list[Site]:

@@ -162,8 +162,8 @@ class Homes:
                 path = blocks.path_of(target)
                 if path is None or isinstance(target, ast.Subscript):
                     continue
-                values = self.flow.values(_load(target), scope)
-                if value not in values or self._inside_model(body):
+                values = self.flow.values(blocks.reading(target), scope)
+                if value not in values or self.program.is_model_code(body):
                     continue
                 key = self.flow.key(target, scope)
                 if key is None:
@@ -207,7 +207,7 @@ class Homes:
         """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``."""
         call = value.site
         located = self.program.locate(call) if isinstance(call, ast.Call) else None
-        if located is None or not isinstance(call, ast.Call) or self._inside_model(located[0]):
+        if located is None or not isinstance(call, ast.Call) or self.program.is_model_code(located[0]):
             return None
         body, scope = located
         module = scope.module
@@ -240,10 +240,6 @@ class Homes:
             rebinds=False,
             in_place=True,
         )
-
-    def _inside_model(self, body: ast.AST) -> bool:
-        info = self.program.function_of(body)
-        return info is not None and info.owner is not None and is_module(Value("instance", info.owner))
 
     def _choose(self, candidates: list[_Candidate], value: Value) -> _Candidate | None:
         candidates = [item for item in candidates if not self._comes_too_late(item)]
@@ -424,15 +420,6 @@ def _flat_paths(target: ast.expr) -> set[str]:
 
 def _holds(statement: ast.stmt, node: ast.AST) -> bool:
     return any(child is node for child in ast.walk(statement))
-
-
-def _load(node: ast.expr) -> ast.expr:
-    """A copy of an assignment's target that reads it."""
-    if isinstance(node, ast.Name):
-        return ast.copy_location(ast.Name(node.id, ast.Load()), node)
-    if isinstance(node, ast.Attribute):
-        return ast.copy_location(ast.Attribute(node.value, node.attr, ast.Load()), node)
-    return node
 
 
 def _order(value: Value) -> tuple[int, int, str]:

@@ -11,7 +11,7 @@ from amp_rules.program import blocks
 from amp_rules.program.modules import Module
 from amp_rules.program.regions import Regions, Run, merged
 from amp_rules.program.scopes import Scope
-from amp_rules.program.steps import Backward, GradientAccess, Program, Site, Step
+from amp_rules.program.steps import Backward, GradientAccess, Program, Site, Step, calling
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
 
@@ -400,8 +400,7 @@ def _unscale(program: Program, access: GradientAccess, site: Site, depth: int) -
         raise _gradient(access, "no optimizer steps after it in the same place")
     found: list[Unscale] = []
     for caller in info.callers:
-        body = blocks.body_of(caller.scope.module, caller.call)
-        found.extend(_unscale(program, access, Site(caller.scope.module, caller.scope, body, caller.call), depth + 1))
+        found.extend(_unscale(program, access, calling(caller), depth + 1))
     return found
 
 

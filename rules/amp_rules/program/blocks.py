@@ -103,6 +103,15 @@ def path_of(node: ast.AST) -> str | None:
     return None
 
 
+def reading(node: ast.expr) -> ast.expr:
+    """An assignment's target as an expression that reads it."""
+    if isinstance(node, ast.Name):
+        return ast.copy_location(ast.Name(node.id, ast.Load()), node)
+    if isinstance(node, ast.Attribute):
+        return ast.copy_location(ast.Attribute(node.value, node.attr, ast.Load()), node)
+    return node
+
+
 def reads(node: ast.AST) -> set[str]:
     """Paths that the node reads; what is only called is left out, its receiver is not."""
     found: set[str] = set()

@@ -10,7 +10,7 @@ from functools import cached_property
 from amp_rules.program import blocks
 from amp_rules.program.kinds import is_loader_value
 from amp_rules.program.scopes import Scope
-from amp_rules.program.steps import Backward, Program, Site
+from amp_rules.program.steps import Backward, Program, Site, calling
 from amp_rules.program.values import Value
 
 _RANDOM_INDEX = (
@@ -90,9 +90,7 @@ class DataFlow:
         if info is None or site.body in seen or len(seen) > 6:
             return
         for caller in info.callers:
-            body = blocks.body_of(caller.scope.module, caller.call)
-            outer = Site(caller.scope.module, caller.scope, body, caller.call)
-            yield from self.loops_of(outer, seen | {site.body})
+            yield from self.loops_of(calling(caller), seen | {site.body})
 
     def _uses_in(self, loop: Site) -> Iterator[LoaderUse]:
         """Loaders that the loop iterates, in its head or through ``next`` in its body."""

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amp_rules.program import blocks
-from amp_rules.program.kinds import is_module
 from amp_rules.program.modules import Module
 from amp_rules.program.scopes import Scope
-from amp_rules.program.steps import Backward, Program, Site
+from amp_rules.program.steps import Backward, Program, Site, calling
 from amp_rules.program.values import Value
 
 
@@ -121,8 +120,7 @@ class Regions:
                 if item.arg in wanted:
                     given |= blocks.reads(item.value)
             if given:
-                body = blocks.body_of(caller.scope.module, caller.call)
-                self._slice(Site(caller.scope.module, caller.scope, body, caller.call), given)
+                self._slice(calling(caller), given)
         self._attributes(site, wanted)
 
     def _attributes(self, site: Site, wanted: set[str]) -> None:
@@ -268,7 +266,7 @@ class Regions:
                 located = self.program.locate(node) if isinstance(node, ast.Call) else None
                 if located is None or not isinstance(node, ast.Call) or not self.program.runs_model(node):
                     continue
-                if self.program.forwards(node, located[1]) or not self._called_from({node}) & bodies:
+                if self.program.forwards(node, located[1]) or not self.program.called_from({node}) & bodies:
                     return False
                 delegated = True
         return delegated
@@ -284,9 +282,9 @@ class Regions:
         """Add runs for the other places that call a trained model."""
         found = list(runs)
         covered = {node for run in runs for item in run.statements() for node in ast.walk(item)}
-        inside = self._called_from(covered)
+        inside = self.program.called_from(covered)
         for call, body, scope in self.program.calls():
-            if call in covered or isinstance(body, ast.Lambda) or self._is_model_code(body):
+            if call in covered or isinstance(body, ast.Lambda) or self.program.is_model_code(body):
                 continue
             if not any(self.program.is_trained(value) for value in self.program.called_models(call, scope)):
                 continue
@@ -298,21 +296,6 @@ class Regions:
                 covered |= {node for item in run.statements() for node in ast.walk(item)}
         return merged(self._outermost(found))
 
-    def _called_from(self, covered: set[ast.AST]) -> set[ast.AST]:
-        """Bodies that run within the covered code."""
-        found: set[ast.AST] = set()
-        pending = [node for node in covered if isinstance(node, ast.Call)]
-        while pending:
-            for info in self.program.flow.callees(pending.pop()):
-                if info.node not in found:
-                    found.add(info.node)
-                    pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
-        return found
-
-    def _is_model_code(self, body: ast.AST) -> bool:
-        info = self.program.function_of(body)
-        return info is not None and info.owner is not None and is_module(Value("instance", info.owner))
-
     def _outside(self, site: Site, inside: set[ast.AST], covered: set[ast.AST], depth: int) -> Iterable[Site]:
         """The site, or its callers outside of regions when its function also runs within one."""
         if site.body not in inside:
@@ -322,9 +305,8 @@ class Regions:
             return []
         found: list[Site] = []
         for caller in info.callers:
-            body = blocks.body_of(caller.scope.module, caller.call)
-            if caller.call not in covered and not self._is_model_code(body):
-                outer = Site(caller.scope.module, caller.scope, body, caller.call)
+            outer = calling(caller)
+            if caller.call not in covered and not self.program.is_model_code(outer.body):
                 found.extend(self._outside(outer, inside, covered, depth + 1))
         return found
 

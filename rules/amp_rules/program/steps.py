@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from amp_rules.program import blocks
 from amp_rules.program.flow import Flow, is_main_guard
-from amp_rules.program.kinds import is_optimizer
+from amp_rules.program.kinds import is_module, is_optimizer
 from amp_rules.program.modules import Module, Project
 from amp_rules.program.roles import Roles
 from amp_rules.program.scopes import Scope
-from amp_rules.program.values import FunctionInfo, Value
+from amp_rules.program.values import CallSite, FunctionInfo, Value
 from amp_rules.tables import torch_api as api
-from amp_rules.tables.torch_api import TENSOR_MAKERS
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,12 @@ class GradientAccess(Site):
     """Something that reads or changes gradients: clipping, ``p.grad``."""
 
     what: str
+
+
+def calling(caller: CallSite) -> Site:
+    """A call of a function of the project, as a site."""
+    module = caller.scope.module
+    return Site(module, caller.scope, blocks.body_of(module, caller.call), caller.call)
 
 
 class Program:
@@ -128,6 +133,22 @@ class Program:
             for call, body, scope in self.calls()
             if isinstance(call.func, (ast.Name, ast.Attribute)) and self.names(call.func, scope) & names
         ]
+
+    def is_model_code(self, body: ast.AST) -> bool:
+        """Whether the body belongs to a class of models."""
+        info = self.function_of(body)
+        return info is not None and info.owner is not None and is_module(Value("instance", info.owner))
+
+    def called_from(self, nodes: Iterable[ast.AST]) -> set[ast.AST]:
+        """Bodies of the project's functions that the calls among ``nodes`` run, at any depth."""
+        found: set[ast.AST] = set()
+        pending = [node for node in nodes if isinstance(node, ast.Call)]
+        while pending:
+            for info in self.flow.callees(pending.pop()):
+                if info.node not in found:
+                    found.add(info.node)
+                    pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
+        return found
 
     def function_of(self, body: ast.AST) -> FunctionInfo | None:
         """The function whose body this is; None for a module's."""
@@ -227,44 +248,30 @@ class Program:
 
     def models_of_optimizer(self, call: ast.Call) -> set[Value]:
         """Models whose parameters reach this constructor call of an optimizer."""
-        located = self.locate(call)
-        if located is None:
-            return set()
-        found: set[Value] = set()
-        for argument in [*call.args, *(item.value for item in call.keywords)]:
-            pending = list(self.flow.values(argument, located[1]))
-            seen: set[Value] = set()
-            while pending:
-                value = pending.pop()
-                if value in seen:
-                    continue
-                seen.add(value)
-                if value.kind == "parameters":
-                    found.add(value.ref)
-                elif value.kind == "sequence":
-                    pending.extend(self.flow.elements({value}))
-        return found
+        given = [*call.args, *(item.value for item in call.keywords)]
+        return {value.ref for value in self._given(call, given) if value.kind == "parameters"}
 
     def loose_parameters(self, call: ast.Call) -> set[Value]:
         """Tensors that this constructor call of an optimizer is given and that no model owns."""
-        located = self.locate(call)
         given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("params", None))]
+        return {
+            value for value in self._given(call, given) if value.kind == "object" and value.ref in api.TENSOR_MAKERS
+        }
+
+    def _given(self, call: ast.Call, arguments: Iterable[ast.expr]) -> set[Value]:
+        """What the arguments of a call can hold, the elements of containers included."""
+        located = self.locate(call)
         if located is None:
             return set()
-        found: set[Value] = set()
-        for argument in given:
-            pending = list(self.flow.values(argument, located[1]))
-            seen: set[Value] = set()
-            while pending:
-                value = pending.pop()
-                if value in seen:
-                    continue
+        pending = [value for argument in arguments for value in self.flow.values(argument, located[1])]
+        seen: set[Value] = set()
+        while pending:
+            value = pending.pop()
+            if value not in seen:
                 seen.add(value)
                 if value.kind == "sequence":
                     pending.extend(self.flow.elements({value}))
-                elif value.kind == "object" and value.ref in TENSOR_MAKERS:
-                    found.add(value)
-        return found
+        return seen
 
     def locate(self, node: ast.AST) -> tuple[ast.AST, Scope] | None:
         """The body that runs a node, and its scope; None when the program cannot reach it."""
