@@ -129,7 +129,7 @@ def check_own(program: Program) -> None:
             already=True,
         )
     for call, _, scope in program.calls():
-        names = program.names(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else set()
+        names = program.callee_names(call, scope)
         spawned = [
             name
             for name in names
@@ -703,9 +703,7 @@ def _devices(program: Program) -> list[Site]:
     """Expressions that choose a device by its index, which must be each process's own."""
     found: dict[ast.AST, Site] = {}
     for call, body, scope in program.calls():
-        if not isinstance(call.func, (ast.Name, ast.Attribute)):
-            continue
-        names = program.names(call.func, scope)
+        names = program.callee_names(call, scope)
         if "torch.device" in names and call.args:
             if _may_have_index(call.args[0]):
                 found[call] = Site(scope.module, scope, body, call)
@@ -787,9 +785,7 @@ def _nodes_of(statements: Iterable[tuple[Module, ast.stmt]]) -> list[ast.AST]:
 def _bars(program: Program) -> list[Site]:
     found = []
     for call, body, scope in program.calls():
-        if not isinstance(call.func, (ast.Name, ast.Attribute)):
-            continue
-        names = program.names(call.func, scope)
+        names = program.callee_names(call, scope)
         if any(
             name.startswith("tqdm.") and name.rpartition(".")[2] in ("tqdm", "trange", "tqdm_notebook")
             for name in names
@@ -803,9 +799,7 @@ def _folders(program: Program) -> list[Folder]:
     """Calls that make a folder and fail where another process has made it in between."""
     found = []
     for call, body, scope in program.calls():
-        if not isinstance(call.func, (ast.Name, ast.Attribute)):
-            continue
-        names = program.names(call.func, scope)
+        names = program.callee_names(call, scope)
         keywords = {item.arg: item.value for item in call.keywords}
         is_os = bool(names & {"os.mkdir", "os.makedirs"}) and bool(call.args)
         is_path = isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names and not call.args

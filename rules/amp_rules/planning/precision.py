@@ -508,9 +508,7 @@ def _probability_losses(program: Program) -> list[Site]:
     """Constructors and calls of binary cross entropy on probabilities."""
     found = []
     for call, body, scope in program.calls():
-        if not isinstance(call.func, (ast.Name, ast.Attribute)):
-            continue
-        names = program.names(call.func, scope)
+        names = program.callee_names(call, scope)
         if (
             any(n.startswith("torch.nn.") and n.rpartition(".")[2] in api.PROBABILITY_LOSSES for n in names)
             or names & api.PROBABILITY_LOSS_FUNCTIONS
@@ -565,7 +563,7 @@ def _ending(
             if isinstance(other, ast.Assign) and any(blocks.path_of(item) == node.id for item in other.targets):
                 _ending(program, other.value, scope, body, found, seen)
     elif isinstance(node, ast.Call):
-        names = program.names(node.func, scope) if isinstance(node.func, (ast.Name, ast.Attribute)) else set()
+        names = program.callee_names(node, scope)
         if names & api.SIGMOIDS:
             _mark(program, node, found)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPE_ONLY:

@@ -126,12 +126,16 @@ class Program:
         """Qualified names of the library objects that the expression can be."""
         return {value.ref for value in self.flow.values(node, scope) if value.kind == "external"}
 
+    def callee_names(self, call: ast.Call, scope: Scope) -> set[str]:
+        """Qualified names of the library functions that a call by name can run."""
+        return self.names(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else set()
+
     def calls_to(self, names: frozenset[str]) -> list[Site]:
         """Calls of library functions or classes by their qualified names."""
         return [
             Site(scope.module, scope, body, call)
             for call, body, scope in self.calls()
-            if isinstance(call.func, (ast.Name, ast.Attribute)) and self.names(call.func, scope) & names
+            if self.callee_names(call, scope) & names
         ]
 
     def is_model_code(self, body: ast.AST) -> bool:
@@ -213,7 +217,7 @@ class Program:
             if info is not None and info.owner is not None and _is_optimizer_class(info):
                 continue
             if isinstance(node, ast.Call):
-                names = self.names(node.func, scope) if isinstance(node.func, (ast.Name, ast.Attribute)) else set()
+                names = self.callee_names(node, scope)
                 if names & api.CLIP_FUNCTIONS:
                     found.append(GradientAccess(scope.module, scope, body, node, scope.module.text(node.func)))
             elif isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
