@@ -17,32 +17,32 @@ for x, y in train_loader:
 """
 
 from amp_runtime import optim as optim
-from amp_runtime._autocast import autocast as autocast
-from amp_runtime._casts import float_function as float_function
-from amp_runtime._casts import half_function as half_function
-from amp_runtime._checkpoints import without_module_prefix as without_module_prefix
-from amp_runtime._ddp import DistributedModel as DistributedModel
-from amp_runtime._device import device as device
-from amp_runtime._distributed import barrier as barrier
-from amp_runtime._distributed import is_main_process as is_main_process
-from amp_runtime._distributed import local_rank as local_rank
-from amp_runtime._distributed import main_process_first as main_process_first
-from amp_runtime._distributed import rank as rank
-from amp_runtime._distributed import reduce_mean as reduce_mean
-from amp_runtime._distributed import reduce_sum as reduce_sum
-from amp_runtime._distributed import world_size as world_size
+from amp_runtime._core.device import device as device
+from amp_runtime._data.loader import prepare_loader as prepare_loader
+from amp_runtime._data.seeding import seed_by_rank as seed_by_rank
+from amp_runtime._distributed.ddp import DistributedModel as DistributedModel
+from amp_runtime._distributed.group import barrier as barrier
+from amp_runtime._distributed.group import is_main_process as is_main_process
+from amp_runtime._distributed.group import local_rank as local_rank
+from amp_runtime._distributed.group import main_process_first as main_process_first
+from amp_runtime._distributed.group import rank as rank
+from amp_runtime._distributed.group import reduce_mean as reduce_mean
+from amp_runtime._distributed.group import reduce_sum as reduce_sum
+from amp_runtime._distributed.group import world_size as world_size
+from amp_runtime._distributed.on_main import on_main as on_main
+from amp_runtime._distributed.syncbn import SyncBatchNorm as SyncBatchNorm
 from amp_runtime._init import init as init
 from amp_runtime._init import opt_level as opt_level
 from amp_runtime._init import shutdown as shutdown
-from amp_runtime._loader import prepare_loader as prepare_loader
-from amp_runtime._model import prepare_model as prepare_model
-from amp_runtime._model import unwrap as unwrap
-from amp_runtime._on_main import on_main as on_main
-from amp_runtime._scaler import GradientOverflowError as GradientOverflowError
-from amp_runtime._scaler import Scaler as Scaler
-from amp_runtime._scaler import scaler as scaler
-from amp_runtime._seeding import seed_by_rank as seed_by_rank
-from amp_runtime._syncbn import SyncBatchNorm as SyncBatchNorm
+from amp_runtime._precision.autocast import autocast as autocast
+from amp_runtime._precision.casts import float_function as float_function
+from amp_runtime._precision.casts import half_function as half_function
+from amp_runtime._prepare import prepare_model as prepare_model
+from amp_runtime._prepare import unwrap as unwrap
+from amp_runtime._saving.prefix import without_module_prefix as without_module_prefix
+from amp_runtime._scaling.scaler import GradientOverflowError as GradientOverflowError
+from amp_runtime._scaling.scaler import Scaler as Scaler
+from amp_runtime._scaling.scaler import scaler as scaler
 
 __all__ = [
     "DistributedModel",

@@ -8,10 +8,10 @@ import os
 import sys
 from typing import Literal
 
-from amp_runtime import _distributed
-from amp_runtime._context import DTYPES, OPT_LEVELS, DtypeName, OptLevel, context
-from amp_runtime._numpy import convert_bfloat16
-from amp_runtime._scaler import scaler
+from amp_runtime._core.context import DTYPES, OPT_LEVELS, DtypeName, OptLevel, context
+from amp_runtime._core.numpy import convert_bfloat16
+from amp_runtime._distributed import group
+from amp_runtime._scaling.scaler import scaler
 
 _BACKENDS = ("gloo", "nccl")
 _registered = False
@@ -79,7 +79,7 @@ def init(
     context.verbose = verbose
     context.initialised = True
     if ddp:
-        _distributed.join_group(backend)
+        group.join_group(backend)
         _shut_down_at_exit()
     if verbose and context.mixed and context.rank == 0 and not reread:
         half = str(context.half_dtype()).removeprefix("torch.")
@@ -96,7 +96,7 @@ def shutdown() -> None:
 
     It waits for no other process. It runs by itself when the process ends.
     """
-    _distributed.leave_group()
+    group.leave_group()
     context.reset()
     convert_bfloat16(False)
     scaler.restart()

@@ -112,7 +112,7 @@ def test_a_prepared_model_can_be_copied_and_pickled_and_prepared_again(level: An
 
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_a_pickled_model_loads_without_this_package(level: Any, tmp_path: Path) -> None:
-    from amp_runtime._syncbn import synchronise_batch_norm
+    from amp_runtime._distributed.syncbn import synchronise_batch_norm
 
     amp.init(level, dtype="bf16")
     model = amp.prepare_model(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
@@ -208,7 +208,7 @@ def test_o2_keeps_the_masters_of_a_part_that_was_prepared_before() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_edited_weights_are_found_in_both_ways(dtype: torch.dtype) -> None:
-    from amp_runtime._masters import _edited_at_once, _edited_one_by_one
+    from amp_runtime._precision.masters import _edited_at_once, _edited_one_by_one
 
     masters = [torch.tensor(v) for v in ([1 / 3, 2e-8], [1e5, 0.0], [[1e-30]], [float("nan")], 0.1)]
     parameters = [master.to(dtype) for master in masters]
@@ -224,10 +224,10 @@ def test_edited_weights_are_found_in_both_ways(dtype: torch.dtype) -> None:
 def test_o2_follows_what_the_script_writes_into_the_weights(
     dtype: Any, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from amp_runtime import _masters
+    from amp_runtime._precision import masters as masters_module
 
     if at_once:
-        monkeypatch.setattr(_masters, "_edited_one_by_one", _masters._edited_at_once)
+        monkeypatch.setattr(masters_module, "_edited_one_by_one", masters_module._edited_at_once)
     amp.init("O2", dtype=dtype, loss_scale=8)
     model = nn.Linear(6, 1)
     with torch.no_grad():
@@ -386,7 +386,7 @@ def test_a_module_prefix_of_the_models_own_is_kept() -> None:
 
 
 def test_synchronised_batch_norm_alone_is_batch_norm() -> None:
-    from amp_runtime._syncbn import synchronise_batch_norm
+    from amp_runtime._distributed.syncbn import synchronise_batch_norm
 
     amp.init("O1", dtype="bf16")
     plain = nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3, affine=False, track_running_stats=False))

@@ -216,13 +216,13 @@ def _assert_like_one_process(step: Any, **options: Any) -> None:
 @contextlib.contextmanager
 def references_allowed() -> Any:
     """Lets the scaler step what no rank shares: the single-process references of these checks."""
-    from amp_runtime import _scaler
+    from amp_runtime._scaling import scaler as scaler_module
 
-    guard, _scaler._require_prepared = _scaler._require_prepared, lambda optimizer: None
+    guard, scaler_module._require_prepared = scaler_module._require_prepared, lambda optimizer: None
     try:
         yield
     finally:
-        _scaler._require_prepared = guard
+        scaler_module._require_prepared = guard
 
 
 def check_a_model_that_was_not_prepared_is_refused() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from amp_runtime._context import context
+from amp_runtime._core.context import context
 
 _TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 

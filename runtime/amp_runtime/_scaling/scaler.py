@@ -12,10 +12,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from amp_runtime import _averaging, _masters
-from amp_runtime._context import context
-from amp_runtime._distributed import flag_device, warn_of_training_alone
-from amp_runtime._models import name_of, prepared_parameters
+from amp_runtime._core.context import context
+from amp_runtime._core.models import name_of, prepared_parameters
+from amp_runtime._distributed import averaging
+from amp_runtime._distributed.group import flag_device, warn_of_training_alone
+from amp_runtime._precision import masters
 
 _log = logging.getLogger("amp_runtime")
 
@@ -167,8 +168,8 @@ class Scaler:
             _require_prepared(inner)
             self._checked_optimizers.add(inner)
         scaling = self.is_enabled()
-        delayed = _averaging.delayed(_parameters(inner)) if context.distributed else []
-        mastered = context.mixed and _masters.has_masters(inner)
+        delayed = averaging.delayed(_parameters(inner)) if context.distributed else []
+        mastered = context.mixed and masters.has_masters(inner)
         if not (scaling or delayed or mastered):
             return optimizer.step(*args, **kwargs)
         if args or kwargs:
@@ -189,7 +190,7 @@ class Scaler:
             _log.info("step skipped: a gradient is not finite at loss scale %g", self._scale)
             result = None
         elif mastered:
-            with _masters.exchanged(inner):
+            with masters.exchanged(inner):
                 result = optimizer.step()
         else:
             result = optimizer.step()
@@ -320,9 +321,9 @@ class Scaler:
     def _make_ready(self, optimizer: Any, record: _Record) -> None:
         """Averages delayed gradients, unscales, and looks for infinities and NaN on all ranks."""
         inner = _inner_optimizer(optimizer)
-        delayed = _averaging.delayed(_parameters(inner))
+        delayed = averaging.delayed(_parameters(inner))
         if delayed and (record.losses != self._losses or record.stamps != _stamps(delayed)):
-            _averaging.average_gradients(delayed)
+            averaging.average_gradients(delayed)
         if self.is_enabled():
             inverse = 1.0 if record.true_valued else 1.0 / self._applied
             record.found = _unscale(inner, inverse)
@@ -407,7 +408,7 @@ def _unscale(optimizer: torch.optim.Optimizer, inverse: float) -> torch.Tensor:
         groups.setdefault((values.device, values.dtype), []).append(values)
 
     with torch.no_grad():
-        for _, master in _masters.take_gradients(optimizer):
+        for _, master in masters.take_gradients(optimizer):
             if master.grad is not None:
                 add(master.grad)
         for parameter in _parameters(optimizer):
@@ -422,7 +423,7 @@ def _unscale(optimizer: torch.optim.Optimizer, inverse: float) -> torch.Tensor:
             factor = torch.full((), inverse, dtype=torch.float32, device=device)
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, flag, factor)
             found.append(flag)
-    _masters.mark_gradients(optimizer)
+    masters.mark_gradients(optimizer)
     if not found:
         return torch.zeros((), dtype=torch.float32)
     return found[0] if len(found) == 1 else torch.stack([flag.to(found[0].device) for flag in found]).amax()

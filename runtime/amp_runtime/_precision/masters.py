@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from amp_runtime._registry import TensorMap
+from amp_runtime._core.registry import TensorMap
 
 
 @dataclass

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import torch.utils.data as data
 
-from amp_runtime._context import context
-from amp_runtime._seeding import SharedRandomness, mix
+from amp_runtime._core.context import context
+from amp_runtime._data.seeding import SharedRandomness, mix
 
 Uneven = Literal["pad", "drop"]
 _CHUNK = 64

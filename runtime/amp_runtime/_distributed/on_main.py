@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
-from amp_runtime._context import context
+from amp_runtime._core.context import context
 
 T = TypeVar("T")
 

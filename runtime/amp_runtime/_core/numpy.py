@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from amp_runtime._context import context
+from amp_runtime._core.context import context
 
 _original: Any = torch.Tensor.numpy
 _inherited = True

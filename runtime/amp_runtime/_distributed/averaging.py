@@ -12,9 +12,9 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
-from amp_runtime._context import context
-from amp_runtime._distributed import flag_device
-from amp_runtime._registry import TensorMap
+from amp_runtime._core.context import context
+from amp_runtime._core.registry import TensorMap
+from amp_runtime._distributed.group import flag_device
 
 _BUCKET_BYTES = 32 * 2**20
 _ABSENT, _DENSE, _SPARSE = 0, 1, 2

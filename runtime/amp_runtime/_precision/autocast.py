@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from amp_runtime._context import context
+from amp_runtime._core.context import context
 
 F = TypeVar("F", bound=Callable[..., Any])
 

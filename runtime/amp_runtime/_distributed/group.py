@@ -14,8 +14,8 @@ from typing import Any, overload
 import torch
 import torch.distributed as dist
 
-from amp_runtime import _ddp, _output
-from amp_runtime._context import context
+from amp_runtime._core.context import context
+from amp_runtime._distributed import ddp, output
 
 _depth_of_main_process_first = 0
 
@@ -93,14 +93,14 @@ def join_group(backend: str | None) -> None:
     context.rank = dist.get_rank()
     context.world_size = dist.get_world_size()
     copy_random_state()
-    _output.silence(context.rank != 0)
+    output.silence(context.rank != 0)
 
 
 def leave_group() -> None:
     """Undoes :func:`join_group`. Waits for nobody, so that a crash elsewhere cannot hang this process."""
-    _output.restore()
+    output.restore()
     if context.owns_group and dist.is_available() and dist.is_initialized():
-        _ddp.release_all()
+        ddp.release_all()
         dist.destroy_process_group()
     context.owns_group = False
     context.rank = context.local_rank = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from amp_runtime._context import context
+from amp_runtime._core.context import context
 
 
 def device(preferred: torch.device | str | int | None = None) -> torch.device:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from amp_runtime._context import context
-from amp_runtime._trees import tensors_in, to_float, to_half
+from amp_runtime._core.context import context
+from amp_runtime._core.trees import tensors_in, to_float, to_half
 
 T = TypeVar("T", bound=Callable[..., Any])
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from amp_runtime._context import context
+from amp_runtime._core.context import context
 
 
 class _SumOverRanks(torch.autograd.Function):

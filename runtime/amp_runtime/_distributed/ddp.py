@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from amp_runtime._trees import tensors_in
+from amp_runtime._core.trees import tensors_in
 
 _OWN = frozenset({"_inner", "_engine", "_armed"})
 _CONTAINER_METHODS = ("__len__", "__getitem__", "__setitem__", "__iter__", "__contains__")

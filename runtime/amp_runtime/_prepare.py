@@ -11,13 +11,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from amp_runtime import _averaging, _masters
-from amp_runtime._context import HALF_DTYPES, context
-from amp_runtime._ddp import DistributedModel, distribute
-from amp_runtime._distributed import flag_device
-from amp_runtime._models import prepared, remember
-from amp_runtime._syncbn import synchronise_batch_norm
-from amp_runtime._trees import to_float, to_half
+from amp_runtime._core.context import HALF_DTYPES, context
+from amp_runtime._core.models import prepared, remember
+from amp_runtime._core.trees import to_float, to_half
+from amp_runtime._distributed import averaging
+from amp_runtime._distributed.ddp import DistributedModel, distribute
+from amp_runtime._distributed.group import flag_device
+from amp_runtime._distributed.syncbn import synchronise_batch_norm
+from amp_runtime._precision import masters
 
 
 def prepare_model(
@@ -85,7 +86,7 @@ def prepare_model(
     result = model
     if context.distributed and any(p.requires_grad for p in model.parameters()):
         if delay_allreduce:
-            _averaging.delay(model.parameters())
+            averaging.delay(model.parameters())
         else:
             result = distribute(model, find_unused_parameters)
     remember(model, result)
@@ -157,10 +158,10 @@ def _round_parameters(model: nn.Module, everything: bool) -> None:
                 if parameter.dtype is torch.float32:
                     # In place: optimizers, hooks and shared layers hold this very object.
                     parameter.data = full.to(context.half_dtype(parameter.device.type))
-                elif parameter.dtype not in HALF_DTYPES or _masters.has_master(parameter):
+                elif parameter.dtype not in HALF_DTYPES or masters.has_master(parameter):
                     continue
                 if not everything:  # a model that was saved whole comes with half weights, and needs masters too
-                    _masters.adopt(parameter, full)
+                    masters.adopt(parameter, full)
             for name, buffer in module.named_buffers(recurse=False):
                 if buffer.dtype is torch.float32:
                     module._buffers[name] = buffer.to(context.half_dtype(buffer.device.type))

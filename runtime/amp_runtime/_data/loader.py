@@ -9,10 +9,9 @@ import torch
 import torch.utils.data as data
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from amp_runtime._context import context
-from amp_runtime._distributed import from_main_process, inside_main_process_first
-from amp_runtime._seeding import mix
-from amp_runtime._shards import (
+from amp_runtime._core.context import context
+from amp_runtime._data.seeding import mix
+from amp_runtime._data.shards import (
     EpochCounter,
     Share,
     SharedBatches,
@@ -21,6 +20,7 @@ from amp_runtime._shards import (
     ShuffledSampler,
     Uneven,
 )
+from amp_runtime._distributed.group import from_main_process, inside_main_process_first
 
 L = TypeVar("L")
 

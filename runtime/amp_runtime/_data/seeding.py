@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from amp_runtime._context import context
+from amp_runtime._core.context import context
 
 _MASK = 2**63 - 1
 _STRIDE = 0x9E3779B97F4A7C15  # the golden ratio of 2**64: seeds of neighbouring ranks are far apart

@@ -1,0 +1,1 @@
+"""Which process reads which part of the data."""

@@ -1,0 +1,1 @@
+"""The processes: group, gradient averaging, synchronised batch norm, what only one of them does."""

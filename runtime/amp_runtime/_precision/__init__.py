@@ -1,0 +1,1 @@
+"""Which operations and weights are half, and the float32 master weights."""

@@ -1,0 +1,1 @@
+"""The loss scale and what depends on it: skipping, clipping."""
