@@ -1,23 +1,17 @@
-"""Checks that run inside two processes started by torchrun; ``test_runtime_two_ranks.py`` reports them.
-
-Every ``check_*`` function runs on both ranks, in the order of the file.
-"""
+"""Two ranks: models, gradients, loaders, overflow, output."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
 import copy
-import faulthandler
 import io
-import json
 import logging
 import os
 import pickle
 import random
 import sys
 import tempfile
-import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -26,25 +20,9 @@ import amp_runtime as amp
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from support import assert_close, assert_equal_on_ranks, gathered, run_checks
 from torch import nn
 from torch.utils import data
-
-
-def gathered(value: Any) -> list[Any]:
-    box: list[Any] = [None] * amp.world_size()
-    dist.all_gather_object(box, value)
-    return box
-
-
-def assert_equal_on_ranks(tensors: Any) -> None:
-    first, second = gathered([t.detach().clone() for t in tensors])
-    assert len(first) == len(second) > 0
-    for a, b in zip(first, second, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=0)
-
-
-def assert_close(actual: Any, expected: Any, tolerance: float = 1e-6) -> None:
-    torch.testing.assert_close(list(actual), list(expected), rtol=tolerance, atol=tolerance)
 
 
 class Net(nn.Module):
@@ -853,26 +831,5 @@ def check_shutdown_gives_everything_back() -> None:
         assert not [name for task in tasks.iterdir() if "gloo" in (name := (task / "comm").read_text())]
 
 
-def main() -> None:
-    faulthandler.dump_traceback_later(60, exit=True)  # a rank that waits for ever says where
-    rank = int(os.environ["RANK"])
-    report = Path(os.environ["CHECK_DIR"]) / f"rank{rank}.jsonl"
-    torch.manual_seed(rank)
-    random.seed(rank)
-    amp.init("O0", ddp=True)
-    for name, check in list(globals().items()):
-        if not name.startswith("check_"):
-            continue
-        try:
-            check()
-            problem = ""
-        except BaseException:
-            problem = traceback.format_exc()
-        with report.open("a") as file:
-            file.write(json.dumps([name, problem]) + "\n")
-        if problem:
-            os._exit(1)  # the other rank may be waiting in a collective; torchrun ends it
-
-
 if __name__ == "__main__":
-    main()
+    run_checks(globals())

@@ -1,0 +1,59 @@
+"""What the files beside this one share.
+
+Each of them holds checks that run inside processes started by torchrun: every ``check_*`` function runs on all
+ranks, in the order of the file. ``RANKS = 3`` in a file starts three processes; the default is two.
+``test_runtime_ranks.py`` starts each file once and reports what failed.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import random
+import traceback
+from pathlib import Path
+from typing import Any
+
+import amp_runtime as amp
+import torch
+import torch.distributed as dist
+
+
+def run_checks(namespace: dict[str, Any]) -> None:
+    """Runs a file's checks on this rank, until one fails."""
+    faulthandler.dump_traceback_later(60, exit=True)  # a rank that waits for ever says where
+    rank = int(os.environ["RANK"])
+    report = Path(os.environ["CHECK_DIR"]) / f"rank{rank}.jsonl"
+    torch.manual_seed(rank)
+    random.seed(rank)
+    amp.init("O0", ddp=True)
+    for name, check in list(namespace.items()):
+        if not name.startswith("check_"):
+            continue
+        try:
+            check()
+            problem = ""
+        except BaseException:
+            problem = traceback.format_exc()
+        with report.open("a") as file:
+            file.write(json.dumps([name, problem]) + "\n")
+        if problem:
+            os._exit(1)  # the other rank may be waiting in a collective; torchrun ends it
+
+
+def gathered(value: Any) -> list[Any]:
+    box: list[Any] = [None] * amp.world_size()
+    dist.all_gather_object(box, value)
+    return box
+
+
+def assert_equal_on_ranks(tensors: Any) -> None:
+    first, second = gathered([t.detach().clone() for t in tensors])
+    assert len(first) == len(second) > 0
+    for a, b in zip(first, second, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float = 1e-6) -> None:
+    torch.testing.assert_close(list(actual), list(expected), rtol=tolerance, atol=tolerance)
