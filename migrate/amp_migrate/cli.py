@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from amp_rules.options import DTYPES, OPT_LEVELS
+from amp_rules.options import APEX_MODES, DTYPES, OPT_LEVELS
 from click.core import ParameterSource
 
 from amp_migrate.config import Settings, load_settings, parse_loss_scale
@@ -65,6 +65,12 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
     metavar="dynamic|N",
     callback=_loss_scale,
     help="Dynamic, or a fixed loss scale. [default: dynamic]",
+)
+@click.option(
+    "--apex",
+    type=click.Choice(APEX_MODES, case_sensitive=False),
+    help="Scripts for NVIDIA Apex: idiom rewrites them like any other, compat changes their imports only, auto "
+    "takes the first where the whole project is understood. [default: auto]",
 )
 @click.option(
     "--vendor/--no-vendor",
@@ -173,7 +179,7 @@ def _settings(arguments: dict[str, Any]) -> Settings:
         first = arguments["stdin_filename"] or Path.cwd() / "stdin"
     start = first if first.is_dir() else first.parent
     settings = load_settings(start.resolve(), arguments["config"])
-    keys = ("opt_level", "ddp", "sync_bn", "fused", "dtype", "loss_scale", "vendor")
+    keys = ("opt_level", "ddp", "sync_bn", "fused", "dtype", "loss_scale", "apex", "vendor")
     return settings.overridden({key.replace("_", "-"): arguments[key] for key in keys})
 
 

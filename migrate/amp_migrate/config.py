@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from amp_rules.options import DTYPES, OPT_LEVELS, Options
+from amp_rules.options import APEX_MODES, DTYPES, OPT_LEVELS, Options
 
 from amp_migrate.problems import UserError, shown
 
 SECTION = "tool.amp-migrate"
 _BOOLEANS = ("ddp", "sync-bn", "fused", "vendor")
-KEYS = ("opt-level", "ddp", "sync-bn", "fused", "dtype", "loss-scale", "vendor", "exclude")
+KEYS = ("opt-level", "ddp", "sync-bn", "fused", "dtype", "loss-scale", "apex", "vendor", "exclude")
+_CHOICES: dict[str, tuple[str, ...]] = {"opt-level": OPT_LEVELS, "dtype": DTYPES, "apex": APEX_MODES}
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,7 @@ def _checked(key: str, value: Any, path: Path) -> Any:
     """Return ``value`` if ``key`` allows it, in the type that the program uses."""
     if key in _BOOLEANS and isinstance(value, bool):
         return value
-    if key == "opt-level" and value in OPT_LEVELS:
-        return value
-    if key == "dtype" and value in DTYPES:
+    if value in _CHOICES.get(key, ()):
         return value
     if key == "exclude" and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return value
@@ -138,7 +137,7 @@ def _allowed(key: str) -> str:
         return 'a list of gitignore patterns, as in ["legacy/", "*_test.py"]'
     if key == "loss-scale":
         return '"dynamic" or a positive number'
-    return ", ".join(f'"{choice}"' for choice in (OPT_LEVELS if key == "opt-level" else DTYPES))
+    return ", ".join(f'"{choice}"' for choice in _CHOICES[key])
 
 
 def _toml(value: object) -> str:

@@ -106,7 +106,7 @@ class Summary:
         told: set[Refusal] = set()
         for report in reports:
             untouched = {report.precision, report.distribution} <= {"absent", "already", "not requested"}
-            if untouched and not self.verbose and report.entry not in named:
+            if untouched and not report.changes and not self.verbose and report.entry not in named:
                 continue
             self._report(report, told)
 
@@ -124,10 +124,9 @@ class Summary:
     def next_steps(self, run: Run, written: Mapping[Path, Path], vendored: bool) -> None:
         """Print what to do with the result; ``written`` says where each file went, if anywhere."""
         migrated = [report for report in run.reports if "migrated" in (report.precision, report.distribution)]
-        if not run.updates or not migrated:
-            return
-        if not written:
+        if run.updates and not written:
             self.line(("next: ", "bold"), "read the diff, then write it with -w, or pipe it into `git apply`")
+        if not written or not migrated:
             return
         scripts = {report.entry: shown(written.get(report.entry, report.entry)) for report in migrated}
         steps = [f"compare with full precision: AMP_OPT_LEVEL=O0 python {scripts[migrated[0].entry]}"]

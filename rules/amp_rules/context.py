@@ -34,12 +34,18 @@ class Change:
 
 @dataclass
 class Context:
-    """The program and what was decided about it; ``distribution`` is None when that unit is not migrated."""
+    """The program and what was decided about it.
+
+    Attributes:
+        distribution: None when that unit is not migrated.
+        initialised: whether the script calls ``init`` and prepares its models already.
+    """
 
     program: Program
     options: Options
     precision: Precision
     distribution: Distribution | None
+    initialised: bool = False
 
     @cached_property
     def _aliases(self) -> dict[Module, str]:
@@ -48,13 +54,26 @@ class Context:
     def alias(self, module: Module) -> str:
         """The name that the runtime has in a file: ``amp``, unless the file uses that name for something else."""
         if module not in self._aliases:
-            taken = any("amp" in _names_bound_by(node) for node in ast.walk(module.tree))
-            self._aliases[module] = "amp_runtime" if taken else "amp"
+            self._aliases[module] = imported_runtime(module) or _free_name(module)
         return self._aliases[module]
 
     def code(self, module: Module, template: str) -> str:
         """The template with ``{amp}`` replaced by the runtime's name in the file."""
         return template.replace("{amp}", self.alias(module))
+
+
+def imported_runtime(module: Module) -> str | None:
+    """The name under which a file imports the runtime at its head, if it does."""
+    for node in module.tree.body:
+        for alias in node.names if isinstance(node, ast.Import) else ():
+            if alias.name == "amp_runtime":
+                return alias.asname or alias.name
+    return None
+
+
+def _free_name(module: Module) -> str:
+    taken = any("amp" in _names_bound_by(node) for node in ast.walk(module.tree))
+    return "amp_runtime" if taken else "amp"
 
 
 def adjacent(statements: Sequence[tuple[Module, ast.stmt]]) -> list[tuple[Module, ast.stmt, ast.stmt]]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from amp_rules import codemods
 from amp_rules.codemods import init
 from amp_rules.context import Change, Context
+from amp_rules.legacy.migration import bring_up_to_date, migrate_apex
+from amp_rules.legacy.stages import uses_apex
 from amp_rules.options import Options
 from amp_rules.planning import distribution as distribution_plan
 from amp_rules.planning import precision as precision_plan
@@ -34,15 +36,29 @@ def migrate(entry: Path, options: Options, *, overrides: Mapping[Path, SourceFil
         SourceError: the entry cannot be read.
     """
     program = Program(Project(entry, overrides))
-    refusals: list[Refusal] = []
     migrated = _migrated_before(program, options)
     if migrated is not None:
         return migrated
+    if uses_apex(program):
+        return migrate_apex(
+            program,
+            options,
+            overrides,
+            lambda plain, initialised: _migrate(plain, options, from_apex=True, initialised=initialised),
+            lambda left: _distribution_left_alone(left, options),
+        )
+    report = _migrate(program, options)
+    return bring_up_to_date(program, options, report) if report.precision == "already" else report
+
+
+def _migrate(program: Program, options: Options, *, from_apex: bool = False, initialised: bool = False) -> Report:
+    """Migrate a program without Apex, or without it by now: see :func:`precision.plan`."""
+    refusals: list[Refusal] = []
     precision = None
     precision_outcome: Outcome = "absent"
     distribution_outcome: Outcome = "absent" if options.ddp else "not requested"
     try:
-        precision = precision_plan.plan(program)
+        precision = precision_plan.plan(program, from_apex=from_apex, initialised=initialised)
         if precision is not None:
             precision_outcome = "migrated"
     except Declined as declined:
@@ -56,12 +72,22 @@ def migrate(entry: Path, options: Options, *, overrides: Mapping[Path, SourceFil
     distribution = None
     if options.ddp:
         try:
+            if initialised:
+                distribution_plan.check_own(program)
+                raise refusal.decline(
+                    refusal.LATE_START,
+                    program.entry,
+                    None,
+                    "the runtime starts where `amp.initialize` was, when the data are distributed already",
+                    "move `amp.init(...)` to the start of the script, add `ddp=True`, and wrap the training loader in "
+                    "`amp.prepare_loader`",
+                )
             distribution = distribution_plan.plan(program, precision)
             distribution_outcome = "migrated"
         except Declined as declined:
             distribution_outcome = "already" if declined.already else "declined"
             refusals.append(declined.refusal)
-    context = Context(program, options, precision, distribution)
+    context = Context(program, options, precision, distribution, initialised)
     made = list(codemods.all_changes(context))
     changes = [*init.start(context, made), *made]
     return Report(
@@ -72,6 +98,12 @@ def migrate(entry: Path, options: Options, *, overrides: Mapping[Path, SourceFil
         edits=_edits(changes),
         refusals=tuple(refusals),
     )
+
+
+def _distribution_left_alone(program: Program, options: Options) -> Outcome:
+    if not options.ddp:
+        return "not requested"
+    return "already" if _distributes_itself(program) else "declined"
 
 
 def _distribution_without_step(program: Program, declined: Declined) -> tuple[Outcome, Refusal]:
@@ -97,7 +129,7 @@ def _distribution_without_step(program: Program, declined: Declined) -> tuple[Ou
 
 def _migrated_before(program: Program, options: Options) -> Report | None:
     """The report for a script that uses the runtime already."""
-    if not _uses_runtime(program.entry):
+    if not any(_starts_runtime(module) for module in program.flow.modules):
         return None
     calls = [
         node
@@ -134,9 +166,23 @@ def _distributes_itself(program: Program) -> bool:
     return False
 
 
-def _uses_runtime(module: Module) -> bool:
-    return any(
-        isinstance(node, ast.Import) and any(alias.name == "amp_runtime" for alias in node.names)
+def _starts_runtime(module: Module) -> bool:
+    """Whether the file calls the runtime's ``init``, or has Apex's interface from it."""
+    names: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("amp_runtime"):
+            return True
+        for alias in node.names if isinstance(node, ast.Import) else ():
+            if alias.name.startswith("amp_runtime."):
+                return True
+            if alias.name == "amp_runtime":
+                names.add(alias.asname or alias.name)
+    return bool(names) and any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "init"
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in names
         for node in ast.walk(module.tree)
     )
 

@@ -7,9 +7,11 @@ from typing import Literal
 
 OptLevel = Literal["O0", "O1", "O2", "O3"]
 Dtype = Literal["auto", "fp16", "bf16"]
+ApexMode = Literal["auto", "idiom", "compat"]
 
 OPT_LEVELS: tuple[OptLevel, ...] = ("O0", "O1", "O2", "O3")
 DTYPES: tuple[Dtype, ...] = ("auto", "fp16", "bf16")
+APEX_MODES: tuple[ApexMode, ...] = ("auto", "idiom", "compat")
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Options:
         fused: use the runtime's fused optimizers.
         dtype: the half type; ``auto`` lets the runtime choose by device.
         loss_scale: ``"dynamic"`` or a fixed scale.
+        apex: how scripts for NVIDIA Apex are migrated: ``idiom`` rewrites them like any other, ``compat`` changes their
+            imports to the runtime's drop-in, ``auto`` takes the first where the whole project is understood.
     """
 
     opt_level: OptLevel = "O1"
@@ -31,3 +35,4 @@ class Options:
     fused: bool = True
     dtype: Dtype = "auto"
     loss_scale: float | Literal["dynamic"] = "dynamic"
+    apex: ApexMode = "auto"

@@ -54,12 +54,27 @@ class Wrap:
 
 @dataclass(frozen=True)
 class Remove:
-    """Take a statement out."""
+    """Take a statement out. A suite that it leaves empty gets a ``pass``.
+
+    ``keep_comments`` leaves the comments above it to the statement below.
+    """
 
     statement: ast.stmt
+    keep_comments: bool = False
 
 
-Action = Replace | Insert | Wrap | Remove
+@dataclass(frozen=True)
+class Unwrap:
+    """Put the statements of one or more suites of a compound statement in its place.
+
+    A suite is named as in :mod:`ast`: ``body``, ``orelse``, ``finalbody``, or ``handler`` for the first one.
+    """
+
+    statement: ast.stmt
+    suites: tuple[str, ...] = ("body",)
+
+
+Action = Replace | Insert | Wrap | Remove | Unwrap
 
 
 # ---- expression edits --------------------------------------------------------------------------------------
@@ -154,6 +169,8 @@ class _Editor(cst.CSTTransformer):
         self._inserts: dict[Place, list[Insert]] = defaultdict(list)
         self._wraps: dict[Place, list[Wrap]] = defaultdict(list)
         self._removals: set[Place] = set()
+        self._unwraps: dict[Place, Unwrap] = {}
+        self._carried: list[cst.EmptyLine] = []
         self._done: set[int] = set()
         self._actions = list(actions)
         for action in actions:
@@ -163,9 +180,11 @@ class _Editor(cst.CSTTransformer):
                 self._inserts[self._start(action.statement)].append(action)
             elif isinstance(action, Wrap):
                 self._wraps[self._start(action.first)].append(action)
+            elif isinstance(action, Unwrap):
+                self._unwraps[self._start(action.statement)] = action
             else:
                 self._removals.add(self._start(action.statement))
-        self._touched = {*self._inserts, *self._wraps, *self._removals}
+        self._touched = {*self._inserts, *self._wraps, *self._removals, *self._unwraps}
         self._touched |= {self._start(wrap.last) for wraps in self._wraps.values() for wrap in wraps}
 
     def missed(self) -> list[int]:
@@ -215,7 +234,26 @@ class _Editor(cst.CSTTransformer):
 
     def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> cst.BaseSuite:
         body = self._suite(original_node.body, updated_node.body)
-        return updated_node.with_changes(body=body) if body is not None else updated_node
+        if body is None:
+            return updated_node
+        return updated_node.with_changes(body=body or [cst.parse_statement("pass\n")])
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
+        """An ``elif`` stands in no suite: what happens to it happens here."""
+        if not isinstance(original_node.orelse, cst.If) or not isinstance(updated_node.orelse, cst.If):
+            return updated_node
+        place = self._place(original_node.orelse)
+        branch = updated_node.orelse
+        if place in self._removals:
+            self._finish_removal(place)
+            return updated_node.with_changes(orelse=branch.orelse)
+        if place in self._unwraps:
+            unwrap = self._unwraps[place]
+            self._done.add(id(unwrap))
+            if unwrap.suites == ("orelse",):
+                return updated_node.with_changes(orelse=branch.orelse)
+            return updated_node.with_changes(orelse=cst.Else(branch.body, leading_lines=branch.leading_lines))
+        return updated_node
 
     def leave_SimpleStatementSuite(
         self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
@@ -303,13 +341,30 @@ class _Editor(cst.CSTTransformer):
 
     def _row(self, place: Place | None, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
         kept: list[cst.BaseStatement] = []
+        if self._carried and hasattr(statement, "leading_lines"):
+            statement = statement.with_changes(leading_lines=[*self._carried, *statement.leading_lines])
+            self._carried = []
         if place in self._removals:
-            self._finish_removal(place)
+            if self._finish_removal(place):
+                lines = getattr(statement, "leading_lines", ())
+                self._carried = list(lines) if any(line.comment is not None for line in lines) else []
+        elif place in self._unwraps:
+            unwrap = self._unwraps[place]
+            self._done.add(id(unwrap))
+            kept = _inner(statement, unwrap.suites)
         else:
             kept = [statement]
         before = self._before(place)
         if kept:
             kept[0] = self._put_above(before, kept[0], place)
+        elif before and hasattr(statement, "leading_lines"):
+            self._carried = []
+            # The new lines stand for the old statement, under its comments.
+            before[0] = before[0].with_changes(leading_lines=statement.leading_lines)
+            last = before[-1]
+            if isinstance(statement, cst.SimpleStatementLine) and isinstance(last, cst.SimpleStatementLine):
+                if statement.trailing_whitespace.comment is not None:
+                    before[-1] = last.with_changes(trailing_whitespace=statement.trailing_whitespace)
         return [*before, *kept, *self._after(place)]
 
     def _put_above(
@@ -350,10 +405,43 @@ class _Editor(cst.CSTTransformer):
             found.extend(_parse(item.code))
         return found
 
-    def _finish_removal(self, place: Place | None) -> None:
+    def _finish_removal(self, place: Place | None) -> bool:
+        """Notes that a removal took place; returns whether the comments stay."""
+        kept = False
         for action in self._actions:
             if isinstance(action, Remove) and self._start(action.statement) == place:
                 self._done.add(id(action))
+                kept = kept or action.keep_comments
+        return kept
+
+
+def _inner(statement: cst.BaseStatement, suites: Sequence[str]) -> list[cst.BaseStatement]:
+    """The statements of the named suites; the comments above the compound statement and below its suites stay."""
+    found: list[cst.BaseStatement] = []
+    below: list[cst.EmptyLine] = []
+    for name in suites:
+        owner: object = statement
+        if name == "handler":
+            owner = getattr(statement, "handlers")[0]  # noqa: B009 (any compound statement may come)
+        elif name != "body":
+            owner = getattr(statement, name)
+        block = getattr(owner, "body", None)
+        if isinstance(owner, cst.If) and name == "orelse":  # an elif becomes the if
+            rows: list[cst.BaseStatement] = [owner]
+        elif isinstance(block, cst.SimpleStatementSuite):
+            rows = [cst.SimpleStatementLine(block.body)]
+        elif isinstance(block, cst.IndentedBlock):
+            rows = list(block.body)
+        else:
+            continue
+        if rows and below and hasattr(rows[0], "leading_lines"):
+            rows[0] = rows[0].with_changes(leading_lines=[*below, *rows[0].leading_lines])
+        below = [line for line in getattr(block, "footer", ()) if line.comment is not None]
+        found.extend(rows)
+    if found and hasattr(found[0], "leading_lines"):
+        above = list(getattr(statement, "leading_lines", ()))
+        found[0] = found[0].with_changes(leading_lines=[*above, *found[0].leading_lines])
+    return found
 
 
 def _parse(code: str) -> list[cst.BaseStatement]:

@@ -11,6 +11,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from amp_rules.rule import Rule
@@ -23,16 +24,30 @@ Rewrite = Callable[["Context"], "Iterable[Change]"]
 
 @lru_cache(maxsize=1)
 def _found() -> tuple[tuple[Rule, Rewrite], ...]:
-    rewrites = []
-    for item in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{item.name}")
-        rewrites.append((replace(module.RULE, page=module.__doc__ or ""), module.changes))
+    rewrites = [
+        (_documented(module), module.changes)
+        for module in _modules(__name__, __path__)
+        if not hasattr(module, "__path__")
+    ]
     return tuple(sorted(rewrites, key=lambda pair: pair[0].code))
 
 
+def _modules(package: str, path: Iterable[str]) -> Iterator[ModuleType]:
+    for item in pkgutil.iter_modules(path):
+        yield importlib.import_module(f"{package}.{item.name}")
+
+
+def _documented(module: ModuleType) -> Rule:
+    rule: Rule = module.RULE
+    return replace(rule, page=module.__doc__ or "")
+
+
 def all_rules() -> list[Rule]:
-    """Every rewrite's rule, by code."""
-    return [rule for rule, _ in _found()]
+    """Every rewrite's rule, by code; those for older interfaces, which work file by file, included."""
+    from amp_rules.codemods import legacy
+
+    old = [_documented(module) for module in _modules(legacy.__name__, legacy.__path__)]
+    return sorted([*(rule for rule, _ in _found()), *old], key=lambda rule: rule.code)
 
 
 def all_changes(context: Context) -> Iterator[Change]:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from amp_rules.context import Change, Context
+from amp_rules.context import Change, Context, imported_runtime
 from amp_rules.planning.main_path import anchor
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module
@@ -44,18 +44,25 @@ def changes(context: Context) -> Iterator[Change]:
 
 
 def start(context: Context, made: Sequence[Change]) -> list[Change]:
-    """The call of ``init``, and an import for every file that the other changes touch."""
+    """The call of ``init``, unless the script has one, and an import for every file that the other changes touch."""
     entry = context.program.entry
     users = [change for change in made if change.uses_runtime]
     used = [(change.module, _statement(change.module, change.node)) for change in users]
+    if context.initialised:
+        return imports(context, [change.module for change in users], used)
     earlier = [statement for module, statement in _visible_devices(context) if module is entry]
     statement, after = anchor(context.program, used, earlier)
     code = context.code(entry, "{amp}.init") + f"({_arguments(context)})"
     message = "the level is an argument; AMP_OPT_LEVEL overrides it"
     found = [Change(RULE, entry, statement, message, [Insert(statement, code, after=after, order=-1, gap=True)])]
-    modules = dict.fromkeys([entry, *(change.module for change in users)])
-    for module in modules:
-        if not _imports_runtime(module):
+    return [*found, *imports(context, [entry, *(change.module for change in users)], used)]
+
+
+def imports(context: Context, modules: Sequence[Module], used: Sequence[tuple[Module, ast.stmt]]) -> list[Change]:
+    """The import of the runtime for each of the files that has none."""
+    found = []
+    for module in dict.fromkeys(modules):
+        if imported_runtime(module) is None:
             found.append(_import(context, module, [item for where, item in used if where is module]))
     return found
 
@@ -82,23 +89,16 @@ def _arguments(context: Context) -> str:
     return ", ".join(parts)
 
 
-def _imports_runtime(module: Module) -> bool:
-    return any(
-        isinstance(node, ast.Import) and any(alias.name == "amp_runtime" for alias in node.names)
-        for node in module.tree.body
-    )
-
-
 def _import(context: Context, module: Module, used: list[ast.stmt]) -> Change:
     code = "import amp_runtime as amp" if context.alias(module) == "amp" else "import amp_runtime"
     top = {_top_level(module, item) for item in used}
-    statement, after = _import_place(module, [item for item in module.tree.body if item in top])
+    statement, after = import_place(module, [item for item in module.tree.body if item in top])
     return Change(
         RULE, module, statement, "the runtime's names", [Insert(statement, code, after=after, order=-2, gap=True)]
     )
 
 
-def _import_place(module: Module, used: list[ast.stmt]) -> tuple[ast.stmt, bool]:
+def import_place(module: Module, used: list[ast.stmt]) -> tuple[ast.stmt, bool]:
     """After torch's imports at the head of the file, else after the last import there; before what uses the runtime."""
     body = module.tree.body
     imports: list[ast.stmt] = []

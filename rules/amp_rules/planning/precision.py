@@ -45,18 +45,28 @@ class Precision:
     reloads: list[tuple[Module, ast.stmt, str]] = field(default_factory=list)
 
 
-def plan(program: Program) -> Precision | None:
+def plan(program: Program, *, from_apex: bool = False, initialised: bool = False) -> Precision | None:
     """Decide; None when the program has no backward pass.
+
+    Args:
+        program: the program.
+        from_apex: whether Apex was taken out of it just now.
+        initialised: whether the script calls ``init`` and prepares its models already, as it did with Apex.
 
     Raises:
         Declined: with the first reason found.
     """
-    if not program.backwards:
+    if not initialised or not program.backwards:
+        # With Apex in it, the step is the script's own, whatever calls it.
         _check_frameworks(program)
+    if not program.backwards:
         return None
-    _check_frameworks(program)
-    _check_shared(program)
+    if not from_apex:
+        _check_shared(program)
     _check_own_precision(program)
+    if not initialised:
+        _check_half_model(program)
+        _check_gradient_hooks(program)
     _check_unreadable(program)
     steps = _steps(program)
     regions = Regions(program)
@@ -80,8 +90,9 @@ def plan(program: Program) -> Precision | None:
     plan.computed_norms = program.calls_to(api.FUNCTIONAL_NORMS)
     plan.constants = _constants(program)
     plan.runs = _without_idle(regions.with_evaluation(plan.runs), plan.full_precision)
-    plan.homes = _homes(program)
-    plan.reloads = _reloads(program, plan.homes)
+    if not initialised:
+        plan.homes = _homes(program)
+        plan.reloads = _reloads(program, plan.homes)
     return plan
 
 
@@ -185,6 +196,10 @@ def _check_own_precision(program: Program) -> None:
             f"`{name}` keeps a share of each gradient on each rank, which one scaler for all cannot see",
             "use the mixed precision policy of the sharded model",
         )
+
+
+def _check_half_model(program: Program) -> None:
+    """Decline when the script makes its model half by hand."""
     for node, _, scope in program.nodes():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
             if program.roles.modules(node.func.value, scope) and not node.args:
@@ -196,6 +211,19 @@ def _check_own_precision(program: Program) -> None:
                     "remove the call, and migrate with --opt-level O2 or O3",
                     already=True,
                 )
+
+
+def _check_gradient_hooks(program: Program) -> None:
+    """Decline when a hook would see scaled gradients; scripts for Apex had them so all along."""
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "register_hook":
+            raise refusal.decline(
+                refusal.GRADIENT_ACCESS,
+                scope.module,
+                node,
+                f"`{scope.module.text(node)}` sees gradients while they are scaled",
+                "divide by `amp.scaler.get_scale()` in the hook, then migrate by hand",
+            )
 
 
 # ---- steps -------------------------------------------------------------------------------------------------
@@ -234,15 +262,6 @@ def _steps(program: Program) -> list[Step]:
                 backward.node,
                 f"`{backward.module.text(backward.call)}` starts from gradients of its own, not all of them scaled",
                 "sum what is to be differentiated into one loss and call its backward()",
-            )
-    for node, _, scope in program.nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "register_hook":
-            raise refusal.decline(
-                refusal.GRADIENT_ACCESS,
-                scope.module,
-                node,
-                f"`{scope.module.text(node)}` sees gradients while they are scaled",
-                "divide by `amp.scaler.get_scale()` in the hook, then migrate by hand",
             )
     return program.steps
 
@@ -371,8 +390,6 @@ def _unscale(program: Program, access: GradientAccess, site: Site, depth: int) -
             lines = _unscale_lines(program, site, following)
             if lines is None:
                 raise _gradient(access, "the optimizer that steps next cannot be named here")
-            if not any(_always_steps(program, later) for later in following):
-                raise _gradient(access, "gradients are read in every round, but the optimizer steps in some only")
             return [Unscale(module, target, lines, access.what)] if lines else []
         if program.runs_step(statement) and statement is not site.statement and isinstance(statement, blocks.LOOPS):
             break
@@ -402,14 +419,6 @@ def _unscale(program: Program, access: GradientAccess, site: Site, depth: int) -
     for caller in info.callers:
         found.extend(_unscale(program, access, calling(caller), depth + 1))
     return found
-
-
-def _always_steps(program: Program, statement: ast.stmt) -> bool:
-    """Whether an optimizer surely steps when the statement runs."""
-    if isinstance(statement, ast.If):
-        branches = [statement.body, statement.orelse]
-        return all(any(_always_steps(program, item) for item in branch) for branch in branches)
-    return program.runs_step(statement)
 
 
 def _gradient(access: GradientAccess, why: str) -> refusal.Declined:

@@ -51,6 +51,10 @@ RETURNS_FIRST_ARGUMENT = frozenset(
         "torch.nn.parallel.DistributedDataParallel",
         "torch.nn.parallel.distributed.DistributedDataParallel",
         "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+        "amp_runtime.convert_sync_batchnorm",
+        "amp_runtime.prepare_model",
+        "amp_runtime.prepare_loader",
+        "amp_runtime.optim.LARC",
         "torch.jit.script",
         "torch.jit.trace",
         "torch.compile",
@@ -103,7 +107,7 @@ OPTIMIZERS = frozenset(
         "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam",
     ]
 )  # fmt: skip
-OPTIMIZER_PREFIXES = ("torch.optim.",)
+OPTIMIZER_PREFIXES = ("torch.optim.", "amp_runtime.optim.")
 SCHEDULER_PREFIXES = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")
 THIRD_PARTY_OPTIMIZERS = frozenset(
     {

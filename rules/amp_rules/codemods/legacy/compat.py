@@ -1,0 +1,77 @@
+"""Import Apex's interface from the runtime.
+
+## What it does
+`from apex import amp` becomes `from amp_runtime.apex import amp`, and so on: the imports change and nothing else. The
+fallback for projects in which some use of Apex is not understood, or on request (`--apex compat`).
+
+## Why
+`amp_runtime.apex` has Apex's functions with Apex's arguments and behaviour, on a current PyTorch and on every device.
+
+## Before
+    from apex import amp
+    from apex.parallel import DistributedDataParallel as DDP
+
+## After
+    from amp_runtime.apex import amp
+    from amp_runtime.apex.parallel import DistributedDataParallel as DDP
+
+## When it declines
+Never.
+
+## Source
+https://nvidia.github.io/apex/
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.context import Change
+from amp_rules.legacy.file import RUNTIME, LegacyFile
+from amp_rules.legacy.references import imported, is_apex
+from amp_rules.rewrite import Action, Insert, Remove
+from amp_rules.rule import Rule
+
+RULE = Rule("AMP410", "apex-compat", "Apex's interface comes from the runtime.", "precision")
+
+
+def changes(file: LegacyFile) -> Iterator[Change]:
+    """Yield an edit for each import."""
+    statements = [*file.references.statements, *file.references.stars]
+    for statement in sorted(set(statements), key=lambda node: node.lineno):
+        lines = _lines(statement)
+        actions: list[Action] = [Insert(statement, line, order=order) for order, line in enumerate(lines)]
+        actions.append(Remove(statement))
+        message = "the runtime has the same functions with the same arguments"
+        yield Change(RULE, file.module, statement, message, actions, uses_runtime=False)
+
+
+def _lines(statement: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(statement, ast.ImportFrom):
+        names = ", ".join(_as(alias.name, alias.asname) for alias in statement.names)
+        line = f"from {_package(statement.module or '')} import {names}"
+        if len(line) > 88 and len(statement.names) > 1:
+            rows = "".join(f"    {_as(alias.name, alias.asname)},\n" for alias in statement.names)
+            line = f"from {_package(statement.module or '')} import (\n{rows})"
+        return [line]
+    lines = []
+    for alias in statement.names:
+        if not is_apex(imported(statement, alias)):
+            lines.append(f"import {_as(alias.name, alias.asname)}")
+        elif alias.asname is not None:
+            lines.append(f"import {_package(alias.name)} as {alias.asname}")
+        elif alias.name == "amp_C":
+            lines.append(f"from {RUNTIME}.apex import amp_C")
+        else:
+            # ``import apex.parallel`` binds ``apex``, which has all its parts as attributes here.
+            lines.append(f"import {RUNTIME}.apex as apex")
+    return list(dict.fromkeys(lines))
+
+
+def _package(name: str) -> str:
+    return f"{RUNTIME}.apex.{name}" if name.split(".")[0] == "amp_C" else f"{RUNTIME}.{name}"
+
+
+def _as(name: str, asname: str | None) -> str:
+    return f"{name} as {asname}" if asname else name

@@ -1,0 +1,73 @@
+"""Call the runtime's functions in place of Apex's.
+
+## What it does
+`amp.master_params`, `amp.state_dict`, `amp.load_state_dict`, `amp.register_float_function` and their like become the
+runtime's, with the same arguments. `amp._amp_state.loss_scalers[0]` becomes `amp.scaler`.
+
+## Why
+The scaler holds what Apex kept in its own state, and reads the `amp` entry of checkpoints that Apex wrote.
+
+## Before
+    checkpoint["amp"] = amp.state_dict()
+
+## After
+    checkpoint["amp"] = amp.scaler.state_dict()
+
+## When it declines
+Never by itself: what is not in the list makes the file keep Apex's interface.
+
+## Source
+https://nvidia.github.io/apex/amp.html#checkpointing
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.context import Change
+from amp_rules.legacy.file import LegacyFile
+from amp_rules.program import blocks
+from amp_rules.rewrite import Insert, Remove, Replace, substitute
+from amp_rules.rule import Rule
+from amp_rules.tables import apex_api as api
+
+RULE = Rule("AMP405", "apex-functions", "The runtime's functions take the place of Apex's.", "precision")
+
+_SCALERS = "apex.amp._amp_state.loss_scalers"
+
+
+def changes(file: LegacyFile) -> Iterator[Change]:
+    """Yield an edit for each use."""
+    for use in file.references.uses:
+        template = api.RENAMED.get(use.target)
+        if template is not None:
+            code = file.code(template)
+            yield Change(
+                RULE, file.module, use.node, f"`{code}` takes the same arguments", [Replace(use.node, substitute(code))]
+            )
+        elif use.target == _SCALERS:
+            yield _of_first_scaler(file, use.node)
+
+
+def _of_first_scaler(file: LegacyFile, node: ast.expr) -> Change:
+    """``loss_scalers[0]._loss_scale``, read or set."""
+    element = file.module.parents[node]
+    attribute = file.module.parents[element]
+    first = isinstance(element, ast.Subscript) and isinstance(element.slice, ast.Constant) and element.slice.value == 0
+    if not first or not isinstance(attribute, ast.Attribute) or attribute.attr not in ("_loss_scale", "loss_scale"):
+        raise file.not_understood(node, "the script reaches into Apex's own state")
+    statement = blocks.statement_of(file.module, attribute)
+    message = "the scaler holds the scale"
+    if isinstance(attribute.ctx, ast.Load):
+        whole: ast.expr = attribute
+        if attribute.attr == "loss_scale":
+            parent = file.module.parents[attribute]
+            if not isinstance(parent, ast.Call):
+                raise file.not_understood(node, "the script reaches into Apex's own state")
+            whole = parent
+        return Change(RULE, file.module, whole, message, [Replace(whole, substitute(f"{file.amp}.scaler.get_scale()"))])
+    if not isinstance(statement, ast.Assign) or statement.targets != [attribute]:
+        raise file.not_understood(node, "the script reaches into Apex's own state")
+    code = f"{file.amp}.scaler.update({file.source(statement.value)})"
+    return Change(RULE, file.module, statement, message, [Insert(statement, code), Remove(statement)])

@@ -1,0 +1,185 @@
+"""Start the runtime where Apex was initialised.
+
+## What it does
+`amp.initialize(model, optimizer, opt_level=...)` becomes `amp.init(opt_level=...)` and `amp.prepare_model(model)`. A
+condition around it becomes part of the level: without it, the script trains at O0. The other arguments keep their
+values.
+
+## Why
+The optimizer needs no preparing: the scaler steps it, and finds the FP32 master weights of O2 by itself.
+
+## Before
+    if args.fp16:
+        model, optimizer = amp.initialize(model, optimizer, opt_level=args.fp16_opt_level)
+
+## After
+    amp.init(opt_level=args.fp16_opt_level if args.fp16 else "O0")
+    model = amp.prepare_model(model)
+
+## When it declines
+When the models or the arguments cannot be read off the call: `**kwargs`, a tuple made elsewhere, types of its own for
+the weights; and when the result is used in another way than as models and optimizers.
+
+## Source
+https://nvidia.github.io/apex/amp.html#apex.amp.initialize
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amp_rules.context import Change
+from amp_rules.legacy.file import LegacyFile
+from amp_rules.program import blocks
+from amp_rules.rewrite import Action, Insert, Remove
+from amp_rules.rule import Rule
+from amp_rules.tables import apex_api as api
+
+RULE = Rule("AMP404", "apex-initialize", "The runtime starts where Apex was initialised.", "precision")
+
+_INITIALIZE = "apex.amp.initialize"
+_WIDTH = 110
+
+
+def changes(file: LegacyFile) -> Iterator[Change]:
+    """Yield an edit for each call of ``initialize``."""
+    for call in file.references.calls(_INITIALIZE):
+        statement = blocks.statement_of(file.module, call)
+        arguments = _arguments(file, call)
+        lines = _prepared(file, statement, call, arguments)
+        condition = _condition(file, statement)
+        level = _level(file, arguments)
+        where: ast.stmt = statement
+        if condition is not None:
+            where = condition
+            level = f'{level} if {file.source(condition.test)} else "O0"'
+        column = file.module.start(where)[1]
+        code = "\n".join([_init(file, level, arguments, column), *lines])
+        actions: list[Action] = [Insert(where, code), Remove(where)]
+        yield Change(RULE, file.module, where, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
+
+
+def _arguments(file: LegacyFile, call: ast.Call) -> dict[str, ast.expr]:
+    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
+        raise file.not_understood(call, "the arguments of `initialize` are made elsewhere")
+    if len(call.args) > len(api.INITIALIZE_PARAMETERS) - 2:
+        # Ascend's variant has four more before the last two.
+        raise file.not_understood(
+            call, "what the last positional arguments of `initialize` mean depends on its version"
+        )
+    found = dict(zip(api.INITIALIZE_PARAMETERS, call.args, strict=False))
+    found.update({item.arg: item.value for item in call.keywords if item.arg is not None})
+    for name, value in found.items():
+        if name in ("models", "optimizers", "opt_level", *api.INIT_ARGUMENTS, *api.IGNORED_ARGUMENTS):
+            continue
+        if not (isinstance(value, ast.Constant) and value.value is None):
+            raise file.not_understood(value, f"`{name}=` of `initialize` has no counterpart")
+    if "models" not in found:
+        raise file.not_understood(call, "`initialize` is given no model")
+    return found
+
+
+def _level(file: LegacyFile, arguments: dict[str, ast.expr]) -> str:
+    level = arguments.get("opt_level")
+    if level is None:
+        return '"O1"'
+    if isinstance(level, (ast.IfExp, ast.BoolOp, ast.Lambda)):
+        return f"({file.source(level)})"
+    if isinstance(level, ast.Constant) and isinstance(level.value, str):
+        return f'"{level.value}"'
+    return file.source(level)
+
+
+def _init(file: LegacyFile, level: str, arguments: dict[str, ast.expr], column: int) -> str:
+    parts = [f"opt_level={level}"]
+    if file.options.dtype != "auto":
+        parts.append(f'dtype="{file.options.dtype}"')
+    for name, value in arguments.items():
+        if name in api.INIT_ARGUMENTS and not (isinstance(value, ast.Constant) and value.value is None):
+            parts.append(f"{api.INIT_ARGUMENTS[name]}={file.source(value)}")
+    code = f"{file.amp}.init({', '.join(parts)})"
+    if column + len(code) <= _WIDTH:
+        return code
+    return f"{file.amp}.init(\n    " + ",\n    ".join(parts) + ",\n)"
+
+
+def _condition(file: LegacyFile, statement: ast.stmt) -> ast.If | None:
+    """The ``if`` that holds nothing but the statement and imports of Apex."""
+    parent = blocks.place(file.module, statement).parent
+    if not isinstance(parent, ast.If) or parent.orelse or statement not in parent.body:
+        return None
+    if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in ast.walk(parent.test)):
+        return None
+    holder = file.module.parents[parent]
+    if isinstance(holder, ast.If) and parent in holder.orelse:
+        return None
+    others = [item for item in parent.body if item is not statement and item not in file.references.statements]
+    return parent if not others else None
+
+
+@dataclass(frozen=True)
+class _Pair:
+    target: ast.expr
+    given: ast.expr
+
+
+def _prepared(file: LegacyFile, statement: ast.stmt, call: ast.Call, arguments: dict[str, ast.expr]) -> list[str]:
+    """The statements that prepare the models, and hand the optimizers on where they get other names."""
+    models, optimizers = arguments["models"], arguments.get("optimizers")
+    if isinstance(optimizers, ast.Constant) and optimizers.value is None:
+        optimizers = None
+    if isinstance(statement, ast.Return) and statement.value is call:
+        prepared = _prepare(file, models)
+        return [f"return {prepared}" if optimizers is None else f"return {prepared}, {file.source(optimizers)}"]
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        targets = [models]
+    elif isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
+        target = statement.targets[0]
+        if optimizers is None:
+            targets = [target]
+        elif isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == 2:
+            targets = list(target.elts)
+        else:
+            raise file.not_understood(statement, "the result of `initialize` is kept in one variable")
+    else:
+        raise file.not_understood(statement, "the result of `initialize` is used in place")
+    pairs = _pairs(file, targets[0], models)
+    if isinstance(models, ast.Name) and isinstance(targets[0], ast.Name) and _is_list(file, models):
+        item = "model" if models.id != "model" else "item"
+        lines = [f"{targets[0].id} = [{file.amp}.prepare_model({item}) for {item} in {models.id}]"]
+    else:
+        lines = [f"{file.source(pair.target)} = {_prepare(file, pair.given)}" for pair in pairs]
+    if optimizers is not None and len(targets) == 2:
+        for pair in _pairs(file, targets[1], optimizers):
+            if blocks.path_of(pair.target) is None or blocks.path_of(pair.target) != blocks.path_of(pair.given):
+                lines.append(f"{file.source(pair.target)} = {file.source(pair.given)}")
+    return lines
+
+
+def _prepare(file: LegacyFile, model: ast.expr) -> str:
+    if isinstance(model, (ast.List, ast.Tuple)):
+        return "[" + ", ".join(_prepare(file, item) for item in model.elts) + "]"
+    return f"{file.amp}.prepare_model({file.source(model)})"
+
+
+def _pairs(file: LegacyFile, target: ast.expr, given: ast.expr) -> list[_Pair]:
+    if isinstance(target, (ast.List, ast.Tuple)):
+        if not isinstance(given, (ast.List, ast.Tuple)) or len(given.elts) != len(target.elts):
+            raise file.not_understood(given, "the list of `initialize` is made elsewhere")
+        return [pair for one, other in zip(target.elts, given.elts, strict=True) for pair in _pairs(file, one, other)]
+    return [_Pair(target, given)]
+
+
+def _is_list(file: LegacyFile, name: ast.Name) -> bool:
+    """Whether every value that the variable is given is a list."""
+    scope = file.references.scope_of(name).owner(name.id)
+    values = [
+        node.value
+        for node in file.module.parents
+        if isinstance(node, ast.Assign)
+        and any(isinstance(item, ast.Name) and item.id == name.id for item in node.targets)
+        and file.references.scope_of(node).owner(name.id) is scope
+    ]
+    return bool(values) and all(isinstance(value, (ast.List, ast.ListComp)) for value in values)

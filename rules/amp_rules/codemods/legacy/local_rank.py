@@ -1,0 +1,118 @@
+"""Keep `--local_rank` working under torchrun.
+
+## What it does
+The default of the option becomes the environment's `LOCAL_RANK`, and its old default where there is none. The spelling
+`--local-rank`, which launchers of PyTorch 2 pass, is accepted too.
+
+## Why
+Scripts for Apex were started by `torch.distributed.launch`, which passed the option; torchrun sets the variable
+instead.
+
+## Before
+    parser.add_argument("--local_rank", type=int, default=-1)
+
+## After
+    parser.add_argument("--local_rank", "--local-rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))
+
+## When it declines
+When the default is no number.
+
+## Source
+https://pytorch.org/docs/stable/elastic/run.html#transitioning-from-torch-distributed-launch-to-torchrun
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import libcst as cst
+
+from amp_rules.context import Change
+from amp_rules.legacy.file import LegacyFile
+from amp_rules.rewrite import Action, ExpressionEdit, Insert, Replace, add_keyword, substitute
+from amp_rules.rule import Rule
+
+RULE = Rule("AMP409", "local-rank", "The local rank comes from torchrun's environment.", "distribution")
+
+_NAMES = ("--local_rank", "--local-rank")
+
+
+def changes(file: LegacyFile) -> Iterator[Change]:
+    """Yield an edit for each option, and one for the import that it takes."""
+    found = [node for node in file.module.parents if isinstance(node, ast.Call) and _is_option(node)]
+    for call in found:
+        message = "torchrun sets LOCAL_RANK and passes no option"
+        yield Change(RULE, file.module, call, message, list(_actions(file, call)), uses_runtime=False)
+    if found and not _imports_os(file):
+        first = next(
+            node
+            for node in file.module.tree.body
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_future(node)
+        )
+        yield Change(RULE, file.module, first, "for os.environ", [Insert(first, "import os")], uses_runtime=False)
+
+
+def _is_option(call: ast.Call) -> bool:
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and call.args):
+        return False
+    first = call.args[0]
+    if not (isinstance(first, ast.Constant) and first.value in _NAMES):
+        return False
+    default = _default(call)
+    if default is not None and "environ" in ast.unparse(default):
+        return False
+    return default is None or (_is_number(default))
+
+
+def _is_number(node: ast.expr) -> bool:
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(value, ast.Constant) and type(value.value) is int
+
+
+def _default(call: ast.Call) -> ast.expr | None:
+    return next((item.value for item in call.keywords if item.arg == "default"), None)
+
+
+def _actions(file: LegacyFile, call: ast.Call) -> Iterator[Action]:
+    default = _default(call)
+    old = "0" if default is None else file.source(default)
+    code = f'int(os.environ.get("LOCAL_RANK", {old}))'
+    given = {item.value for item in call.args if isinstance(item, ast.Constant)}
+    if default is not None:
+        yield Replace(default, substitute(code))
+    else:
+        yield Replace(call, add_keyword(f"default={code}"))
+    missing = [name for name in _NAMES if name not in given]
+    if missing:
+        yield Replace(call, _also_called(missing[0]))
+
+
+def _also_called(name: str) -> ExpressionEdit:
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        first = call.args[0]
+        quote = first.value.quote if isinstance(first.value, cst.SimpleString) else '"'
+        added = cst.Arg(
+            cst.SimpleString(f"{quote}{name}{quote}"), comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        )
+        if len(call.args) == 1:
+            first = first.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+            added = added.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        else:
+            added = added.with_changes(comma=first.comma)
+            first = first.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+        return call.with_changes(args=[first, added, *call.args[1:]])
+
+    return edit
+
+
+def _imports_os(file: LegacyFile) -> bool:
+    return any(
+        isinstance(node, ast.Import) and any(alias.name == "os" and alias.asname is None for alias in node.names)
+        for node in file.module.tree.body
+    )
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"

@@ -1,0 +1,87 @@
+"""One file between two rewrites of older interfaces."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.legacy.references import References
+from amp_rules.options import Options
+from amp_rules.program.modules import Module, Project
+
+RUNTIME = "amp_runtime"
+STAND_IN = "_amp_"
+
+
+class NotUnderstood(Exception):
+    """Something of Apex that cannot be rewritten with certainty.
+
+    Attributes:
+        module: the file.
+        node: the place.
+        reason: what was not understood, for the reader.
+    """
+
+    def __init__(self, module: Module, node: ast.AST, reason: str) -> None:
+        super().__init__(reason)
+        self.module = module
+        self.node = node
+        self.reason = reason
+
+
+@dataclass
+class LegacyFile:
+    """A file between two rewrites: its present text, and what names in it mean of Apex.
+
+    Attributes:
+        wanted_elsewhere: names that other files of the project import or read as attributes.
+    """
+
+    module: Module
+    project: Project
+    options: Options
+    wanted_elsewhere: frozenset[str] = frozenset()
+
+    @cached_property
+    def references(self) -> References:
+        """What names in this file mean of Apex."""
+        return References(self.module)
+
+    @property
+    def amp(self) -> str:
+        """A stand-in for the runtime's name, which is chosen when nothing of Apex is left; see :func:`finished`."""
+        return STAND_IN
+
+    def code(self, template: str) -> str:
+        """The template with ``{amp}`` replaced by the runtime's name."""
+        return template.replace("{amp}", self.amp)
+
+    def source(self, node: ast.AST) -> str:
+        """The exact source of an expression; of several lines, in one."""
+        (line, column), (end_line, end_column) = self.module.start(node), self.module.end(node)
+        rows = self.module.lines[line - 1 : end_line]
+        if len(rows) == 1:
+            return rows[0][column:end_column]
+        return ast.unparse(node)
+
+    def not_understood(self, node: ast.AST, reason: str) -> NotUnderstood:
+        """The exception for a place in this file."""
+        return NotUnderstood(self.module, node, reason)
+
+
+def finished(text: str, module: Module) -> str:
+    """The text with the runtime's name: ``amp``, unless the file uses that for something else."""
+    alias = "amp" if not any(_takes_amp(node) for node in ast.walk(module.tree)) else RUNTIME
+    text = text.replace(f"import {RUNTIME} as {STAND_IN}", f"import {RUNTIME} as {alias}")
+    return text.replace(f"import {RUNTIME} as {RUNTIME}", f"import {RUNTIME}").replace(STAND_IN, alias)
+
+
+def _takes_amp(node: ast.AST) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id == "amp"
+    if isinstance(node, ast.arg):
+        return node.arg == "amp"
+    if isinstance(node, ast.alias):
+        return (node.asname or node.name) == "amp"
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == "amp"

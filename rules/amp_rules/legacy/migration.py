@@ -1,0 +1,150 @@
+"""Migrating a program that uses Apex: by rewriting it, or by changing its imports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from amp_rules.legacy import stages
+from amp_rules.legacy.file import NotUnderstood
+from amp_rules.legacy.stages import Draft
+from amp_rules.options import Options
+from amp_rules.planning import refusal
+from amp_rules.program.modules import Module, Project
+from amp_rules.program.source import SourceFile
+from amp_rules.program.steps import Program
+from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report
+
+Overrides = Mapping[Path, SourceFile]
+MigratePlain = Callable[[Program, bool], Report]
+
+_INITIALIZE = "AMP404"
+
+
+class _Left(Exception):
+    """The program cannot be rewritten; says why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def migrate_apex(
+    program: Program,
+    options: Options,
+    overrides: Overrides | None,
+    migrate_plain: MigratePlain,
+    distribution: Callable[[Program], Outcome],
+) -> Report:
+    """Migrate a program that uses Apex.
+
+    Args:
+        program: the program.
+        options: what was asked for.
+        overrides: texts in place of what is on disk.
+        migrate_plain: the migration of a program without Apex; told whether it is initialised already.
+        distribution: what is to be said about several processes when nothing is done about them.
+    """
+    reason: Refusal | None = None
+    if options.apex != "compat":
+        try:
+            return _by_idiom(program, options, overrides, migrate_plain)
+        except NotUnderstood as left:
+            reason = _refusal(left.module, left)
+        except _Left as left:
+            reason = left.refusal
+        if options.apex == "idiom":
+            return Report(program.entry.path, "declined", distribution(program), refusals=(reason,))
+    return _by_imports(program, options, reason, distribution(program))
+
+
+def bring_up_to_date(program: Program, options: Options, report: Report) -> Report:
+    """The report for a program that keeps its own mixed precision, under its present names."""
+    drafts = stages.up_to_date(program, options)
+    return replace(report, changes=_changes(drafts), edits=_edits(drafts))
+
+
+def _refusal(module: Module, left: NotUnderstood) -> Refusal:
+    rule = refusal.APEX
+    recipe = "migrate with --apex compat, which changes the imports only, or rewrite this place by hand"
+    return Refusal(module.path, module.span(left.node), rule.code, rule.name, rule.unit, left.reason, recipe)
+
+
+def _by_idiom(program: Program, options: Options, overrides: Overrides | None, migrate_plain: MigratePlain) -> Report:
+    with_amp = stages.calls_amp(program)
+    drafts = {draft.original.path: draft for draft in stages.idiom(program, options)}
+    texts = {path: draft.module.source for path, draft in drafts.items()}
+    initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
+    plain = Program(Project(program.entry.path, {**(overrides or {}), **texts}))
+    report = migrate_plain(plain, initialised)
+    refusals = tuple(_placed(item, drafts) for item in report.refusals)
+    if with_amp and (not initialised or report.precision != "migrated"):
+        raise _Left(_why_not(program, refusals))
+    changes = {change.path: change.after for change in report.changes}
+    files = []
+    for module in program.flow.modules:
+        after = changes.get(module.path)
+        if after is None and module.path in drafts:
+            after = drafts[module.path].module.source.text
+        if after is not None and after != module.source.text:
+            files.append(FileChange(module.path, module.source.text, after))
+    edits = [edit for draft in drafts.values() for edit in draft.edits]
+    for edit in report.edits:
+        draft = drafts.get(edit.path)
+        edits.append(
+            edit if draft is None else Edit(edit.path, draft.place(edit.span), edit.code, edit.name, edit.message)
+        )
+    return Report(
+        report.entry,
+        report.precision,
+        report.distribution,
+        changes=tuple(sorted(files, key=lambda item: str(item.path))),
+        edits=tuple(sorted(edits, key=lambda edit: (str(edit.path), edit.span, edit.code))),
+        refusals=refusals,
+        notes=report.notes,
+    )
+
+
+def _placed(item: Refusal, drafts: Mapping[Path, Draft]) -> Refusal:
+    """A refusal of the drafted program at its place in the program on disk."""
+    draft = drafts.get(item.path)
+    if draft is None or item.span is None:
+        return item
+    return Refusal(item.path, draft.place(item.span), item.code, item.name, item.unit, item.message, item.recipe)
+
+
+def _why_not(program: Program, refusals: tuple[Refusal, ...]) -> Refusal:
+    for item in refusals:
+        if item.unit == "precision":
+            return item
+    rule = refusal.APEX
+    message = "no training step was found that what `amp.initialize` prepares belongs to"
+    recipe = "migrate with --apex compat, which changes the imports only"
+    return Refusal(program.entry.path, None, rule.code, rule.name, rule.unit, message, recipe)
+
+
+def _by_imports(program: Program, options: Options, reason: Refusal | None, distribution: Outcome) -> Report:
+    drafts = stages.compatible(program, options)
+    notes: tuple[str, ...] = ("Apex's interface stays: the runtime has it",)
+    if reason is not None:
+        line = f":{reason.span.start.line}" if reason.span is not None else ""
+        notes = (f"Apex's interface stays, from the runtime, because {reason.path.name}{line}: {reason.message}",)
+    return Report(
+        program.entry.path,
+        "migrated",
+        distribution,
+        changes=_changes(drafts),
+        edits=_edits(drafts),
+        notes=notes,
+    )
+
+
+def _changes(drafts: Iterable[Draft]) -> tuple[FileChange, ...]:
+    found = [FileChange(draft.original.path, draft.original.source.text, draft.module.source.text) for draft in drafts]
+    return tuple(sorted(found, key=lambda item: str(item.path)))
+
+
+def _edits(drafts: Iterable[Draft]) -> tuple[Edit, ...]:
+    edits = [edit for draft in drafts for edit in draft.edits]
+    return tuple(sorted(edits, key=lambda edit: (str(edit.path), edit.span, edit.code)))

@@ -1,0 +1,165 @@
+"""Names of NVIDIA Apex and Ascend's variant of it, and what replaces them.
+
+Source: the public API of Apex before ``apex.amp`` and ``apex.parallel`` were removed in 2025.
+"""
+
+from __future__ import annotations
+
+ROOTS = frozenset({"apex", "amp_C"})
+"""Packages that an installation of Apex brings."""
+
+_SAME = {
+    "apex.amp.frontend.initialize": "apex.amp.initialize",
+    "apex.amp.frontend.state_dict": "apex.amp.state_dict",
+    "apex.amp.frontend.load_state_dict": "apex.amp.load_state_dict",
+    "apex.amp.handle.scale_loss": "apex.amp.scale_loss",
+    "apex.amp.handle.disable_casts": "apex.amp.disable_casts",
+    "apex.amp._amp_state.master_params": "apex.amp.master_params",
+    "apex.amp.amp.half_function": "apex.amp.half_function",
+    "apex.amp.amp.float_function": "apex.amp.float_function",
+    "apex.amp.amp.promote_function": "apex.amp.promote_function",
+    "apex.parallel.distributed.DistributedDataParallel": "apex.parallel.DistributedDataParallel",
+    "apex.parallel.distributed.Reducer": "apex.parallel.Reducer",
+    "apex.parallel.LARC.LARC": "apex.parallel.LARC",
+    "apex.normalization.fused_layer_norm.FusedLayerNorm": "apex.normalization.FusedLayerNorm",
+    "apex.optimizers.fused_adam.FusedAdam": "apex.optimizers.FusedAdam",
+    "apex.optimizers.fused_lamb.FusedLAMB": "apex.optimizers.FusedLAMB",
+    "apex.optimizers.fused_sgd.FusedSGD": "apex.optimizers.FusedSGD",
+    "apex.optimizers.fused_novograd.FusedNovoGrad": "apex.optimizers.FusedNovoGrad",
+    "apex.optimizers.fused_adagrad.FusedAdagrad": "apex.optimizers.FusedAdagrad",
+}
+
+RENAMED = {
+    "apex.amp.master_params": "{amp}.master_params",
+    "apex.amp.state_dict": "{amp}.scaler.state_dict",
+    "apex.amp.load_state_dict": "{amp}.scaler.load_state_dict",
+    "apex.amp.disable_casts": "{amp}.disable_casts",
+    "apex.amp.half_function": "{amp}.half_function",
+    "apex.amp.float_function": "{amp}.float_function",
+    "apex.amp.promote_function": "{amp}.promote_function",
+    "apex.amp.register_half_function": "{amp}.register_half_function",
+    "apex.amp.register_float_function": "{amp}.register_float_function",
+    "apex.amp.register_promote_function": "{amp}.register_promote_function",
+}
+"""Functions of ``apex.amp`` that the runtime has with the same arguments."""
+
+OPTIMIZERS = frozenset(
+    {
+        "FusedAdam",
+        "FusedSGD",
+        "FusedAdagrad",
+        "FusedLAMB",
+        "FusedMixedPrecisionLamb",
+        "FusedNovoGrad",
+        "NpuFusedSGD",
+        "NpuFusedAdam",
+        "NpuFusedAdamW",
+        "NpuFusedAdamP",
+        "NpuFusedBertAdam",
+        "NpuFusedAdadelta",
+        "NpuFusedLamb",
+        "NpuFusedRMSprop",
+        "NpuFusedRMSpropTF",
+    }
+)
+"""Optimizers of ``apex.optimizers`` that ``amp_runtime.optim`` has with the same arguments."""
+
+OPTIMIZER_PATHS = {f"apex.optimizers.{name}": f"{{amp}}.optim.{name}" for name in OPTIMIZERS} | {
+    "apex.parallel.LARC": "{amp}.optim.LARC",
+}
+
+STANDALONE = (
+    "apex.normalization",
+    "apex.mlp",
+    "apex.fused_dense",
+    "apex.multi_tensor_apply",
+    "apex.contrib",
+    "apex.RNN",
+    "apex.reparameterization",
+    "apex.fp16_utils.clip_grad_norm",
+    "apex.fp16_utils.to_python_float",
+    "amp_C",
+)
+"""Parts of Apex that have nothing to do with the loss scale: layers and kernels, taken from the runtime's drop-in."""
+
+EXPORTS = {
+    "apex.fp16_utils": frozenset(
+        {
+            "BN_convert_float",
+            "DynamicLossScaler",
+            "FP16Model",
+            "FP16_Optimizer",
+            "LossScaler",
+            "clip_grad_norm",
+            "convert_module",
+            "convert_network",
+            "master_params_to_model_params",
+            "model_grads_to_master_grads",
+            "network_to_half",
+            "prep_param_lists",
+            "to_python_float",
+            "tofp16",
+        }
+    ),
+    "apex.parallel": frozenset(
+        {
+            "DistributedDataParallel",
+            "ReduceOp",
+            "Reducer",
+            "SyncBatchNorm",
+            "convert_syncbn_model",
+            "create_syncbn_process_group",
+        }
+    ),
+    "apex.optimizers": frozenset({"FusedAdam", "FusedAdagrad", "FusedLAMB", "FusedNovoGrad", "FusedSGD"}),
+    "apex.normalization": frozenset({"FusedLayerNorm", "FusedRMSNorm", "MixedFusedLayerNorm", "MixedFusedRMSNorm"}),
+}
+"""What ``from package import *`` binds."""
+
+INITIALIZE_PARAMETERS = (
+    "models",
+    "optimizers",
+    "enabled",
+    "opt_level",
+    "cast_model_type",
+    "patch_torch_functions",
+    "keep_batchnorm_fp32",
+    "master_weights",
+    "loss_scale",
+    "cast_model_outputs",
+    "num_losses",
+    "verbosity",
+    "min_loss_scale",
+    "max_loss_scale",
+)
+"""The parameters of ``amp.initialize`` in their order."""
+
+INIT_ARGUMENTS = {
+    "enabled": "enabled",
+    "keep_batchnorm_fp32": "keep_batchnorm_fp32",
+    "master_weights": "master_weights",
+    "loss_scale": "loss_scale",
+    "cast_model_outputs": "cast_model_outputs",
+    "num_losses": "num_losses",
+    "min_loss_scale": "min_scale",
+    "max_loss_scale": "max_scale",
+    "dynamic_init_scale": "init_scale",
+    "scale_window": "growth_interval",
+    "combine_grad": "combine_grad",
+}
+"""Keywords of ``amp.initialize``, Ascend's included, and their names in ``amp_runtime.init``."""
+
+IGNORED_ARGUMENTS = frozenset({"verbosity", "check_combined_tensors"})
+"""Keywords of ``amp.initialize`` that change no number."""
+
+
+def canonical(name: str) -> str:
+    """One name for each thing that Apex lets be imported from several places."""
+    return _SAME.get(name, name)
+
+
+def is_standalone(name: str) -> bool:
+    """Whether a name belongs to a part of Apex that knows no loss scale."""
+    if name.endswith("FP16_Optimizer"):
+        return False
+    return any(name == part or name.startswith(part + ".") for part in STANDALONE)
