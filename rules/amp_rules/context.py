@@ -39,6 +39,7 @@ class Context:
     Attributes:
         distribution: None when that unit is not migrated.
         initialised: whether the script calls ``init`` and prepares its models already.
+        keeps_precision: whether the script keeps a mixed precision of its own, with its own scaler.
     """
 
     program: Program
@@ -46,6 +47,7 @@ class Context:
     precision: Precision
     distribution: Distribution | None
     initialised: bool = False
+    keeps_precision: bool = False
 
     @cached_property
     def _aliases(self) -> dict[Module, str]:

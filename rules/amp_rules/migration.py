@@ -48,7 +48,9 @@ def migrate(entry: Path, options: Options, *, overrides: Mapping[Path, SourceFil
             lambda left: _distribution_left_alone(left, options),
         )
     report = _migrate(program, options)
-    return bring_up_to_date(program, options, report) if report.precision == "already" else report
+    if report.precision != "already":
+        return report
+    return bring_up_to_date(program, options, overrides, report, lambda plain, _: _migrate(plain, options))
 
 
 def _migrate(program: Program, options: Options, *, from_apex: bool = False, initialised: bool = False) -> Report:
@@ -57,6 +59,8 @@ def _migrate(program: Program, options: Options, *, from_apex: bool = False, ini
     precision = None
     precision_outcome: Outcome = "absent"
     distribution_outcome: Outcome = "absent" if options.ddp else "not requested"
+    if options.ddp and not initialised and precision_plan.has_torch_amp(program):
+        return _distribute_only(program, options)
     try:
         precision = precision_plan.plan(program, from_apex=from_apex, initialised=initialised)
         if precision is not None:
@@ -94,6 +98,40 @@ def _migrate(program: Program, options: Options, *, from_apex: bool = False, ini
         program.entry.path,
         precision_outcome,
         distribution_outcome,
+        changes=_carry_out(changes),
+        edits=_edits(changes),
+        refusals=tuple(refusals),
+    )
+
+
+def _distribute_only(program: Program, options: Options) -> Report:
+    """Migrate a program with PyTorch's own mixed precision to several processes; its scaler stays the only one."""
+    refusals: list[Refusal] = []
+    changes: list[Change] = []
+    outcome: Outcome = "migrated"
+    try:
+        distribution_plan.check_own(program)
+        kept = precision_plan.keep(program)
+        distribution = distribution_plan.plan(program, kept)
+        if distribution.delay:
+            raise refusal.decline(
+                refusal.GRADIENTS_OUTSIDE,
+                program.entry,
+                None,
+                f"{distribution.delay_reason}: only the runtime's scaler can average the gradients at the step",
+                "migrate the script without its own mixed precision, or wrap the models in DistributedDataParallel",
+            )
+        homes_only = precision_plan.Precision(homes=kept.homes, reloads=kept.reloads)
+        context = Context(program, options, homes_only, distribution, keeps_precision=True)
+        made = list(codemods.all_changes(context))
+        changes = [*init.start(context, made), *made]
+    except Declined as declined:
+        outcome = "already" if declined.already else "declined"
+        refusals.append(declined.refusal)
+    return Report(
+        program.entry.path,
+        "already",
+        outcome,
         changes=_carry_out(changes),
         edits=_edits(changes),
         refusals=tuple(refusals),

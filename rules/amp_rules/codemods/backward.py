@@ -37,6 +37,8 @@ RULE = Rule("AMP103", "scaled-backward", "The backward pass starts from the scal
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each backward pass."""
     for site in context.precision.backwards:
+        if site.is_scaled:
+            continue
         text = site.module.text(site.loss)
         message = f"`{text}` is scaled before its backward pass, so that small gradients survive in half"
         if context.program.runs_model(site.loss):

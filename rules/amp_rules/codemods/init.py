@@ -77,7 +77,9 @@ def _statement(module: Module, node: ast.AST) -> ast.stmt:
 
 def _arguments(context: Context) -> str:
     options = context.options
-    parts = [f'opt_level="{options.opt_level}"']
+    parts = [f'opt_level="{"O0" if context.keeps_precision else options.opt_level}"']
+    if context.keeps_precision:
+        return ", ".join([*parts, "ddp=True", *([] if options.sync_bn else ["sync_bn=False"])])
     if options.dtype != "auto":
         parts.append(f'dtype="{options.dtype}"')
     if options.loss_scale != "dynamic":

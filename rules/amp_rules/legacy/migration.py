@@ -59,10 +59,21 @@ def migrate_apex(
     return _by_imports(program, options, reason, distribution(program))
 
 
-def bring_up_to_date(program: Program, options: Options, report: Report) -> Report:
-    """The report for a program that keeps its own mixed precision, under its present names."""
-    drafts = stages.up_to_date(program, options)
-    return replace(report, changes=_changes(drafts), edits=_edits(drafts))
+def bring_up_to_date(
+    program: Program, options: Options, overrides: Overrides | None, report: Report, migrate_plain: MigratePlain
+) -> Report:
+    """The report for a program that keeps its own mixed precision, now under its present names."""
+    drafts = {draft.original.path: draft for draft in stages.up_to_date(program, options)}
+    if drafts and report.changes:
+        return _joined(program, drafts, migrate_plain(_drafted(program, overrides, drafts), False))
+    if drafts:
+        return replace(report, changes=_changes(drafts.values()), edits=_edits(drafts.values()))
+    return report
+
+
+def _drafted(program: Program, overrides: Overrides | None, drafts: Mapping[Path, Draft]) -> Program:
+    texts = {path: draft.module.source for path, draft in drafts.items()}
+    return Program(Project(program.entry.path, {**(overrides or {}), **texts}))
 
 
 def _refusal(module: Module, left: NotUnderstood) -> Refusal:
@@ -74,13 +85,18 @@ def _refusal(module: Module, left: NotUnderstood) -> Refusal:
 def _by_idiom(program: Program, options: Options, overrides: Overrides | None, migrate_plain: MigratePlain) -> Report:
     with_amp = stages.calls_amp(program)
     drafts = {draft.original.path: draft for draft in stages.idiom(program, options)}
-    texts = {path: draft.module.source for path, draft in drafts.items()}
     initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
-    plain = Program(Project(program.entry.path, {**(overrides or {}), **texts}))
-    report = migrate_plain(plain, initialised)
-    refusals = tuple(_placed(item, drafts) for item in report.refusals)
+    report = _joined(program, drafts, migrate_plain(_drafted(program, overrides, drafts), initialised))
     if with_amp and (not initialised or report.precision != "migrated"):
-        raise _Left(_why_not(program, refusals))
+        raise _Left(_why_not(program, report.refusals))
+    if initialised:
+        note = "the level stays the script's own, as it was given to amp.initialize; AMP_OPT_LEVEL overrides it"
+        report = replace(report, notes=(*report.notes, note))
+    return report
+
+
+def _joined(program: Program, drafts: Mapping[Path, Draft], report: Report) -> Report:
+    """The report of the drafted program as one of the program on disk."""
     changes = {change.path: change.after for change in report.changes}
     files = []
     for module in program.flow.modules:
@@ -92,17 +108,12 @@ def _by_idiom(program: Program, options: Options, overrides: Overrides | None, m
     edits = [edit for draft in drafts.values() for edit in draft.edits]
     for edit in report.edits:
         draft = drafts.get(edit.path)
-        edits.append(
-            edit if draft is None else Edit(edit.path, draft.place(edit.span), edit.code, edit.name, edit.message)
-        )
-    return Report(
-        report.entry,
-        report.precision,
-        report.distribution,
+        edits.append(edit if draft is None else replace(edit, span=draft.place(edit.span)))
+    return replace(
+        report,
         changes=tuple(sorted(files, key=lambda item: str(item.path))),
         edits=tuple(sorted(edits, key=lambda edit: (str(edit.path), edit.span, edit.code))),
-        refusals=refusals,
-        notes=report.notes,
+        refusals=tuple(_placed(item, drafts) for item in report.refusals),
     )
 
 
@@ -111,7 +122,7 @@ def _placed(item: Refusal, drafts: Mapping[Path, Draft]) -> Refusal:
     draft = drafts.get(item.path)
     if draft is None or item.span is None:
         return item
-    return Refusal(item.path, draft.place(item.span), item.code, item.name, item.unit, item.message, item.recipe)
+    return replace(item, span=draft.place(item.span))
 
 
 def _why_not(program: Program, refusals: tuple[Refusal, ...]) -> Refusal:

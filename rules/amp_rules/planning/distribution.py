@@ -134,7 +134,7 @@ def check_own(program: Program) -> None:
             name
             for name in names
             if name.startswith(("torch.multiprocessing.", "multiprocessing."))
-            and name.rpartition(".")[2] in ("spawn", "Process", "Pool", "start_processes")
+            and name.rpartition(".")[2] in ("spawn", "Process", "start_processes")
         ]
         shared = (
             isinstance(call.func, ast.Attribute)

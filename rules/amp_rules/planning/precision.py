@@ -96,6 +96,21 @@ def plan(program: Program, *, from_apex: bool = False, initialised: bool = False
     return plan
 
 
+def keep(program: Program) -> Precision:
+    """What several processes need to know of a program that keeps its own mixed precision.
+
+    Raises:
+        Declined: with the first reason found.
+    """
+    kept = Precision(backwards=list(program.backwards), steps=_steps(program))
+    regions = Regions(program)
+    kept.training, _ = regions.training(program.backwards)
+    kept.full_precision = _full_precision(program, regions)
+    kept.homes = _homes(program)
+    kept.reloads = _reloads(program, kept.homes)
+    return kept
+
+
 # ---- what is there already ---------------------------------------------------------------------------------
 
 
@@ -174,6 +189,11 @@ def _check_unreadable(program: Program) -> None:
                     )
 
 
+def has_torch_amp(program: Program) -> bool:
+    """Whether the program trains with the mixed precision of PyTorch."""
+    return bool(program.backwards) and first_use(program, api.TORCH_AMP) is not None
+
+
 def _check_own_precision(program: Program) -> None:
     found = first_use(program, api.OWN_PRECISION)
     if found is not None:
@@ -231,7 +251,8 @@ def _check_gradient_hooks(program: Program) -> None:
 
 def _steps(program: Program) -> list[Step]:
     for step in program.steps:
-        if step.call.args or step.call.keywords:
+        given = [item for item in step.call.args if item is not step.optimizer]
+        if given or step.call.keywords:
             raise refusal.decline(
                 refusal.CLOSURE,
                 step.module,

@@ -39,10 +39,14 @@ class Site:
 
 @dataclass(frozen=True)
 class Backward(Site):
-    """``loss.backward()`` or ``torch.autograd.backward(loss)``."""
+    """``loss.backward()`` or ``torch.autograd.backward(loss)``.
+
+    ``is_scaled`` says that a scaler is called there already: ``scaler.scale(loss).backward()``.
+    """
 
     call: ast.Call
     loss: ast.expr
+    is_scaled: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,10 +178,25 @@ class Program:
                 if call.args:
                     found.append(Backward(scope.module, scope, body, call, call, call.args[0]))
                 continue
+            scaled = self._scaled(call.func.value, scope)
+            if scaled is not None:
+                found.append(Backward(scope.module, scope, body, call, call, scaled, is_scaled=True))
+                continue
             if any(value.kind == "external" for value in self.flow.values(call.func.value, scope)):
                 continue
             found.append(Backward(scope.module, scope, body, call, call, call.func.value))
         return found
+
+    def _scaled(self, node: ast.expr, scope: Scope) -> ast.expr | None:
+        """The loss in ``scaler.scale(loss)``."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "scale"):
+            return None
+        return node.args[0] if node.args and self._is_scaler(node.func.value, scope) else None
+
+    def _is_scaler(self, node: ast.expr, scope: Scope) -> bool:
+        return any(
+            value.ref in api.SCALERS for value in self.flow.values(node, scope) if value.kind in ("object", "external")
+        )
 
     @cached_property
     def _steppers(self) -> tuple[list[Step], list[Step]]:
@@ -189,6 +208,10 @@ class Program:
             if isinstance(call.func.value, ast.Call) and ast.unparse(call.func.value.func) == "super":
                 continue
             if info is not None and info.owner is not None and info.name == "step" and _is_optimizer_class(info):
+                continue
+            if self._is_scaler(call.func.value, scope):
+                if call.args:
+                    known.append(Step(scope.module, scope, body, call, call, call.args[0]))
                 continue
             site = Step(scope.module, scope, body, call, call, call.func.value)
             kind = self.roles.stepper(call, scope)

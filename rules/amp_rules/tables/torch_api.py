@@ -227,13 +227,26 @@ WRITERS = frozenset(
 )
 """Logging clients, of which one per run is wanted."""
 
-OWN_PRECISION = (
+TORCH_AMP = (
     "torch.cuda.amp",
     "torch.amp",
     "torch.autocast",
     "torch.cpu.amp",
-    "apex",
 )
+OWN_PRECISION = (*TORCH_AMP, "apex")
+SCALERS = frozenset(
+    {
+        "amp_runtime.scaler",
+        "torch.GradScaler",
+        "torch.amp.GradScaler",
+        "torch.amp.grad_scaler.GradScaler",
+        "torch.cuda.amp.GradScaler",
+        "torch.cuda.amp.grad_scaler.GradScaler",
+        "torch.cpu.amp.GradScaler",
+    }
+)
+"""Scalers of losses."""
+
 OWN_SHARDING = (
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
