@@ -236,6 +236,8 @@ class _Editor(cst.CSTTransformer):
         body = self._suite(original_node.body, updated_node.body)
         if body is None:
             return updated_node
+        if body and self._statement_place(original_node.body[0]) in self._removals:
+            body[0] = _without_blank_lines_above(body[0])
         return updated_node.with_changes(body=body or [cst.parse_statement("pass\n")])
 
     def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
@@ -442,6 +444,14 @@ def _inner(statement: cst.BaseStatement, suites: Sequence[str]) -> list[cst.Base
         above = list(getattr(statement, "leading_lines", ()))
         found[0] = found[0].with_changes(leading_lines=[*above, *found[0].leading_lines])
     return found
+
+
+def _without_blank_lines_above(statement: cst.BaseStatement) -> cst.BaseStatement:
+    """The statement at the head of its suite, where one with a blank line below it stood."""
+    lines = list(getattr(statement, "leading_lines", ()))
+    while lines and lines[0].comment is None:
+        del lines[0]
+    return statement.with_changes(leading_lines=lines) if hasattr(statement, "leading_lines") else statement
 
 
 def _parse(code: str) -> list[cst.BaseStatement]:

@@ -49,16 +49,17 @@ _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "
 
 
 def changes(file: LegacyFile) -> Iterator[Change]:
-    """Yield an edit for each guarded import, and one for each condition on what came of it."""
+    """Yield an edit for each condition on what came of a guarded import; where none is left, for the imports."""
     known: Known = {}
+    guarded: list[Change] = []
     for guard in _guards(file):
         actions, learned = _unguarded(file, guard)
         if actions:
             known.update(learned)
             message = "the import is not a question any more"
-            yield Change(RULE, file.module, guard.node, message, actions, uses_runtime=False)
-    if known:
-        yield from _conditions(file, known)
+            guarded.append(Change(RULE, file.module, guard.node, message, actions, uses_runtime=False))
+    conditions = list(_conditions(file, known)) if known else []
+    yield from conditions or guarded
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,15 @@ def _guards(file: LegacyFile) -> Iterator[_Guard]:
         if not isinstance(node, ast.Try) or node.finalbody or len(node.handlers) != 1:
             continue
         imports = [item for item in node.body if isinstance(item, (ast.Import, ast.ImportFrom))]
+        ours = {*file.references.statements, *file.references.stars}
         names = {
             alias.asname or alias.name.split(".")[0]
             for item in imports
             for alias in item.names
             if is_apex(imported(item, alias))
         }
-        others = [item for item in imports if not any(is_apex(imported(item, alias)) for alias in item.names)]
-        if not names or others or not _catches_imports(node.handlers[0]):
+        others = [item for item in imports if item not in ours]
+        if not ours or others or not _catches_imports(node.handlers[0]):
             continue
         defined, nothing = _definitions(node.handlers[0].body)
         yield _Guard(node, frozenset(names), frozenset(defined), frozenset(nothing))

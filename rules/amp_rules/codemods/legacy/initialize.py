@@ -54,7 +54,8 @@ def changes(file: LegacyFile) -> Iterator[Change]:
         where: ast.stmt = statement
         if condition is not None:
             where = condition
-            level = f'{level} if {file.source(condition.test)} else "O0"'
+            if not _says_not_o0(file, condition.test, level):
+                level = f'{level} if {file.source(condition.test)} else "O0"'
         column = file.module.start(where)[1]
         code = "\n".join([_init(file, level, arguments, column), *lines])
         actions: list[Action] = [Insert(where, code), Remove(where)]
@@ -90,6 +91,18 @@ def _level(file: LegacyFile, arguments: dict[str, ast.expr]) -> str:
     if isinstance(level, ast.Constant) and isinstance(level.value, str):
         return f'"{level.value}"'
     return file.source(level)
+
+
+def _says_not_o0(file: LegacyFile, test: ast.expr, level: str) -> bool:
+    """Whether a condition asks only for another level than O0: ``args.opt_level != "O0"``."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.NotEq)
+        and len(test.ops) == 1
+        and isinstance(test.comparators[0], ast.Constant)
+        and test.comparators[0].value == "O0"
+        and file.source(test.left) == level
+    )
 
 
 def _init(file: LegacyFile, level: str, arguments: dict[str, ast.expr], column: int) -> str:

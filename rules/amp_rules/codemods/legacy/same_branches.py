@@ -43,6 +43,7 @@ from amp_rules.rule import Rule
 RULE = Rule("AMP403", "apex-same-branches", "One path serves every level.", "precision")
 
 _PARAMETERS = "<parameters>"
+_OTHER = {"body": "orelse", "orelse": "body"}
 
 
 def changes(file: LegacyFile) -> Iterator[Change]:
@@ -74,7 +75,15 @@ def _plain(file: LegacyFile, body: Iterable[ast.stmt], orelse: Iterable[ast.stmt
         kept = "body"
     else:
         return None
-    return kept if _normal(file, first) == _normal(file, second) else None
+    if _normal(file, first) != _normal(file, second):
+        return None
+    # Only the branch with Apex says which of several loss scales is meant.
+    return kept if not any(_has_loss_id(file, item) for item in (*first, *second)) else _OTHER[kept]
+
+
+def _has_loss_id(file: LegacyFile, statement: ast.stmt) -> bool:
+    found = (scaled_loss_of(file, node) for node in ast.walk(statement) if isinstance(node, ast.With))
+    return any(scaled is not None and scaled.loss_id is not None for scaled in found)
 
 
 def _normal(file: LegacyFile, suite: list[ast.stmt]) -> list[str]:
