@@ -51,12 +51,21 @@ def migrate_apex(
         try:
             return _by_idiom(program, options, overrides, migrate_plain)
         except NotUnderstood as left:
-            reason = _refusal(left.module, left)
+            reason = _refusal(
+                left.module,
+                left,
+                "migrate with --apex compat, which changes the imports only, or rewrite this place by hand",
+            )
         except _Left as left:
             reason = left.refusal
         if options.apex == "idiom":
             return Report(program.entry.path, "declined", distribution(program), refusals=(reason,))
-    return _by_imports(program, options, reason, distribution(program))
+    try:
+        return _by_imports(program, options, reason, distribution(program))
+    except NotUnderstood as left:
+        missing = _refusal(left.module, left, "replace this part by PyTorch's own, then migrate again")
+        reasons = (missing,) if reason is None else (reason, missing)
+        return Report(program.entry.path, "declined", distribution(program), refusals=reasons)
 
 
 def bring_up_to_date(
@@ -76,9 +85,8 @@ def _drafted(program: Program, overrides: Overrides | None, drafts: Mapping[Path
     return Program(Project(program.entry.path, {**(overrides or {}), **texts}))
 
 
-def _refusal(module: Module, left: NotUnderstood) -> Refusal:
+def _refusal(module: Module, left: NotUnderstood, recipe: str) -> Refusal:
     rule = refusal.APEX
-    recipe = "migrate with --apex compat, which changes the imports only, or rewrite this place by hand"
     return Refusal(module.path, module.span(left.node), rule.code, rule.name, rule.unit, left.reason, recipe)
 
 

@@ -194,7 +194,7 @@ def _wanted_elsewhere(program: Program, module: Module) -> frozenset[str]:
 
 
 def _mentions(module: Module) -> bool:
-    return "apex" in module.source.text or "amp_C" in module.source.text
+    return any(name in module.source.text for name in api.ROOTS)
 
 
 def _imports(module: Module) -> bool:

@@ -5,7 +5,10 @@ Source: the public API of Apex before ``apex.amp`` and ``apex.parallel`` were re
 
 from __future__ import annotations
 
-ROOTS = frozenset({"apex", "amp_C"})
+EXTENSIONS = frozenset({"amp_C", "apex_C"})
+"""Compiled modules of Apex, which are imported by themselves."""
+
+ROOTS = EXTENSIONS | {"apex"}
 """Packages that an installation of Apex brings."""
 
 _SAME = {
@@ -78,7 +81,7 @@ STANDALONE = (
     "apex.reparameterization",
     "apex.fp16_utils.clip_grad_norm",
     "apex.fp16_utils.to_python_float",
-    "amp_C",
+    *sorted(EXTENSIONS),
 )
 """Parts of Apex that have nothing to do with the loss scale: layers and kernels, taken from the runtime's drop-in."""
 
@@ -115,6 +118,74 @@ EXPORTS = {
     "apex.normalization": frozenset({"FusedLayerNorm", "FusedRMSNorm", "MixedFusedLayerNorm", "MixedFusedRMSNorm"}),
 }
 """What ``from package import *`` binds."""
+
+DROPIN_MODULES = frozenset(
+    {
+        "amp_C",
+        "apex",
+        "apex.RNN",
+        "apex.RNN.RNNBackend",
+        "apex.RNN.cells",
+        "apex.RNN.models",
+        "apex.amp",
+        "apex.amp._amp_state",
+        "apex.amp.amp",
+        "apex.amp.frontend",
+        "apex.amp.handle",
+        "apex.amp.opt",
+        "apex.amp.scaler",
+        "apex.amp.wrap",
+        "apex.contrib",
+        "apex.contrib.clip_grad",
+        "apex.contrib.focal_loss",
+        "apex.contrib.focal_loss.focal_loss",
+        "apex.contrib.group_norm",
+        "apex.contrib.group_norm.group_norm",
+        "apex.contrib.layer_norm",
+        "apex.contrib.layer_norm.layer_norm",
+        "apex.contrib.optimizers",
+        "apex.contrib.optimizers.fp16_optimizer",
+        "apex.contrib.optimizers.fused_adam",
+        "apex.contrib.optimizers.fused_lamb",
+        "apex.contrib.optimizers.fused_sgd",
+        "apex.contrib.xentropy",
+        "apex.contrib.xentropy.softmax_xentropy",
+        "apex.fp16_utils",
+        "apex.fp16_utils.fp16_optimizer",
+        "apex.fp16_utils.fp16util",
+        "apex.fp16_utils.fused_fp16_optimizer",
+        "apex.fp16_utils.loss_scaler",
+        "apex.fused_dense",
+        "apex.fused_dense.fused_dense",
+        "apex.mlp",
+        "apex.mlp.mlp",
+        "apex.multi_tensor_apply",
+        "apex.multi_tensor_apply.multi_tensor_apply",
+        "apex.normalization",
+        "apex.normalization.fused_layer_norm",
+        "apex.optimizers",
+        "apex.optimizers.fp16_optimizer",
+        "apex.optimizers.fused_adagrad",
+        "apex.optimizers.fused_adam",
+        "apex.optimizers.fused_lamb",
+        "apex.optimizers.fused_mixed_precision_lamb",
+        "apex.optimizers.fused_novograd",
+        "apex.optimizers.fused_sgd",
+        "apex.parallel",
+        "apex.parallel.LARC",
+        "apex.parallel.distributed",
+        "apex.parallel.multiproc",
+        "apex.parallel.optimized_sync_batchnorm",
+        "apex.parallel.sync_batchnorm",
+        "apex.reparameterization",
+        "apex.reparameterization.reparameterization",
+        "apex.reparameterization.weight_norm",
+        "apex_C",
+    }
+)
+"""Modules of Apex, by their old names, that ``amp_runtime.apex`` has."""
+
+_NAMESPACES = frozenset({"apex", "apex.contrib"})
 
 INITIALIZE_PARAMETERS = (
     "models",
@@ -156,6 +227,16 @@ IGNORED_ARGUMENTS = frozenset({"verbosity", "check_combined_tensors"})
 def canonical(name: str) -> str:
     """One name for each thing that Apex lets be imported from several places."""
     return _SAME.get(name, name)
+
+
+def has_dropin(name: str) -> bool:
+    """Whether ``amp_runtime.apex`` has what an import or an expression names."""
+    if name in DROPIN_MODULES:
+        return True
+    package = name.rpartition(".")[0]
+    while package and package not in DROPIN_MODULES:
+        package = package.rpartition(".")[0]
+    return bool(package) and package not in _NAMESPACES
 
 
 def is_standalone(name: str) -> bool:

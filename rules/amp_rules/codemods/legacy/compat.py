@@ -16,7 +16,8 @@ fallback for projects in which some use of Apex is not understood, or on request
     from amp_runtime.apex.parallel import DistributedDataParallel as DDP
 
 ## When it declines
-Never.
+When the script needs a part of Apex that the runtime does not have: `apex.pyprof`, `apex.transformer`, some of
+`apex.contrib`. In a `try` with an `except ImportError` such an import stays a question.
 
 ## Source
 https://nvidia.github.io/apex/
@@ -30,8 +31,10 @@ from collections.abc import Iterator
 from amp_rules.context import Change
 from amp_rules.legacy.file import RUNTIME, LegacyFile
 from amp_rules.legacy.references import imported, is_apex
+from amp_rules.program import blocks
 from amp_rules.rewrite import Action, Insert, Remove
 from amp_rules.rule import Rule
+from amp_rules.tables import apex_api as api
 
 RULE = Rule("AMP410", "apex-compat", "Apex's interface comes from the runtime.", "precision")
 
@@ -40,11 +43,24 @@ def changes(file: LegacyFile) -> Iterator[Change]:
     """Yield an edit for each import."""
     statements = [*file.references.statements, *file.references.stars]
     for statement in sorted(set(statements), key=lambda node: node.lineno):
+        _check(file, statement)
         lines = _lines(statement)
         actions: list[Action] = [Insert(statement, line, order=order) for order, line in enumerate(lines)]
         actions.append(Remove(statement))
         message = "the runtime has the same functions with the same arguments"
         yield Change(RULE, file.module, statement, message, actions, uses_runtime=False)
+
+
+def _check(file: LegacyFile, statement: ast.Import | ast.ImportFrom) -> None:
+    names = [item.target for item in file.references.bindings if item.statement is statement]
+    if isinstance(statement, ast.Import):  # ``import apex.pyprof`` binds ``apex`` alone
+        names += [alias.name for alias in statement.names if is_apex(alias.name)]
+    else:
+        names.append(statement.module or "")
+    missing = [name for name in names if not api.has_dropin(api.canonical(name))]
+    guarded = any(isinstance(parent, ast.Try) for parent in blocks.enclosing(file.module, statement))
+    if missing and not guarded:
+        raise file.not_understood(statement, f"the runtime has no `{missing[0]}`")
 
 
 def _lines(statement: ast.Import | ast.ImportFrom) -> list[str]:
@@ -61,8 +77,8 @@ def _lines(statement: ast.Import | ast.ImportFrom) -> list[str]:
             lines.append(f"import {_as(alias.name, alias.asname)}")
         elif alias.asname is not None:
             lines.append(f"import {_package(alias.name)} as {alias.asname}")
-        elif alias.name == "amp_C":
-            lines.append(f"from {RUNTIME}.apex import amp_C")
+        elif alias.name in api.EXTENSIONS:
+            lines.append(f"from {RUNTIME}.apex import {alias.name}")
         else:
             # ``import apex.parallel`` binds ``apex``, which has all its parts as attributes here.
             lines.append(f"import {RUNTIME}.apex as apex")
@@ -70,7 +86,7 @@ def _lines(statement: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def _package(name: str) -> str:
-    return f"{RUNTIME}.apex.{name}" if name.split(".")[0] == "amp_C" else f"{RUNTIME}.{name}"
+    return f"{RUNTIME}.apex.{name}" if name.split(".")[0] in api.EXTENSIONS else f"{RUNTIME}.{name}"
 
 
 def _as(name: str, asname: str | None) -> str:

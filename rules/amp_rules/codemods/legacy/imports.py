@@ -53,7 +53,7 @@ def changes(file: LegacyFile) -> Iterator[Change]:
         raise file.not_understood(unknown[0], "what `import *` brings is not known")
     left: set[tuple[str, int]] = set()
     for use in references.uses:
-        if use.target not in _MOVED and not api.is_standalone(use.target):
+        if use.target not in _MOVED and not (api.is_standalone(use.target) and api.has_dropin(use.target)):
             raise file.not_understood(use.node, f"`{file.module.text(use.node)}` has no counterpart in the idiom")
         if isinstance(use.node, ast.Attribute) and use.target in _MOVED and _imports_torch(file):
             code = ".".join(_MOVED[use.target])
@@ -131,7 +131,7 @@ def _line(statement: ast.Import | ast.ImportFrom, alias: ast.alias, left: set[tu
 def _dropin(path: str) -> str:
     if not path:  # ``import amp_C``
         return f"{RUNTIME}.apex"
-    return f"{RUNTIME}.apex.{path}" if path.split(".")[0] == "amp_C" else f"{RUNTIME}.{path}"
+    return f"{RUNTIME}.apex.{path}" if path.split(".")[0] in api.EXTENSIONS else f"{RUNTIME}.{path}"
 
 
 def _has_runtime(file: LegacyFile) -> bool:
