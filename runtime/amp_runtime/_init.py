@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import math
-import os
 import sys
-from typing import Literal
+from collections.abc import Iterable
 
-from amp_runtime._core.context import DTYPES, OPT_LEVELS, DtypeName, OptLevel, context
+import torch
+
+from amp_runtime._core.context import CastPolicy, DtypeName, OptLevel, context
 from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._distributed import group
+from amp_runtime._precision import optimizer_state, properties, recompute, registered
 from amp_runtime._scaling.scaler import scaler
 
 _BACKENDS = ("gloo", "nccl")
@@ -21,8 +22,21 @@ def init(
     opt_level: OptLevel = "O1",
     *,
     ddp: bool = False,
-    dtype: DtypeName = "auto",
-    loss_scale: float | Literal["dynamic"] = "dynamic",
+    enabled: bool = True,
+    dtype: DtypeName | torch.dtype = "auto",
+    loss_scale: float | str | None = "dynamic",
+    init_scale: float = 2.0**16,
+    min_scale: float | None = None,
+    max_scale: float = 2.0**24,
+    growth_interval: int = 2000,
+    keep_batchnorm_fp32: bool | str | None = None,
+    master_weights: bool | str | None = None,
+    cast_model_outputs: torch.dtype | str | None = None,
+    num_losses: int = 1,
+    cast_policy: CastPolicy | None = None,
+    custom_white_list: Iterable[str] = (),
+    custom_black_list: Iterable[str] = (),
+    combine_grad: bool = False,
     sync_bn: bool = True,
     backend: str | None = None,
     verbose: bool = False,
@@ -47,34 +61,85 @@ def init(
     A second call with the same settings does nothing. With others, it changes precision for the models
     prepared from then on and restarts the loss scale; the process group stays.
 
+    The levels and the properties that an argument can change, ``None`` being the level's own:
+
+    ====================  =====  ===========  ==================  ==========
+    property              O0     O1           O2                  O3
+    ====================  =====  ===========  ==================  ==========
+    weights               fp32   fp32         half                half
+    operations            fp32   by autocast  half                half
+    keep_batchnorm_fp32   --     --           True                False
+    master_weights        --     --           True                False
+    cast_model_outputs    --     half: fp32   half: fp32          half: fp32
+    ====================  =====  ===========  ==================  ==========
+
+    Numbers and flags may be strings, as argparse passes them on: ``loss_scale="128.0"``,
+    ``keep_batchnorm_fp32="True"``. Where ``AMP_OPT_LEVEL`` or ``enabled=False`` chose the level, arguments that
+    it has no use for are ignored; otherwise ``keep_batchnorm_fp32`` and ``master_weights`` are errors at O1.
+
     Args:
         opt_level: O0 plain FP32, O1 autocast, O2 half model with FP32 master weights, O3 half throughout. The
-            environment variable ``AMP_OPT_LEVEL`` overrides it.
+            environment variable ``AMP_OPT_LEVEL`` overrides it, and ``enabled``.
         ddp: take part in a torchrun launch. Alone it changes nothing.
-        dtype: the half type. ``auto`` is bfloat16 on the CPU and on GPUs that compute in it, float16
-            otherwise.
-        loss_scale: ``"dynamic"``, or a fixed scale. Losses are scaled for float16 only.
+        enabled: ``False`` is O0, whatever ``opt_level`` says.
+        dtype: the half type, by name or as a ``torch.dtype``. ``auto`` is bfloat16 on the CPU and on GPUs that
+            compute in it, float16 otherwise.
+        loss_scale: ``"dynamic"`` (or ``None``), or a fixed scale such as 128.0. Losses are scaled for float16
+            only.
+        init_scale: the dynamic scale to begin with, clamped to the two below.
+        min_scale: the dynamic scale never falls below it. ``None`` is a floor that lets gradients of any
+            size through.
+        max_scale: the dynamic scale never grows above it.
+        growth_interval: the number of good steps in a row after which the dynamic scale doubles.
+        keep_batchnorm_fp32: batch norm keeps float32 weights and statistics in a half model (O2, O3).
+        master_weights: half parameters get float32 masters, which the optimizer updates (O2, O3).
+        cast_model_outputs: a floating ``torch.dtype``, or ``"fp32"``, ``"fp16"``, ``"bf16"``, ``"fp64"``: every
+            floating output of a prepared model gets it, at every level.
+        num_losses: the number of losses that have a scale each, chosen by ``loss_id`` in ``amp.scaler.scale``.
+        cast_policy: which operations ``amp.autocast`` casts, on every device: ``"torch"`` (the default) those of
+            torch's autocast on CUDA, ``"apex"`` those of Apex's O1.
+        custom_white_list: names of operations to run in half under ``amp.autocast``, as ``("softmax",)``.
+        custom_black_list: names of operations to run in float32 there.
+        combine_grad: keep gradients in flat buffers for unscaling and averaging.
         sync_bn: batch norm computes its statistics over all processes.
         backend: ``"gloo"`` or ``"nccl"`` instead of the one that fits the devices.
-        verbose: print one line about what was chosen. Never at O0.
+        verbose: on the main process, print one line about what was chosen, and the table of all properties to
+            stderr. Never at O0.
 
     Raises:
-        ValueError: an argument or ``AMP_OPT_LEVEL`` is not one of the allowed values.
+        ValueError: an argument or ``AMP_OPT_LEVEL`` is not one of the allowed values, or contradicts the level;
+            or a custom list names no operation of torch.
+
+    Source:
+        The levels are those of Apex: https://nvidia.github.io/apex/amp.html#opt-levels-and-properties
     """
     reread = _is_main_read_again()
     if ddp and reread:
         return
-    level = _level(opt_level)
-    if dtype not in DTYPES:
-        raise ValueError(f"amp.init got dtype={dtype!r}; allowed: {', '.join(map(repr, DTYPES))}")
+    chosen = properties.resolve(
+        opt_level,
+        enabled=enabled,
+        dtype=dtype,
+        loss_scale=loss_scale,
+        init_scale=init_scale,
+        min_scale=min_scale,
+        max_scale=max_scale,
+        growth_interval=growth_interval,
+        keep_batchnorm_fp32=keep_batchnorm_fp32,
+        master_weights=master_weights,
+        cast_model_outputs=cast_model_outputs,
+        num_losses=num_losses,
+        cast_policy=cast_policy,
+        custom_white_list=custom_white_list,
+        custom_black_list=custom_black_list,
+        combine_grad=combine_grad,
+    )
     if backend is not None and backend not in _BACKENDS:
         raise ValueError(f"amp.init got backend={backend!r}; allowed: None, {', '.join(map(repr, _BACKENDS))}")
-    scale = _loss_scale(loss_scale)
-    precision = (level, dtype, scale)
-    if precision != (context.opt_level, context.dtype_name, context.loss_scale):
-        context.opt_level, context.dtype_name, context.loss_scale = precision
+    if properties.put_in_force(chosen):
         scaler.restart()
     convert_bfloat16(context.mixed)
+    registered.follow()
     context.sync_bn = sync_bn
     context.verbose = verbose
     context.initialised = True
@@ -83,7 +148,8 @@ def init(
         _shut_down_at_exit()
     if verbose and context.mixed and context.rank == 0 and not reread:
         half = str(context.half_dtype()).removeprefix("torch.")
-        print(f"amp: {level} with {half} on {context.device_type()}, {context.world_size} process(es)")
+        print(f"amp: {chosen.opt_level} with {half} on {context.device_type()}, {context.world_size} process(es)")
+        print(chosen.table(), file=sys.stderr)
 
 
 def opt_level() -> OptLevel:
@@ -99,6 +165,9 @@ def shutdown() -> None:
     group.leave_group()
     context.reset()
     convert_bfloat16(False)
+    registered.forget()
+    recompute.leave()
+    optimizer_state.stop_watching_optimizers()
     scaler.restart()
 
 
@@ -121,22 +190,3 @@ def _shut_down_at_exit() -> None:
     if context.distributed and not _registered:
         atexit.register(shutdown)
         _registered = True
-
-
-def _level(opt_level: str) -> OptLevel:
-    text = os.environ.get("AMP_OPT_LEVEL", "").strip()
-    source = f"AMP_OPT_LEVEL={text!r} in the environment" if text else f"amp.init got opt_level={opt_level!r}"
-    for level in OPT_LEVELS:
-        if (text or opt_level) == level:
-            return level
-    raise ValueError(f"{source}; allowed: {', '.join(map(repr, OPT_LEVELS))} (the letter O, not zero)")
-
-
-def _loss_scale(loss_scale: float | str) -> float | Literal["dynamic"]:
-    if loss_scale == "dynamic":
-        return "dynamic"
-    if isinstance(loss_scale, (int, float)) and not isinstance(loss_scale, bool):
-        value = float(loss_scale)
-        if math.isfinite(value) and value > 0:
-            return value
-    raise ValueError(f"amp.init got loss_scale={loss_scale!r}; allowed: 'dynamic' or a positive number")

@@ -10,10 +10,16 @@ import sys
 from pathlib import Path
 
 
-def launch(script: Path, directory: Path, ranks: int = 2, **environment: str) -> subprocess.CompletedProcess[str]:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def launch(
+    script: Path, directory: Path, ranks: int = 2, options: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
@@ -21,7 +27,8 @@ def launch(script: Path, directory: Path, ranks: int = 2, **environment: str) ->
         "--nproc-per-node",
         str(ranks),
         "--master-port",
-        str(port),
+        str(free_port()),
+        *options,
     ]
     clean = {k: v for k, v in os.environ.items() if k not in ("AMP_OPT_LEVEL", "RANK", "WORLD_SIZE", "LOCAL_RANK")}
     process = subprocess.Popen(

@@ -199,3 +199,44 @@ def test_signatures_are_torchs(name: str) -> None:
 def test_other_names_are_torchs() -> None:
     assert amp.optim.RMSprop is torch.optim.RMSprop
     assert amp.optim.lr_scheduler is torch.optim.lr_scheduler
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_and_state_in_another_memory_format(name: str, fused_calls: list[str]) -> None:
+    """torch's fused kernels walk through memory without a look at strides."""
+    amp.init("O1", dtype="bf16")
+    value, gradient = torch.randn(2, 3, 2, 2), torch.randn(2, 3, 2, 2)
+    expected = nn.Parameter(value.clone())
+    actual = nn.Parameter(value.clone())
+    gapped = nn.Parameter(torch.zeros(2, 3, 2, 4)[..., ::2].copy_(value))
+    options = OPTIONS.get(name, {})
+    theirs = getattr(torch.optim, name)([expected], foreach=False, **options)
+    ours = getattr(amp.optim, name)([actual], **options)
+    sliced = getattr(amp.optim, name)([gapped], **options)
+    for number in range(4):
+        expected.grad, gapped.grad = gradient.clone(), gradient.clone()
+        actual.grad = gradient.clone()
+        if number == 1:  # the model becomes channels_last, its state and this gradient do not
+            actual.data = actual.data.to(memory_format=torch.channels_last)
+        if number == 2:
+            actual.grad = gradient.clone(memory_format=torch.preserve_format).to(memory_format=torch.channels_last)
+        for optimizer in (theirs, ours, sliced):
+            optimizer.step()
+        torch.testing.assert_close(actual, expected, check_stride=False)
+        torch.testing.assert_close(gapped, expected, check_stride=False)
+    assert fused_calls, "where the layouts agree the kernel is used"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loaded_state_of_masters_stays_float32(name: str) -> None:
+    amp.init("O2", dtype="bf16")
+    model = amp.prepare_model(nn.Linear(3, 2))
+    optimizer = getattr(amp.optim, name)(model.parameters(), **OPTIONS.get(name, {}))
+    for _ in range(2):
+        optimizer.zero_grad()
+        amp.scaler.scale(model(torch.full((1, 3), 0.3)).float().square().sum()).backward()
+        amp.scaler.step(optimizer)
+    again = getattr(amp.optim, name)(model.parameters(), **OPTIONS.get(name, {}))
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for key, value in optimizer.state[model.weight].items():
+        assert value.dtype == torch.float32 and torch.equal(again.state[model.weight][key], value), key

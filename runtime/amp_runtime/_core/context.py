@@ -14,9 +14,11 @@ import torch
 
 OptLevel = Literal["O0", "O1", "O2", "O3"]
 DtypeName = Literal["auto", "fp16", "bf16"]
+CastPolicy = Literal["torch", "apex"]
 
 OPT_LEVELS: tuple[OptLevel, ...] = ("O0", "O1", "O2", "O3")
 DTYPES: tuple[DtypeName, ...] = ("auto", "fp16", "bf16")
+CAST_POLICIES: tuple[CastPolicy, ...] = ("torch", "apex")
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
@@ -29,6 +31,19 @@ class Context:
         opt_level: the level in force, after ``AMP_OPT_LEVEL``.
         dtype_name: the half type asked for; ``auto`` is decided by device, see :meth:`half_dtype`.
         loss_scale: ``"dynamic"`` or a fixed scale.
+        init_scale: the dynamic scale to begin with.
+        min_scale: the dynamic scale never falls below it; ``None`` leaves it to the scaler.
+        max_scale: the dynamic scale never grows above it.
+        growth_interval: the number of good steps in a row after which the dynamic scale doubles.
+        num_losses: the number of losses with a scale each, which ``loss_id`` selects.
+        keep_batchnorm_fp32: whether batch norm stays float32 in a half model; ``None`` where the level casts
+            no model.
+        master_weights: whether half parameters have float32 masters; ``None`` where the level casts no model.
+        cast_model_outputs: the dtype of a prepared model's floating outputs; ``None`` is the level's own.
+        cast_policy: which operations an autocast region casts; ``None`` is ``"torch"``.
+        custom_white_list: operations that autocast runs in half besides those of the policy.
+        custom_black_list: operations that autocast runs in float32 besides those of the policy.
+        combine_grad: whether the scaler keeps gradients in flat buffers.
         sync_bn: whether ``prepare_model`` synchronises batch norm over the processes.
         verbose: whether one line may be printed about a decision.
         rank: this process among all.
@@ -42,6 +57,18 @@ class Context:
     opt_level: OptLevel = "O0"
     dtype_name: DtypeName = "auto"
     loss_scale: float | Literal["dynamic"] = "dynamic"
+    init_scale: float = 2.0**16
+    min_scale: float | None = None
+    max_scale: float = 2.0**24
+    growth_interval: int = 2000
+    num_losses: int = 1
+    keep_batchnorm_fp32: bool | None = None
+    master_weights: bool | None = None
+    cast_model_outputs: torch.dtype | None = None
+    cast_policy: CastPolicy | None = None
+    custom_white_list: tuple[str, ...] = ()
+    custom_black_list: tuple[str, ...] = ()
+    combine_grad: bool = False
     sync_bn: bool = True
     verbose: bool = False
     rank: int = 0

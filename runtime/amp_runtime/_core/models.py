@@ -21,6 +21,11 @@ def prepared(model: nn.Module) -> nn.Module | None:
     return None if result is None else result()
 
 
+def prepared_models() -> list[nn.Module]:
+    """The models that were prepared and are still alive, in that order, without wrappers."""
+    return list(_prepared)
+
+
 def name_of(parameter: torch.Tensor) -> str:
     """The dotted name of a parameter of a prepared model, after the model's class; empty if there is none."""
     for model in _prepared:

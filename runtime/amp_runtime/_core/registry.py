@@ -34,6 +34,22 @@ class TensorMap(Generic[V]):
         entry = self._entries.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
+    def pop(self, tensor: torch.Tensor) -> V | None:
+        """Removes this very tensor; returns its value, or ``None``."""
+        value = self.get(tensor)
+        if value is not None:
+            del self._entries[id(tensor)]
+        return value
+
+    def items(self) -> list[tuple[torch.Tensor, V]]:
+        """The tensors that are alive, with their values, in the order in which they were added."""
+        found = [(reference(), value) for reference, value in list(self._entries.values())]
+        return [(tensor, value) for tensor, value in found if tensor is not None]
+
+    def clear(self) -> None:
+        """Removes everything."""
+        self._entries.clear()
+
     def __contains__(self, tensor: torch.Tensor) -> bool:
         entry = self._entries.get(id(tensor))
         return entry is not None and entry[0]() is tensor

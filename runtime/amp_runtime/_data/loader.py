@@ -10,11 +10,12 @@ import torch.utils.data as data
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from amp_runtime._core.context import context
+from amp_runtime._data.batches import SharedBatches
+from amp_runtime._data.position import can_be_tracked, forget, track
 from amp_runtime._data.seeding import mix
 from amp_runtime._data.shards import (
     EpochCounter,
     Share,
-    SharedBatches,
     SharedIterableDataset,
     SharedSampler,
     ShuffledSampler,
@@ -24,12 +25,12 @@ from amp_runtime._distributed.group import from_main_process, inside_main_proces
 
 L = TypeVar("L")
 
-_UNEVEN: tuple[Uneven, ...] = ("pad", "drop")
+_UNEVEN: tuple[Uneven, ...] = ("pad", "drop", "join")
 _prepared_loaders = 0
 
 
-def prepare_loader(loader: L, *, uneven: Uneven = "pad") -> L:
-    """Gives each process its own part of the training data; alone it returns the loader untouched.
+def prepare_loader(loader: L, *, uneven: Uneven = "pad", sharded: bool = False) -> L:
+    """Gives each process its own part of the training data; alone it returns the loader itself.
 
     A ``DataLoader`` comes back as a loader of the same class with the same settings. Each rank draws batches
     of the same size as before, so together they see ``world_size`` times as many samples a step. A shuffled
@@ -37,18 +38,27 @@ def prepare_loader(loader: L, *, uneven: Uneven = "pad") -> L:
     datasets and any other iterable of batches are shared out item by item, drawing the same random numbers on
     every rank.
 
-    All ranks get equally many batches: otherwise a rank without data would wait for ever.
+    All ranks get equally many batches: otherwise a rank without data would wait for ever. With ``"join"`` a rank whose
+    data has ended gets copies of its first batch until all have ended, so that the script's own loop meets the
+    others in every collective; its loss, given to ``amp.scaler.scale``, weighs nothing then, gradients are means over
+    the ranks that have data, and synchronised batch norm leaves the copies out. See :func:`amp.shadowing`. Each
+    batch costs a small exchange, as with ``sharded``.
+
+    A prepared ``DataLoader`` knows its position: :func:`amp.loader_state`.
 
     Args:
         loader: a ``torch.utils.data.DataLoader``, or an iterable of batches.
-        uneven: what happens to an incomplete last round: ``"pad"`` repeats samples, ``"drop"`` leaves it out.
+        uneven: what happens to an incomplete last round: ``"pad"`` repeats samples, ``"drop"`` leaves it out,
+            ``"join"`` uses it without repeating any.
+        sharded: the ranks' loaders hold different data already, such as files of their own. They are not shared out
+            again, may differ in length, and ``uneven`` says what happens when one ends before the others.
 
     Returns:
         The prepared loader; the same one again for the same ``DataLoader``.
 
     Raises:
-        TypeError: ``loader`` is not iterable.
-        ValueError: ``uneven`` is neither.
+        TypeError: ``loader`` is not iterable, or has an iteration of its own that cannot be kept in step.
+        ValueError: ``uneven`` is none of the three.
     """
     if uneven not in _UNEVEN:
         raise ValueError(f"prepare_loader got uneven={uneven!r}; allowed: {', '.join(map(repr, _UNEVEN))}")
@@ -57,20 +67,43 @@ def prepare_loader(loader: L, *, uneven: Uneven = "pad") -> L:
             f"prepare_loader got {type(loader).__name__}; allowed: a torch DataLoader or another iterable of "
             "batches. Build the loader first: amp.prepare_loader(DataLoader(dataset, ...))"
         )
-    if not context.distributed or isinstance(loader, SharedBatches):
-        return loader
-    prepared: Any
+    prepared: Any = loader
     if isinstance(loader, data.DataLoader):
-        if _is_shared(loader):
-            return loader
-        prepared = loader.__dict__.get("_amp_prepared")
-        if prepared is None:
-            prepared = _share_loader(loader, Share(uneven, _shared_seed(loader.generator)))
-            loader.__dict__["_amp_prepared"] = prepared
-    else:
-        prepared = SharedBatches(loader, Share(uneven, _shared_seed(None)))
+        prepared = _prepare(loader, uneven, sharded) if context.distributed else _tracked(loader)
+    elif context.distributed and not isinstance(loader, SharedBatches):
+        prepared = SharedBatches(loader, Share(uneven, _shared_seed(None), sharded), sharded or uneven == "join")
     result: L = prepared
     return result
+
+
+def _tracked(loader: data.DataLoader[Any]) -> data.DataLoader[Any]:
+    if can_be_tracked(loader) and "_amp_position" not in loader.__dict__:
+        track(loader)
+    return loader
+
+
+def _prepare(loader: data.DataLoader[Any], uneven: Uneven, sharded: bool) -> data.DataLoader[Any]:
+    """This rank's loader, for one of the script's."""
+    earlier: data.DataLoader[Any] | None = loader.__dict__.get("_amp_prepared")
+    if earlier is not None:
+        return earlier
+    in_rounds = sharded or uneven == "join"
+    if in_rounds and not can_be_tracked(loader):
+        raise TypeError(
+            f"prepare_loader got {type(loader).__name__} with uneven={uneven!r} and sharded={sharded}, whose class has "
+            "an iteration of its own that cannot be kept in step; allowed then: a torch DataLoader"
+        )
+    counters: list[Any] = []
+    prepared = loader
+    if not (sharded or _is_shared(loader)):
+        prepared, counters = _share_loader(loader, Share(uneven, _shared_seed(loader.generator)))
+    elif "_amp_position" in loader.__dict__:
+        return loader  # prepared before, perhaps as the result of another
+    if can_be_tracked(prepared):
+        track(prepared, counters, uneven if in_rounds else None)
+    if prepared is not loader:
+        loader.__dict__["_amp_prepared"] = prepared
+    return prepared
 
 
 def _is_shared(loader: data.DataLoader[Any]) -> bool:
@@ -96,18 +129,20 @@ def _shared_seed(generator: torch.Generator | None) -> int:
     return seed if inside_main_process_first() else int(from_main_process(seed))
 
 
-def _share_loader(loader: data.DataLoader[Any], share: Share) -> data.DataLoader[Any]:
+def _share_loader(loader: data.DataLoader[Any], share: Share) -> tuple[data.DataLoader[Any], list[Any]]:
+    """The loader of this rank's share, and what counts its epochs."""
     if isinstance(loader.dataset, data.IterableDataset):
         index = "sampler" if loader.batch_sampler is None else "batch_sampler"
         counter = EpochCounter(getattr(loader, index), share)
-        return _copy(loader, dataset=SharedIterableDataset(loader.dataset, share), **{index: counter})
+        return _copy(loader, dataset=SharedIterableDataset(loader.dataset, share), **{index: counter}), [share]
     if not _has_own_batches(loader):
-        return _copy(loader, batch_sampler=SharedSampler(loader.batch_sampler, share))
+        return _copy(loader, batch_sampler=SharedSampler(loader.batch_sampler, share)), [share]
     sampler = _share_sampler(loader.sampler, share)
+    counters = [sampler if isinstance(sampler, ShuffledSampler) else share]
     if loader.batch_sampler is None:
-        return _copy(loader, sampler=sampler)
+        return _copy(loader, sampler=sampler), counters
     batches = data.BatchSampler(sampler, loader.batch_size or 1, loader.drop_last)
-    return _copy(loader, sampler=sampler, batch_sampler=batches)
+    return _copy(loader, sampler=sampler, batch_sampler=batches), counters
 
 
 def _has_own_batches(loader: data.DataLoader[Any]) -> bool:
@@ -126,7 +161,7 @@ def _share_sampler(sampler: Any, share: Share) -> data.Sampler[Any]:
     shuffled = type(sampler) is data.RandomSampler and not sampler.replacement and sampler._num_samples is None
     if not shuffled and type(sampler) is not data.SequentialSampler:
         return SharedSampler(sampler, share)
-    return ShuffledSampler(
+    order = ShuffledSampler(
         sampler.data_source,
         num_replicas=share.world_size,
         rank=share.rank,
@@ -134,6 +169,8 @@ def _share_sampler(sampler: Any, share: Share) -> data.Sampler[Any]:
         seed=share.seed % 2**62,  # the epoch is added to it
         drop_last=share.uneven == "drop",
     )
+    order.padded = share.uneven != "join"
+    return order
 
 
 def _copy(loader: data.DataLoader[Any], **changes: Any) -> data.DataLoader[Any]:
@@ -146,6 +183,7 @@ def _copy(loader: data.DataLoader[Any], **changes: Any) -> data.DataLoader[Any]:
     clone.__dict__.update(loader.__dict__)
     clone.__dict__.update(changes)
     clone.__dict__["_iterator"] = None
+    forget(clone)
     for name, value in loader.__dict__.items():
         if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":
             # A subclass that keeps its iterator over epochs; it reads through the old samplers.

@@ -1,7 +1,7 @@
 """One process's share of a sequence that all processes can produce alike.
 
-Every rank takes every ``world_size``-th item, and all take equally many: a rank without an item in the last
-round repeats its first one, or the round is dropped. Everything is lazy, because samplers may be endless.
+Every rank takes every ``world_size``-th item. A rank without an item in the last round repeats its first one, or the
+round is dropped, or the rank has one item less. Everything is lazy, because samplers may be endless.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.utils.data as data
 from amp_runtime._core.context import context
 from amp_runtime._data.seeding import SharedRandomness, mix
 
-Uneven = Literal["pad", "drop"]
+Uneven = Literal["pad", "drop", "join"]
 _CHUNK = 64
 
 
@@ -25,22 +25,22 @@ class Share:
     Attributes:
         rank: this process.
         world_size: the number of processes.
-        uneven: ``"pad"`` or ``"drop"`` for an incomplete last round.
+        uneven: ``"pad"``, ``"drop"`` or ``"join"`` for an incomplete last round.
         seed: a number equal on all ranks.
         epoch: how many times the sequence was started; part of the seed.
     """
 
-    def __init__(self, uneven: Uneven, seed: int) -> None:
-        self.rank = context.rank
-        self.world_size = context.world_size
+    def __init__(self, uneven: Uneven, seed: int, sharded: bool = False) -> None:
+        self.rank = 0 if sharded else context.rank
+        self.world_size = 1 if sharded else context.world_size  # what is this rank's own already is not shared out
         self.uneven = uneven
         self.seed = seed
         self.epoch = 0
 
     def length(self, whole: int) -> int:
-        """The number of items of each rank, of ``whole`` items together."""
+        """The number of items of each rank, of ``whole`` items together; the largest, if they differ."""
         rounds, rest = divmod(whole, self.world_size)
-        return rounds + (1 if rest and self.uneven == "pad" else 0)
+        return rounds + (1 if rest and self.uneven != "drop" else 0)
 
     def randomness(self, *more: int) -> SharedRandomness:
         """The random numbers of this epoch, the same on all ranks."""
@@ -59,13 +59,15 @@ class Share:
             rounds, rest = divmod(len(items), self.world_size)
             yield from items[self.rank : rounds * self.world_size : self.world_size]
             if len(items) < chunk * self.world_size:
-                if rest and self.uneven == "pad":
-                    yield items[rounds * self.world_size + self.rank] if self.rank < rest else spare[0]
+                if self.rank < rest and self.uneven != "drop":
+                    yield items[rounds * self.world_size + self.rank]
+                elif rest and self.uneven == "pad":
+                    yield spare[0]
                 return
             del items
 
 
-class _Wrapper:
+class Wrapper:
     """Passes attributes on to what it stands for."""
 
     _source: Any
@@ -80,15 +82,23 @@ class ShuffledSampler(data.DistributedSampler[Any]):
     """torch's DistributedSampler with an order of its own for each epoch, without ``set_epoch``.
 
     It advances its epoch whenever it is iterated over; ``set_epoch`` still chooses the next one.
+
+    Attributes:
+        padded: whether a rank without a sample in the last round gets one from the beginning.
     """
+
+    padded = True
 
     def __iter__(self) -> Iterator[Any]:
         order = super().__iter__()
         self.epoch += 1
-        return order
+        if self.padded:
+            return order
+        whole = len(self.dataset)  # type: ignore[arg-type]
+        return itertools.islice(order, len(range(self.rank, whole, self.num_replicas)))
 
 
-class SharedSampler(_Wrapper, data.Sampler[Any]):
+class SharedSampler(Wrapper, data.Sampler[Any]):
     """This rank's share of what any sampler or batch sampler draws."""
 
     def __init__(self, source: Any, share: Share) -> None:
@@ -104,7 +114,7 @@ class SharedSampler(_Wrapper, data.Sampler[Any]):
         return self._share.length(len(self._source))
 
 
-class EpochCounter(_Wrapper, data.Sampler[Any]):
+class EpochCounter(Wrapper, data.Sampler[Any]):
     """A sampler that counts the epochs of a loader over an iterable dataset.
 
     Worker processes get copies of the dataset, made anew for each epoch unless they persist, and cannot count
@@ -123,7 +133,7 @@ class EpochCounter(_Wrapper, data.Sampler[Any]):
         return len(self._source)
 
 
-class SharedIterableDataset(_Wrapper, data.IterableDataset[Any]):
+class SharedIterableDataset(Wrapper, data.IterableDataset[Any]):
     """This rank's share of a stream of samples.
 
     Every rank reads the whole stream and keeps its part of it.
@@ -136,22 +146,6 @@ class SharedIterableDataset(_Wrapper, data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         worker = data.get_worker_info()
         randomness = self._share.randomness(0 if worker is None else worker.id + 1)
-        self._share.epoch += 1
-        return self._share.take(self._source, randomness, 1)
-
-    def __len__(self) -> int:
-        return self._share.length(len(self._source))
-
-
-class SharedBatches(_Wrapper):
-    """This rank's share of any iterable of batches: a list, a generator, a loader of another library."""
-
-    def __init__(self, source: Any, share: Share) -> None:
-        self._source = source
-        self._share = share
-
-    def __iter__(self) -> Iterator[Any]:
-        randomness = self._share.randomness()
         self._share.epoch += 1
         return self._share.take(self._source, randomness, 1)
 

@@ -7,25 +7,27 @@ mean(b_rank)``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
 
 from amp_runtime._core.context import context
 from amp_runtime._core.registry import TensorMap
+from amp_runtime._distributed.exchange import Exchange
 from amp_runtime._distributed.group import flag_device
 
 _BUCKET_BYTES = 32 * 2**20
 _ABSENT, _DENSE, _SPARSE = 0, 1, 2
+_PLAIN = Exchange()
 
-_delayed: TensorMap[bool] = TensorMap()
+_delayed: TensorMap[Exchange] = TensorMap()
 
 
-def delay(parameters: Iterable[torch.Tensor]) -> None:
-    """Marks parameters whose gradients are averaged at the step."""
+def delay(parameters: Iterable[torch.Tensor], exchange: Exchange = _PLAIN) -> None:
+    """Marks parameters whose gradients are averaged at the step, and how they travel."""
     for parameter in parameters:
-        _delayed[parameter] = True
+        _delayed[parameter] = exchange
 
 
 def delayed(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -35,6 +37,11 @@ def delayed(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return list({id(p): p for p in parameters if p in _delayed}.values())
 
 
+def travel_plainly(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether these marked parameters' gradients are simply averaged, so that :func:`average_tensors` does the same."""
+    return all((_delayed.get(parameter) or _PLAIN) == _PLAIN for parameter in parameters)
+
+
 def average_gradients(parameters: list[torch.Tensor]) -> None:
     """Replaces each parameter's gradient by its mean over the processes. A collective.
 
@@ -42,24 +49,34 @@ def average_gradients(parameters: list[torch.Tensor]) -> None:
     exists nowhere stays ``None``. Sparse gradients stay sparse, but travel dense.
     """
     kinds = _agree_on_kinds(parameters)
-    bucket: list[torch.Tensor] = []
-    size = 0
+    present = [p for p, kind in zip(parameters, kinds, strict=True) if kind != _ABSENT]
     with torch.no_grad():
-        for parameter, kind in zip(parameters, kinds, strict=True):
-            if kind == _ABSENT:
-                continue
-            gradient = _dense_gradient(parameter)
-            fits = not bucket or (bucket[0].dtype is gradient.dtype and bucket[0].device == gradient.device)
-            if not fits or size > _BUCKET_BYTES:
-                _average_bucket(bucket)
-                bucket, size = [], 0
-            bucket.append(gradient)
-            size += gradient.numel() * gradient.element_size()
-        if bucket:
-            _average_bucket(bucket)
+        _average([(_dense_gradient(parameter), _delayed.get(parameter) or _PLAIN) for parameter in present])
         for parameter, kind in zip(parameters, kinds, strict=True):
             if kind == _SPARSE and parameter.grad is not None:
                 parameter.grad = parameter.grad.to_sparse(1)
+
+
+def average_tensors(tensors: Sequence[torch.Tensor]) -> None:
+    """Replaces dense tensors by their means over the processes, in place. A collective."""
+    with torch.no_grad():
+        _average([(tensor.detach(), _PLAIN) for tensor in tensors])
+
+
+def _average(gradients: list[tuple[torch.Tensor, Exchange]]) -> None:
+    bucket: list[torch.Tensor] = []
+    kind: tuple[torch.dtype, torch.device, Exchange] | None = None
+    size = 0
+    for gradient, exchange in gradients:
+        limit = _BUCKET_BYTES if exchange.message_size is None else exchange.message_size * gradient.element_size()
+        if bucket and (kind != (gradient.dtype, gradient.device, exchange) or size >= limit):
+            _average_bucket(bucket, kind[2] if kind else _PLAIN)
+            bucket, size = [], 0
+        kind = (gradient.dtype, gradient.device, exchange)
+        bucket.append(gradient)
+        size += gradient.numel() * gradient.element_size()
+    if bucket and kind:
+        _average_bucket(bucket, kind[2])
 
 
 def _agree_on_kinds(parameters: list[torch.Tensor]) -> list[int]:
@@ -79,10 +96,13 @@ def _dense_gradient(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.grad
 
 
-def _average_bucket(gradients: list[torch.Tensor]) -> None:
-    flat = torch.cat([_real(gradient).reshape(-1) for gradient in gradients])
-    flat /= context.world_size  # before the sum, so that float16 does not overflow in it
+def _average_bucket(gradients: list[torch.Tensor], exchange: Exchange) -> None:
+    flat = exchange.widen(torch.cat([_real(gradient).reshape(-1) for gradient in gradients]))
+    divisor, after = exchange.factors(context.world_size)
+    flat /= divisor  # by default all of the division, so that float16 does not overflow in the sum
     dist.all_reduce(flat)
+    if after != 1.0:
+        flat *= after
     offset = 0
     for gradient in gradients:
         view = _real(gradient)

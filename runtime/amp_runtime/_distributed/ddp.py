@@ -7,15 +7,16 @@ import inspect
 import operator
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
 from amp_runtime._core.trees import tensors_in
+from amp_runtime._distributed.exchange import Exchange, average_bucket
 
-_OWN = frozenset({"_inner", "_engine", "_armed"})
+_PLAIN = Exchange()
 _CONTAINER_METHODS = ("__len__", "__getitem__", "__setitem__", "__iter__", "__contains__")
 
 
@@ -37,9 +38,13 @@ class _Engine:
     DDP where it did not: for submodules called from outside, and for the second of two backward passes.
     """
 
-    def __init__(self, model: nn.Module, find_unused_parameters: bool) -> None:
+    def __init__(
+        self, model: nn.Module, find_unused_parameters: bool, static_graph: bool = False, exchange: Exchange = _PLAIN
+    ) -> None:
         self.model = model
         self.find_unused_parameters = find_unused_parameters
+        self.static_graph = static_graph
+        self.exchange = exchange
         self.stale = False
         self._hooks: list[Any] = []
         self.released = False
@@ -53,22 +58,36 @@ class _Engine:
         self._trainable = [p.requires_grad for p in self._parameters]
         self._placement = self._place()
         self._awaited = 0
+        self._quiet = self._owed = self._ending = self._learned = False
         self.stale = False
         options: dict[str, Any] = {_BUFFERS_OPTION: False}
+        if self.exchange.message_size is not None:
+            widest = max(p.element_size() for p in self._parameters if p.requires_grad)
+            options["bucket_cap_mb"] = self.exchange.message_size * widest / 2**20
         self.ddp = nn.parallel.DistributedDataParallel(
             _PassThrough(self.model),
             find_unused_parameters=self.find_unused_parameters,
+            static_graph=self.static_graph,
             gradient_as_bucket_view=True,
             **options,
         )
+        if not self.exchange.plain:
+            # torch reads a hook's annotations, and accepts its own classes or none.
+            state = (self.exchange, self.ddp.process_group)
+            self.ddp.register_comm_hook(state, lambda state, bucket: average_bucket(state, bucket))
         self._count = sum(self._trainable)
         hook = _ArmingHook(self)
-        if not self.find_unused_parameters:
+        if not self.follows_the_graph:
             self._hooks = [
                 p.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
                 for p in self._parameters
                 if p.requires_grad
             ]
+
+    @property
+    def follows_the_graph(self) -> bool:
+        """Whether DDP has to see each forward pass; otherwise hooks on the parameters are enough."""
+        return self.find_unused_parameters or self.static_graph
 
     def release(self) -> None:
         """Lets go of torch DDP and its process group: from here on the model runs alone."""
@@ -96,18 +115,48 @@ class _Engine:
         """Runs ``call`` as the forward pass of DDP."""
         if not self.refresh():
             return call()
+        self._ending = False
         if self.ddp.require_backward_grad_sync:
+            self._quiet = self._owed = False
             self._awaited = self._count
+            self._learned = True
+        else:
+            self._quiet = not self._owed  # one backward may be that of two forwards, and then it is to be synchronised
         return self.ddp(call)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Keeps torch from synchronising the passes inside.
+
+        torch synchronises a backward pass whose forward ran outside, although the block is around the backward: a
+        forward pass that has armed DDP is taken back, unless DDP follows the graph and nothing could arm it again.
+        """
+        if self.released or (self.static_graph and not self._learned):
+            yield  # a static graph is learned in a pass that synchronises; one more of them changes no sum
+            return
+        armed = self._awaited == self._count and not self.follows_the_graph
+        if armed and hasattr(self.ddp.reducer, "_reset_state"):
+            self.ddp.reducer._reset_state()
+            self._awaited = 0
+            self._owed = True
+        with self.ddp.no_sync():
+            yield
 
     def gradient_arrived(self) -> None:
         """Called when a parameter's gradient has been accumulated, before DDP hears of it."""
-        if not self.ddp.require_backward_grad_sync:
+        synchronising = self.ddp.require_backward_grad_sync
+        if (self._quiet or (self._owed and not synchronising)) and not self._ending:
+            self._ending = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_quiet_pass)
+        if self._quiet or not synchronising:  # quiet: the backward of a forward in no_sync was left out of the block
             return
         if self._awaited == 0:
             self.ddp.reducer.prepare_for_backward([])
             self._awaited = self._count
         self._awaited -= 1
+
+    def _end_quiet_pass(self) -> None:
+        self._quiet = self._owed = self._ending = False
 
 
 _engines: weakref.WeakSet[_Engine] = weakref.WeakSet()
@@ -150,13 +199,20 @@ class DistributedModel(nn.Module):
         module: the model itself.
     """
 
-    def __init__(self, module: nn.Module, *, find_unused_parameters: bool = False) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        find_unused_parameters: bool = False,
+        static_graph: bool = False,
+        exchange: Exchange = _PLAIN,
+    ) -> None:
         object.__setattr__(self, "_inner", None)
         super().__init__()
         for name in ("_parameters", "_buffers", "_modules"):
             object.__setattr__(self, name, getattr(module, name))  # the very same dictionaries
         object.__setattr__(self, "_inner", module)
-        object.__setattr__(self, "_engine", _Engine(module, find_unused_parameters))
+        object.__setattr__(self, "_engine", _Engine(module, find_unused_parameters, static_graph, exchange))
 
     @property
     def module(self) -> nn.Module:
@@ -181,9 +237,12 @@ class DistributedModel(nn.Module):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Leaves the gradients of forward and backward passes inside unaveraged, to accumulate them."""
+        """Leaves gradients unaveraged, to accumulate them: of the passes inside, or only their forwards or backwards.
+
+        :func:`no_sync` is the same for a model that may also be alone.
+        """
         engine: _Engine = self.__dict__["_engine"]
-        with nullcontext() if engine.released else engine.ddp.no_sync():
+        with engine.no_sync():
             yield
 
     def __getattr__(self, name: str) -> Any:
@@ -239,7 +298,7 @@ class _Synchronised:
         needed = engine.refresh()
         result = self.__wrapped__(*args, **kwargs)
         # Otherwise the arming hook is enough, and a helper that one rank calls alone waits for nobody.
-        if needed and engine.find_unused_parameters and any(t.grad_fn is not None for t in tensors_in(result)):
+        if needed and engine.follows_the_graph and any(t.grad_fn is not None for t in tensors_in(result)):
             return engine.run(lambda: result)
         return result
 
@@ -261,10 +320,27 @@ for _name, _value in vars(nn.Module).items():
         setattr(DistributedModel, _name, _delegate(_name))
 
 
-def distribute(model: nn.Module, find_unused_parameters: bool) -> DistributedModel:
+def no_sync(model: Any, enabled: bool = True) -> AbstractContextManager[None]:
+    """Leaves the gradients of ``model`` unaveraged, to accumulate them over several passes.
+
+    ``with amp.no_sync(model, enabled=(i + 1) % k != 0):`` around forward and backward sends nothing in k - 1 of k
+    steps. It does nothing alone, and nothing for a model prepared with ``delay_allreduce=True``, which only
+    communicates at the step.
+
+    Args:
+        model: what ``amp.prepare_model`` returned, or a wrapper of torch's that has ``no_sync``.
+        enabled: whether to do anything; ``False`` in the step that synchronises.
+    """
+    inside: Any = getattr(type(model), "no_sync", None)
+    return inside(model) if enabled and inside is not None else nullcontext()
+
+
+def distribute(
+    model: nn.Module, find_unused_parameters: bool, static_graph: bool = False, exchange: Exchange = _PLAIN
+) -> DistributedModel:
     """Wraps ``model``; the wrapper can be indexed and iterated over if the model can."""
     extra = {name: _delegate(name) for name in _CONTAINER_METHODS if hasattr(type(model), name)}
     kind: type[DistributedModel] = (
         type(DistributedModel.__name__, (DistributedModel,), extra) if extra else DistributedModel
     )
-    return kind(model, find_unused_parameters=find_unused_parameters)
+    return kind(model, find_unused_parameters=find_unused_parameters, static_graph=static_graph, exchange=exchange)

@@ -9,31 +9,22 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, overload
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from amp_runtime._core.context import context
 from amp_runtime._distributed import ddp, output
+from amp_runtime._distributed.launch import (
+    announced_local_rank,
+    check_launch,
+    counted_local_rank,
+    launched_world_size,
+    warn_of_another_launcher,
+)
 
 _depth_of_main_process_first = 0
-
-
-def launched_world_size() -> int:
-    """The number of processes that torchrun's environment announces; 1 alone.
-
-    Raises:
-        ValueError: ``WORLD_SIZE`` is set and is not a positive integer.
-    """
-    text = os.environ.get("WORLD_SIZE", "1")
-    try:
-        size = int(text)
-    except ValueError:
-        size = 0
-    if size < 1:
-        raise ValueError(f"WORLD_SIZE={text!r} in the environment is not a positive integer; torchrun sets it")
-    return size
 
 
 def warn_of_training_alone() -> None:
@@ -65,28 +56,30 @@ def join_group(backend: str | None) -> None:
 
     Raises:
         RuntimeError: more processes than GPUs were started on this machine for NCCL.
+        ValueError: the environment is incomplete or contradicts itself.
     """
     ready = dist.is_available() and dist.is_initialized()
-    if context.distributed or (not ready and launched_world_size() == 1):
+    if context.distributed:
+        return
+    if not ready and launched_world_size() == 1:
+        warn_of_another_launcher()
         return
     if not dist.is_available():
         raise RuntimeError("several processes were started, but this build of torch has no torch.distributed")
-    local_rank = int(os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")))
-    if torch.cuda.is_available():
-        count = torch.cuda.device_count()
-        if local_rank >= count and backend != "gloo":
-            raise RuntimeError(
-                f"LOCAL_RANK={local_rank} but this machine shows {count} GPU(s); start at most {count} "
-                "process(es) a machine, or share GPUs with amp.init(backend='gloo')"
-            )
-        torch.cuda.set_device(local_rank % count)
+    local_rank = announced_local_rank()
     if not ready:
+        check_launch()
+        if local_rank is not None:
+            _take_gpu(local_rank, backend)  # before the group is made, which may ask for the current device
         # Its functions take the default group as a default argument when it is imported, which torch does at the first
         # optimizer step. Imported here they take none, so that the group's threads end with the group: a thread that
         # outlives it can abort the process when the interpreter ends.
         importlib.import_module("torch.distributed.nn.functional")
-        dist.init_process_group(backend or _default_backend())
+        dist.init_process_group(backend or _default_backend(), **_store_of_this_attempt())
         context.owns_group = True
+    if local_rank is None:
+        local_rank = counted_local_rank()
+    _take_gpu(local_rank, backend)
     if dist.get_world_size() == 1:
         return
     context.local_rank = local_rank
@@ -94,6 +87,38 @@ def join_group(backend: str | None) -> None:
     context.world_size = dist.get_world_size()
     copy_random_state()
     output.silence(context.rank != 0)
+
+
+def _store_of_this_attempt() -> dict[str, Any]:
+    """Where ranks that torchrun has restarted find one another; nothing in the first attempt.
+
+    Its static rendezvous keeps one store for all attempts. torch does not tell them apart, and a rank may find the
+    address of a process that has ended.
+    """
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return {}
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(*address, is_master=False)  # type: ignore[attr-defined]
+    return {
+        "store": dist.PrefixStore(f"amp_attempt_{attempt}", store),  # type: ignore[attr-defined]
+        "rank": int(os.environ["RANK"]),
+        "world_size": launched_world_size(),
+    }
+
+
+def _take_gpu(local_rank: int, backend: str | None) -> None:
+    """Makes the GPU of this rank the current one, where there are GPUs."""
+    if not torch.cuda.is_available():
+        return
+    count = torch.cuda.device_count()
+    bound = count == 1 and "LOCAL_RANK" not in os.environ  # srun can show each process its own GPU only
+    if local_rank >= count and backend != "gloo" and not bound:
+        raise RuntimeError(
+            f"LOCAL_RANK={local_rank} but this machine shows {count} GPU(s); start at most {count} "
+            "process(es) a machine, or share GPUs with amp.init(backend='gloo')"
+        )
+    torch.cuda.set_device(local_rank % count)
 
 
 def leave_group() -> None:
@@ -211,46 +236,3 @@ def from_main_process(value: Any) -> Any:
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
-
-
-@overload
-def reduce_mean(value: torch.Tensor) -> torch.Tensor: ...
-@overload
-def reduce_mean(value: float) -> float: ...
-def reduce_mean(value: torch.Tensor | float) -> torch.Tensor | float:
-    """The mean of ``value`` over the processes, for logging; ``value`` itself alone.
-
-    Args:
-        value: a tensor of any shape, equal on all ranks, or a number. No gradient flows through it.
-
-    Returns:
-        A new tensor of the same shape on the same device (integers become float32), or a float.
-    """
-    if not context.distributed:
-        return value
-    return _divide(reduce_sum(value))
-
-
-def _divide(total: torch.Tensor | float) -> torch.Tensor | float:
-    return total / context.world_size
-
-
-@overload
-def reduce_sum(value: torch.Tensor) -> torch.Tensor: ...
-@overload
-def reduce_sum(value: float) -> float: ...
-def reduce_sum(value: torch.Tensor | float) -> torch.Tensor | float:
-    """The sum of ``value`` over the processes, for counts; ``value`` itself alone.
-
-    Args:
-        value: a tensor of any shape, equal on all ranks, or a number. No gradient flows through it.
-    """
-    if not context.distributed:
-        return value
-    if not isinstance(value, torch.Tensor):
-        number = torch.tensor(float(value), dtype=torch.float64, device=flag_device())
-        dist.all_reduce(number)
-        return type(value)(number.item())
-    total = value.detach().to(flag_device(value.device)).clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(total)
-    return total.to(value.device)

@@ -2,32 +2,67 @@
 
 The optimizer keeps the script's half parameters in its groups. For the length of a step they are exchanged
 for their masters, so small updates are not lost to rounding and the optimizer's state is FP32.
+
+What the script writes into the half weights, the masters take over at the next step or ``state_dict``; what it
+writes into the masters, the half weights take over then, or at the next forward pass that is not compiled. Where
+both were written, the master counts. Writing through ``.data`` leaves no trace, and is seen in the half weights only.
 """
 
 from __future__ import annotations
 
+import copy
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from amp_runtime._core.context import HALF_DTYPES
 from amp_runtime._core.registry import TensorMap
+from amp_runtime._precision.shared_gradient import SharedGradient, make_half_again
 
 
 @dataclass
 class _Master:
+    """A master and what it last had to do with its parameter.
+
+    Attributes:
+        tensor: the float32 master.
+        version: its version when the parameter was last rounded from it.
+        gradient: what is known about its gradient.
+        exposed: whether the script may hold the master, to edit it.
+    """
+
     tensor: torch.Tensor
-    grad_version: int = -1
+    version: int = 0
+    gradient: SharedGradient = field(default_factory=SharedGradient)
+    exposed: bool = False
 
 
 _masters: TensorMap[_Master] = TensorMap()
+_exposed: TensorMap[_Master] = TensorMap()
+_copies: TensorMap[tuple[torch.Tensor, int]] = TensorMap()
+_to_return: TensorMap[bool] = TensorMap()
 
 
 def adopt(parameter: torch.Tensor, full: torch.Tensor) -> None:
-    """Makes a float32 copy of ``full`` the master of a half ``parameter``, which is or was rounded from it."""
+    """Makes a float32 copy of ``full`` the master of a half ``parameter``, which is or was rounded from it.
+
+    From then on pickling the parameter pickles the master, so that a model saved whole is a float32 model.
+    """
     master = full.detach().to(torch.float32, copy=True).requires_grad_(parameter.requires_grad)
-    _masters[parameter] = _Master(master)
+    _masters[parameter] = _Master(master, master._version)
+    if type(parameter) in (torch.nn.Parameter, torch.Tensor):
+        parameter.__reduce_ex__ = _PickledInFull(parameter)  # type: ignore[method-assign]
+
+
+def forget(parameter: torch.Tensor) -> None:
+    """Makes a parameter that is not half any more an ordinary one."""
+    _masters.pop(parameter)
+    parameter.__dict__.pop("__reduce_ex__", None)
 
 
 def has_master(parameter: torch.Tensor) -> bool:
@@ -40,87 +75,234 @@ def has_masters(optimizer: torch.optim.Optimizer) -> bool:
     return bool(_masters) and any(p in _masters for group in optimizer.param_groups for p in group["params"])
 
 
-def take_gradients(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Copies half gradients to the masters in float32; returns (parameter, master) of those that have one."""
-    pairs = []
+def master_of(parameter: torch.Tensor) -> torch.Tensor | None:
+    """The master of a half parameter or buffer, up to date with what the script wrote into either.
+
+    ``None`` if there is none, also for a parameter that is not half any more.
+    """
+    entry = _masters.get(parameter)
+    if entry is None or parameter.dtype not in HALF_DTYPES:
+        return None
+    with torch.no_grad():
+        _place(parameter, entry)
+        if entry.tensor._version != entry.version:
+            _round(parameter, entry)
+        else:
+            _follow_edits([(parameter, entry)])
+    return entry.tensor
+
+
+def stepped_master(parameter: torch.Tensor) -> torch.Tensor | None:
+    """The master of ``parameter`` as the last step left it, which needs no look at the half weights."""
+    entry = _masters.get(parameter)
+    return entry.tensor if entry is not None and parameter.dtype in HALF_DTYPES else None
+
+
+def master_params(optimizer: Any) -> Iterator[torch.Tensor]:
+    """The float32 parameters that an optimizer updates: masters at O2, the parameters themselves otherwise.
+
+    After ``amp.scaler.unscale_(optimizer)`` their ``grad`` is the true gradient in float32, and what is done to
+    it is what the step uses: ``torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), 1.0)``. It is the
+    tensor that the model's own parameters show then, so clipping ``model.parameters()`` does the same. Values
+    that are written into a master reach the model with the next forward pass or step, except through ``.data``.
+
+    Args:
+        optimizer: an optimizer, or an object with its ``param_groups``.
+
+    Yields:
+        One tensor for each parameter, in the order of the groups; float32 where the parameter is half and has a
+        master.
+
+    Raises:
+        TypeError: ``optimizer`` has no ``param_groups``.
+
+    Source:
+        ``apex.amp.master_params``: https://nvidia.github.io/apex/advanced.html#gradient-clipping
+    """
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"amp.master_params got {type(optimizer).__name__}; allowed: an optimizer with param_groups")
+    return _master_params(optimizer)
+
+
+def _master_params(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             entry = _masters.get(parameter)
-            if entry is not None and parameter.grad is not None:
-                entry.tensor.grad = parameter.grad.detach().to(entry.tensor.dtype, copy=True)
-                pairs.append((parameter, entry.tensor))
-    return pairs
+            if entry is None:
+                yield parameter
+                continue
+            master_of(parameter)
+            _expose(parameter, entry)
+            entry.gradient.settle(parameter, entry.tensor)
+            _show_gradient(parameter, entry)
+            yield entry.tensor
+
+
+def expose(parameter: torch.Tensor) -> torch.Tensor | None:
+    """The master of ``parameter`` for a script that may edit it in place; see :func:`follow_masters`."""
+    master, entry = master_of(parameter), _masters.get(parameter)
+    if master is not None and entry is not None:
+        _expose(parameter, entry)
+    return master
+
+
+def copy_of(parameter: torch.Tensor) -> torch.Tensor:
+    """A float32 copy of a half tensor without a master; what is written into it before the next forward counts."""
+    full, version = _copies.get(parameter) or (None, 0)
+    with torch.no_grad():
+        if full is None:
+            full = parameter.detach().float()
+        elif full._version != version:
+            parameter.copy_(full)
+        else:
+            full.copy_(parameter)
+    _copies[parameter] = (full, full._version)
+    return full
+
+
+def _expose(parameter: torch.Tensor, entry: _Master) -> None:
+    if not entry.exposed:
+        entry.exposed = True
+        _exposed[parameter] = entry
+
+
+def assign(parameter: torch.Tensor, full: torch.Tensor) -> None:
+    """Writes float32 values of the same shape, from a checkpoint, into the master and rounds them."""
+    entry = _masters.get(parameter)
+    if entry is not None:
+        with torch.no_grad():
+            _place(parameter, entry)
+            entry.tensor.copy_(full)
+            _round(parameter, entry)
+
+
+def follow_masters() -> None:
+    """Rounds again the masters that the script edited in place, through a state dict or ``master_params``."""
+    if not (_exposed or _copies):
+        return
+    with torch.no_grad():
+        for parameter, entry in _exposed.items():
+            if entry.tensor._version != entry.version:
+                _round(parameter, entry)
+        for parameter, (full, version) in _copies.items():
+            if full._version != version:
+                parameter.copy_(full)
+    _copies.clear()
+
+
+def take_gradients(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Copies half gradients to the masters in float32; returns (parameter, master) of those that have one."""
+    return [(p, entry.tensor) for p, entry in _entries(optimizer) if entry.gradient.take(p, entry.tensor)]
 
 
 def mark_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Remembers the state of the half gradients, to see later whether the script edited (clipped) them."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            entry = _masters.get(parameter)
-            if entry is not None:
-                entry.grad_version = -1 if parameter.grad is None else parameter.grad._version
+    """Makes parameters show their masters' gradients, which have their true values now."""
+    for parameter, entry in _entries(optimizer):
+        _show_gradient(parameter, entry)
+
+
+def return_gradients() -> None:
+    """Gives parameters half gradients again, which torch DDP insists on, before they are accumulated further."""
+    for parameter, _ in _to_return.items():
+        make_half_again(parameter)
+    _to_return.clear()
 
 
 @contextmanager
 def exchanged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Puts masters in the place of their parameters for one step, then rounds the result back."""
-    originals = [list(group["params"]) for group in optimizer.param_groups]
-    used: list[tuple[torch.Tensor, _Master]] = []
-    for group, parameters in zip(optimizer.param_groups, originals, strict=True):
-        chosen = []
-        for parameter in parameters:
-            entry = _masters.get(parameter)
-            if entry is None:
-                chosen.append(parameter)
-                continue
-            _refresh(parameter, entry)
-            if parameter in optimizer.state:
-                optimizer.state[entry.tensor] = optimizer.state.pop(parameter)
-            used.append((parameter, entry))
-            chosen.append(entry.tensor)
-        group["params"] = chosen
-    pairs = [(parameter, entry.tensor) for parameter, entry in used]
+    used, in_ddp = list(_entries(optimizer)), _may_be_in_ddp()
     with torch.no_grad():
-        _follow_edits(pairs)
+        untouched = []
+        for parameter, entry in used:
+            _place(parameter, entry)
+            entry.gradient.settle(parameter, entry.tensor)
+            if entry.tensor._version == entry.version:  # otherwise the script edited the master, which wins
+                untouched.append((parameter, entry))
+        _follow_edits(untouched)
+    try:
+        with standing_in(optimizer):
+            yield
+    finally:
+        for parameter, entry in used:
+            entry.gradient.forget()
+            entry.tensor.grad = None
+            if in_ddp:
+                make_half_again(parameter)
+        with torch.no_grad():
+            if used:
+                torch._foreach_copy_([parameter for parameter, _ in used], [entry.tensor for _, entry in used])
+        for _, entry in used:
+            entry.version = entry.tensor._version
+
+
+def _may_be_in_ddp() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _entries(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, _Master]]:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            entry = _masters.get(parameter)
+            if entry is not None:
+                yield parameter, entry
+
+
+@contextmanager
+def standing_in(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """The optimizer's groups and state hold masters inside; also groups that are made anew meanwhile."""
+    pairs = [(parameter, entry.tensor) for parameter, entry in _entries(optimizer)]
+    _substitute(optimizer, pairs)
     try:
         yield
     finally:
-        for group, parameters in zip(optimizer.param_groups, originals, strict=True):
-            group["params"] = parameters
-        with torch.no_grad():
-            for parameter, entry in used:
-                if entry.tensor in optimizer.state:
-                    optimizer.state[parameter] = optimizer.state.pop(entry.tensor)
-                entry.tensor.grad = None
-            if pairs:
-                torch._foreach_copy_([parameter for parameter, _ in pairs], [master for _, master in pairs])
+        _substitute(optimizer, [(master, parameter) for parameter, master in pairs])
 
 
-def _refresh(parameter: torch.Tensor, entry: _Master) -> None:
+def _substitute(optimizer: torch.optim.Optimizer, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    new = {id(old): tensor for old, tensor in pairs}
+    for group in optimizer.param_groups:
+        group["params"] = [new.get(id(parameter), parameter) for parameter in group["params"]]
+    for old, tensor in pairs:
+        if old in optimizer.state:
+            optimizer.state[tensor] = optimizer.state.pop(old)
+
+
+def _place(parameter: torch.Tensor, entry: _Master) -> None:
+    """Follows the parameter to another device, and into another shape."""
     if entry.tensor.device != parameter.device:
         entry.tensor.data = entry.tensor.data.to(parameter.device)
-    edited = parameter.grad is not None and parameter.grad._version != entry.grad_version
-    if parameter.grad is None:
-        entry.tensor.grad = None
-    elif edited or entry.tensor.grad is None:
-        entry.tensor.grad = parameter.grad.detach().to(entry.tensor.dtype, copy=True)
+    if entry.tensor.shape != parameter.shape:
+        entry.tensor.data = parameter.detach().to(torch.float32, copy=True)
 
 
-def _follow_edits(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Takes over what was written into the half weights since the last step: a checkpoint, clipped weights.
+def _round(parameter: torch.Tensor, entry: _Master) -> None:
+    parameter.copy_(entry.tensor)
+    entry.version = entry.tensor._version
+
+
+def _show_gradient(parameter: torch.Tensor, entry: _Master) -> None:
+    if entry.gradient.show(parameter, entry.tensor) and _may_be_in_ddp():
+        _to_return[parameter] = True
+
+
+def _follow_edits(pairs: list[tuple[torch.Tensor, _Master]]) -> None:
+    """Takes over what was written into the half weights since the last step: clipped weights, for instance.
 
     Values are compared, because ``p.data.clamp_()`` leaves no other trace. Elements that are still their
     master's rounded value keep the master.
     """
-    pairs = [(parameter, master) for parameter, master in pairs if parameter.numel()]
+    pairs = [(parameter, entry) for parameter, entry in pairs if parameter.numel()]
     if not pairs:
         return
-    parameters, masters = map(list, zip(*pairs, strict=True))
+    parameters, masters = [parameter for parameter, _ in pairs], [entry.tensor for _, entry in pairs]
     on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
     edited = (_edited_one_by_one if on_cpu else _edited_at_once)(parameters, masters)
-    for parameter, master, changed in zip(parameters, masters, edited, strict=True):
+    for (parameter, entry), changed in zip(pairs, edited, strict=True):
         if changed:
+            master = entry.tensor
             torch.where(master.to(parameter.dtype) == parameter, master, parameter.float(), out=master)
+            entry.version = master._version
 
 
 def _edited_one_by_one(parameters: list[torch.Tensor], masters: list[torch.Tensor]) -> list[bool]:
@@ -141,3 +323,24 @@ def _edited_at_once(parameters: list[torch.Tensor], masters: list[torch.Tensor])
     flags = torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0
     edited: list[bool] = flags.tolist()
     return edited
+
+
+class _PickledInFull:
+    """A half tensor's ``__reduce_ex__``, which pickles its master instead."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = weakref.ref(tensor)
+
+    def __call__(self, protocol: Any) -> Any:
+        tensor = self._tensor()
+        assert tensor is not None
+        master = master_of(tensor)
+        if master is None:
+            forget(tensor)  # it is float32 again, and this object cannot be pickled
+            return type(tensor).__reduce_ex__(tensor, protocol)  # type: ignore[no-untyped-call]
+        if not isinstance(tensor, torch.nn.Parameter):
+            return torch.Tensor.__reduce_ex__(master.detach(), protocol)  # type: ignore[no-untyped-call]
+        return torch._utils._rebuild_parameter, (master.detach(), tensor.requires_grad, OrderedDict())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _PickledInFull:
+        return copy.copy(self)

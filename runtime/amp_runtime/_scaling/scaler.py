@@ -4,132 +4,193 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 import weakref
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from amp_runtime._core.context import context
-from amp_runtime._core.models import name_of, prepared_parameters
-from amp_runtime._distributed import averaging
-from amp_runtime._distributed.group import flag_device, warn_of_training_alone
+from amp_runtime._core.models import prepared_models, prepared_parameters
+from amp_runtime._distributed import averaging, shadow
+from amp_runtime._distributed.group import warn_of_training_alone
 from amp_runtime._precision import masters
+from amp_runtime._scaling.agreement import Ranks
+from amp_runtime._scaling.closures import Abandoned, ClosureStep, closure_in
+from amp_runtime._scaling.combined import CombinedGradients, advise_merging
+from amp_runtime._scaling.gradients import (
+    coalesced_gradients_of,
+    gradients_of,
+    have_gradients,
+    inner_optimizer,
+    multiply,
+    parameters_of,
+)
+from amp_runtime._scaling.loss_scale import LossScale
+from amp_runtime._scaling.overflow import Observer, OverflowLocation, locate
+from amp_runtime._scaling.records import Record, decode, encode, stamps, unscale, with_masters
+from amp_runtime._scaling.skips import GradientOverflowError as GradientOverflowError
+from amp_runtime._scaling.skips import Skips
+from amp_runtime._scaling.state import ScalerState, read_state, write_state
 
 _log = logging.getLogger("amp_runtime")
 
-_INIT_SCALE = 2.0**16
-_LARGEST_SCALE = 2.0**126  # a larger one would overflow float32
-
-
-class GradientOverflowError(RuntimeError):
-    """Too many steps in a row were skipped, because gradients were infinite or NaN."""
-
-
-@dataclass
-class _Record:
-    """What the scaler knows about one optimizer.
-
-    Attributes:
-        true_valued: the gradients that exist now are not multiplied by the scale.
-        ready: they have been averaged, unscaled and checked since the last step.
-        found: 1.0 if one of them was not finite on any rank; a float32 scalar tensor.
-        losses: the number of losses scaled when they were last averaged.
-        stamps: their identity and version after the last step.
-    """
-
-    true_valued: bool
-    ready: bool = False
-    found: torch.Tensor | None = None
-    losses: int = -1
-    stamps: tuple[tuple[int, int], ...] = ()
+_FLOOR = 2.0**-14  # far below any scale that a float16 gradient needs, and far above 0
 
 
 class Scaler:
     """Scales losses so that float16 gradients do not vanish, and skips the steps in which they overflow.
 
     The interface is ``torch.amp.GradScaler``'s. It scales only under float16: at O0, in bfloat16 and before
-    ``amp.init`` the loss is returned as it is and ``step`` is the optimizer's own. What differs from torch:
+    ``amp.init`` the loss is returned as it is. What differs from torch:
 
     - all ranks agree on a skip, so their scales and parameters stay equal;
-    - the scale never falls below ``min_scale``, and ``max_skips`` skips in a row raise
-      :class:`GradientOverflowError` naming the parameters;
+    - from O1 a step whose gradients are infinite or NaN is skipped in bfloat16 too, and with a static scale
+      (a number; Apex would apply it), so parameters never become NaN. At O0 nothing is checked;
+    - the scale never falls below ``min_scale`` nor grows above ``max_scale``, and ``max_skips`` skips in a row raise
+      :class:`GradientOverflowError`, which names the first module that overflowed: when one skip is left, the next
+      step is observed;
+    - ``scale(loss, loss_id=k)`` gives each of ``amp.init(num_losses=)`` losses a scale of its own. They may share
+      optimizers: gradients that exist are brought to the unit of the coming loss;
     - a changed scale takes effect with the next ``scale``, so optimizers that share a backward pass may
       each be followed by an ``update``;
     - gradients may be kept over a step or a clipping and accumulated further: they are scaled back first;
     - an optimizer without gradients is stepped, ``update`` without a step does nothing, a second ``unscale_``
-      before
-      the step does nothing, and an optimizer may step several times before one ``update``;
+      before the step does nothing, and an optimizer may step several times before one ``update``;
+    - a closure is accepted: its losses are not scaled, and a step in which it meets an overflow is undone;
     - gradients of models prepared with ``delay_allreduce=True`` are averaged over the processes here, also
-      where
-      nothing is scaled.
+      where nothing is scaled.
 
-    Every rank must call ``step`` for the same optimizers in the same order.
+    A gradient penalty needs the true gradients; ``torch.autograd.grad`` of a scaled loss gives scaled ones::
+
+        grads = torch.autograd.grad(amp.scaler.scale(loss), inputs, create_graph=True)
+        penalty = (torch.cat([g.flatten() for g in amp.scaler.unscale_gradients(grads)]).norm() - 1) ** 2
+        amp.scaler.scale(loss + penalty).backward()
+
+    Every rank must call ``step`` for the same optimizers in the same order. In a process group of the script's own
+    that holds for the optimizers of models that it wrapped in torch's DistributedDataParallel, and only for these are
+    skips agreed upon there; ``process_group`` changes that.
 
     Attributes:
         growth_factor: what the scale is multiplied by after ``growth_interval`` good steps.
         backoff_factor: what it is multiplied by after a skipped one.
         growth_interval: the number of good steps in a row before it grows.
         min_scale: the scale's floor.
+        max_scale: the scale's ceiling.
         max_skips: how many skips in a row are an error.
+        process_group: the ``torch.distributed`` group whose ranks agree on every skip, ``False`` for none; ``None``,
+            the default, is all ranks of ``amp.init(ddp=True)``, and in groups of the script's own those of its DDP
+            models.
         skipped_steps: how many optimizer steps were skipped so far.
+        stepped: whether the last ``step`` changed parameters, for schedulers and averages of weights: true exactly if
+            it was not skipped and there was a gradient, at every level.
     """
 
     def __init__(self) -> None:
         self.growth_factor = 2.0
         self.backoff_factor = 0.5
-        self.growth_interval = 2000
-        self.min_scale = 2.0**-14
         self.max_skips = 200
+        self.process_group: Any = None
         self.restart()
 
     def restart(self) -> None:
         """Forgets every optimizer and begins again with the first scale; ``amp.init`` does this."""
-        self._scale = _INIT_SCALE if context.loss_scale == "dynamic" else float(context.loss_scale)
-        self._applied = self._scale
-        self._checked_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._growth_tracker = 0
+        self.growth_interval = context.growth_interval
+        self.min_scale = _FLOOR if context.min_scale is None else context.min_scale
+        self.max_scale = context.max_scale
+        self._scales = [self._first_scale() for _ in range(context.num_losses)]
+        self._unit = self._scales[0].scale
+        self._loss_id = 0
         self._losses = 0
+        self._taking_part: set[int] = set()
+        self._overflowed_losses: set[int] = set()
         self._checked = False
         self._overflowed = False
-        self._skips_in_a_row = 0
+        self._overflow_ranks: Ranks | None = None
+        self._unscaled_early = False
+        self._skips = Skips()
+        self._loaded = False
+        self._in_closure = False
+        self._locating = False
+        self._warned_of_closure = False
         self.skipped_steps = 0
-        self._records: weakref.WeakKeyDictionary[Any, _Record] = weakref.WeakKeyDictionary()
+        self.stepped = False
+        self._records: weakref.WeakKeyDictionary[torch.optim.Optimizer, Record] = weakref.WeakKeyDictionary()
+        self._known_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+    def _first_scale(self) -> LossScale:
+        if context.loss_scale == "dynamic":
+            return LossScale(max(min(context.init_scale, self.max_scale), self.min_scale))
+        return LossScale(float(context.loss_scale), dynamic=False)
 
     def is_enabled(self) -> bool:
         """Whether losses are scaled: at O1 to O3 in float16."""
         return context.mixed and context.half_dtype() is torch.float16
 
-    def scale(self, outputs: Any) -> Any:
-        """Multiplies a loss by the scale; returns the same object where nothing is scaled.
+    def scale(self, outputs: Any, loss_id: int = 0) -> Any:
+        """Multiplies a loss by its scale; returns the same object where nothing is scaled.
 
         Args:
-            outputs: a floating tensor, or a list, tuple or other iterable of them. Half losses become
+            outputs: a floating tensor of any shape, or a list, tuple or other iterable of them. Half losses become
                 float32, because the scaled value does not fit in them.
+            loss_id: which of the ``num_losses`` of ``amp.init`` it is, from 0.
 
         Raises:
             TypeError: something else was given.
+            ValueError: there is no such loss.
         """
+        self._require_loss(loss_id)
+        if self._in_closure:
+            return outputs
+        if self._skips.observer is not None:
+            self._skips.observer.see_loss(outputs)
+        outputs = shadow.weigh(outputs)
         self._losses += 1
         if not self.is_enabled():
+            for record in self._records.values():
+                record.ready = False  # a backward pass is coming
             return outputs
-        changed, self._applied = self._scale / self._applied, self._scale
-        for optimizer, record in list(self._records.items()):
-            if not record.true_valued:
-                if changed != 1.0:  # gradients that wait for their step join those of the new scale
-                    _multiply_gradients(optimizer, changed)
-            else:  # gradients kept from before join the scaled ones of the coming backward
-                _multiply_gradients(optimizer, self._scale)
-                record.true_valued = False
-                record.ready = False
+        self._bring_gradients_to(loss_id)
+        self._taking_part.add(loss_id)
         return self._scaled(outputs)
+
+    def _require_loss(self, loss_id: int) -> None:
+        if not (isinstance(loss_id, int) and 0 <= loss_id < len(self._scales)):
+            raise ValueError(
+                f"amp.scaler got loss_id={loss_id!r}; allowed: 0 to {len(self._scales) - 1}, since amp.init got "
+                f"num_losses={len(self._scales)}"
+            )
+
+    def _bring_gradients_to(self, loss_id: int) -> None:
+        """Gives the gradients that exist the unit of a loss whose gradients will be added to them.
+
+        Where the loss changes, the one before is charged with the infinities that are there already.
+        """
+        before, unit = self._unit, self._scales[loss_id].scale
+        switched = loss_id != self._loss_id
+        for optimizer, record in list(self._records.items()):
+            factor = unit if record.true_valued else unit / before
+            charge = switched and not record.true_valued
+            if factor != 1.0 or charge:
+                found = multiply(gradients_of(parameters_of(optimizer)), factor)
+                if charge:
+                    record.charge(found, self._loss_id, len(self._scales))
+            record.true_valued = record.ready = False
+        if unit != before and self._losses > 1:
+            multiply(self._gradients_of_no_optimizer(), unit / before)
+        self._unit, self._loss_id = unit, loss_id
+
+    def _gradients_of_no_optimizer(self) -> list[torch.Tensor]:
+        """The gradients in prepared models whose optimizer has not been seen yet, in the first iteration."""
+        known = {id(p) for optimizer in self._records for p in parameters_of(optimizer)}
+        loose = {id(p): p for model in prepared_models() for p in model.parameters() if id(p) not in known}
+        return gradients_of(loose.values())
 
     def _scaled(self, outputs: Any) -> Any:
         if isinstance(outputs, torch.Tensor):
             wide = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
-            return wide * self._scale
+            return wide * self._unit
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self._scaled(output) for output in outputs)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
@@ -141,13 +202,86 @@ class Scaler:
 
         Args:
             optimizer: the optimizer whose gradients are complete.
+
+        Raises:
+            TypeError: it is no optimizer and holds none.
         """
-        record = self._record(optimizer)
+        inner = inner_optimizer(optimizer)
+        if self._in_closure or self._locating:
+            return
+        record = self._record(inner)
         if not record.ready:
-            self._make_ready(optimizer, record)
+            self._make_ready(inner, record, parameters_of(inner))
+            self._unscaled_early = True
+
+    def make_true(self, parameters: list[torch.Tensor]) -> tuple[list[torch.Tensor], float]:
+        """Unscales the optimizers that hold any of ``parameters``, for a function that edits gradients.
+
+        Args:
+            parameters: any tensors.
+
+        Returns:
+            Those of them that no optimizer holds which was seen already, as in the first iteration, and whose
+            gradients are still scaled; and what they are multiplied by.
+        """
+        if self._locating:
+            return [], 1.0
+        loose = {id(parameter): parameter for parameter in parameters}
+        for optimizer in list(self._records):
+            held = with_masters(optimizer)
+            if any(id(parameter) in loose for parameter in held):
+                if context.mixed or averaging.delayed(held):
+                    self.unscale_(optimizer)
+                for parameter in held:
+                    loose.pop(id(parameter), None)
+        unseen = list(loose.values())
+        delayed = averaging.delayed(unseen)
+        if delayed:
+            averaging.average_gradients(delayed)
+        coalesced_gradients_of(unseen)
+        if self._losses == 0 or self._in_closure or not self.is_enabled():
+            return [], 1.0
+        return unseen, self._unit
+
+    def combined_gradients(self, parameters: list[torch.Tensor]) -> list[torch.Tensor] | None:
+        """The flat buffers of exactly these parameters' gradients, if ``amp.init(combine_grad=True)`` made some."""
+        for record in self._records.values():
+            if record.combined is not None and record.combined.holds(parameters):
+                return record.combined.whole(parameters)
+        return None
+
+    def unscale_gradients(self, gradients: Any) -> Any:
+        """The true values of what ``torch.autograd.grad`` returned for a loss that was scaled last.
+
+        New tensors, through which one can differentiate again (``create_graph=True``), as a gradient penalty does.
+
+        Args:
+            gradients: a tensor of any shape, ``None`` for an input that was not used, or a tuple or list of these.
+
+        Returns:
+            The same structure, half gradients in float32; the same objects where nothing is scaled.
+
+        Raises:
+            TypeError: something else was given.
+        """
+        if not self.is_enabled() or self._in_closure or gradients is None:
+            return gradients
+        if isinstance(gradients, torch.Tensor):
+            wide = gradients.float() if gradients.dtype in (torch.float16, torch.bfloat16) else gradients
+            return wide * (1.0 / self._unit)
+        if isinstance(gradients, (list, tuple)):
+            return type(gradients)(self.unscale_gradients(gradient) for gradient in gradients)
+        raise TypeError(
+            f"amp.scaler.unscale_gradients got {type(gradients).__name__}; allowed: a tensor, None, or a tuple or list "
+            "of these"
+        )
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Steps the optimizer, unless a gradient is infinite or NaN on any rank.
+
+        With a closure, which ``LBFGS`` needs, ``scale`` does nothing while it runs: its gradients are computed
+        unscaled, which float16 warns of once. If one of them is not finite, parameters and optimizer state are put back
+        as they were before the step; the copy for this costs memory of their size.
 
         Args:
             optimizer: a torch optimizer, or an object around one that has ``step`` and holds it as
@@ -159,104 +293,200 @@ class Scaler:
             What ``optimizer.step`` returned, or ``None`` for a skipped step.
 
         Raises:
-            RuntimeError: a closure was given while losses are scaled or gradients are averaged here; or, with
-                several processes, the optimizer holds a parameter of no prepared model.
+            TypeError: ``optimizer`` is no optimizer and holds none.
+            RuntimeError: with several processes, the optimizer holds a parameter of no prepared model; or its model is
+                in torch DDP's ``join()`` while the scale is dynamic.
         """
-        inner = _inner_optimizer(optimizer)
+        inner = inner_optimizer(optimizer)
+        if self._locating:
+            return None
         warn_of_training_alone()
-        if context.distributed and inner not in self._checked_optimizers:
-            _require_prepared(inner)
-            self._checked_optimizers.add(inner)
-        scaling = self.is_enabled()
-        delayed = averaging.delayed(_parameters(inner)) if context.distributed else []
-        mastered = context.mixed and masters.has_masters(inner)
-        if not (scaling or delayed or mastered):
-            return optimizer.step(*args, **kwargs)
-        if args or kwargs:
-            reason = "losses are scaled (float16)" if scaling else "gradients are averaged or copied at the step"
-            raise RuntimeError(
-                f"amp.scaler.step got arguments for {type(optimizer).__name__}.step, a closure for "
-                f"instance, while {reason}. A closure cannot be checked for overflow: use dtype='bf16' or "
-                "AMP_OPT_LEVEL=O0, and no delay_allreduce"
+        if inner not in self._known_optimizers:
+            self._meet(inner)
+        parameters = parameters_of(inner)
+        delayed = averaging.delayed(parameters)
+        closure = closure_in(args, kwargs)
+        if not (context.mixed or delayed):
+            result = optimizer.step(*args, **kwargs)
+            self._note(self._record(inner), have_gradients(parameters))
+            return result
+        record = self._record(inner)
+        if closure is not None:
+            return self._step_with_closure(
+                ClosureStep(optimizer, inner, closure, context.mixed, None), record, args, kwargs
             )
-        record = self._record(optimizer)
         if not record.ready:
-            self._make_ready(optimizer, record)
+            self._make_ready(inner, record, parameters)
         record.ready = False
-        if self._overflow_in(record):
-            self.skipped_steps += 1
-            # The scheduler would otherwise warn that it was stepped before the optimizer.
-            inner._opt_called = True  # type: ignore[attr-defined]
-            _log.info("step skipped: a gradient is not finite at loss scale %g", self._scale)
+        if self._overflow_in(record, inner):
+            self._skip(inner, record)
             result = None
-        elif mastered:
-            with masters.exchanged(inner):
-                result = optimizer.step()
         else:
-            result = optimizer.step()
+            changes = have_gradients(parameters)
+            if masters.has_masters(inner):
+                with masters.exchanged(inner):
+                    result = optimizer.step(*args, **kwargs)
+            else:
+                result = optimizer.step(*args, **kwargs)
+            self._note(record, changes)
         record.losses = self._losses
-        record.stamps = _stamps(delayed)
+        record.stamps = stamps(delayed)
         return result
 
-    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
-        """Adjusts the scale after the step of an iteration; does nothing if no gradient was checked since.
+    def _meet(self, optimizer: torch.optim.Optimizer) -> None:
+        if context.distributed:
+            _require_prepared(optimizer)
+        if context.verbose and context.rank == 0:
+            advise_merging(optimizer)
+        self._known_optimizers.add(optimizer)
+
+    def _step_with_closure(
+        self, step: ClosureStep, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        inner = step.inner
+        if self.is_enabled():
+            if not self._warned_of_closure:
+                self._warned_of_closure = True
+                warnings.warn(
+                    f"amp.scaler.step got a closure for {type(inner).__name__}: the losses that it computes are not "
+                    "scaled, so small float16 gradients vanish; dtype='bf16' needs no scale",
+                    stacklevel=3,
+                )
+            if not (record.true_valued or record.ready):  # SAM uses the gradients from before its closure
+                self._make_ready(inner, record, parameters_of(inner))
+        ready, record.ready = record.ready, False
+        if ready and self._overflow_in(record, inner):
+            self._skip(inner, record)
+            return None
+        step.ranks = record.ranks(parameters_of(inner), self.process_group)
+        self._in_closure = True
+        try:
+            result = step.run(args, kwargs)
+        except Abandoned:
+            self._checked = self._overflowed = True
+            self._overflow_ranks = step.ranks
+            self._skip(inner, record)
+            return None
+        finally:
+            self._in_closure = False
+            record.true_valued = True
+            record.losses = self._losses
+            record.stamps = stamps(averaging.delayed(parameters_of(inner)))
+        self._checked = self._checked or step.check
+        self._note(record, have_gradients(parameters_of(inner)))
+        return result
+
+    def _skip(self, optimizer: torch.optim.Optimizer, record: Record) -> None:
+        self.skipped_steps += 1
+        masters.return_gradients()  # as a step would, before the script lets go of them
+        # The scheduler would otherwise warn that it was stepped before the optimizer.
+        optimizer._opt_called = True  # type: ignore[attr-defined]
+        _log.info("step skipped: a gradient is not finite at loss scale %g", self.get_scale(self._loss_id))
+        self._note(record, False)
+
+    def _note(self, record: Record, stepped: bool) -> None:
+        self.stepped = record.stepped = stepped
+
+    def stepped_by(self, optimizer: Any) -> bool:
+        """Whether the last ``step`` of this optimizer changed parameters; ``False`` before its first.
 
         Args:
-            new_scale: a scale to use from here on instead, as a number or a tensor of one element.
+            optimizer: what ``step`` got, or the torch optimizer in it.
+
+        Raises:
+            TypeError: it is no optimizer and holds none.
+        """
+        record = self._records.get(inner_optimizer(optimizer))
+        return record is not None and record.stepped
+
+    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
+        """Adjusts the scales after the step of an iteration; does nothing if no gradient was checked since.
+
+        Args:
+            new_scale: a scale to use from here on instead, for all losses, as a number or a tensor of one element.
 
         Raises:
             GradientOverflowError: ``max_skips`` steps in a row were skipped.
             ValueError: ``new_scale`` is not positive and finite.
         """
-        if not self.is_enabled():
+        if not context.mixed or self._locating:
             return
-        for record in self._records.values():
-            if record.ready:  # unscaled and checked, but the script chose not to step
-                self._overflow_in(record)
-                record.ready = False
-        if new_scale is not None:
+        if self._unscaled_early:
+            self._unscaled_early = False
+            for optimizer, record in list(self._records.items()):
+                if record.ready:  # unscaled and checked, but the script chose not to step
+                    self._overflow_in(record, optimizer)
+                    record.ready = False
+        checked, overflowed, self._checked, self._overflowed = self._checked, self._overflowed, False, False
+        losses, self._overflowed_losses = self._overflowed_losses, set()
+        if new_scale is not None and self.is_enabled():
             value = float(new_scale)
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"amp.scaler.update got new_scale={new_scale!r}; allowed: a positive number")
-            self._scale = value
-        elif self._checked:
-            self._adjust()
-        self._checked = self._overflowed = False
-
-    def _adjust(self) -> None:
-        dynamic = context.loss_scale == "dynamic"
-        if self._overflowed:
-            self._skips_in_a_row += 1
-            self._growth_tracker = 0
-            if self._skips_in_a_row >= self.max_skips:
-                raise GradientOverflowError(self._blame())
-            if dynamic:
-                self._scale = max(self._scale * self.backoff_factor, self.min_scale)
+            for loss_scale in self._scales:
+                loss_scale.scale = value
+        if not checked:
             return
-        self._skips_in_a_row = 0
-        self._growth_tracker += 1
-        if dynamic and self._growth_tracker >= self.growth_interval:
-            self._growth_tracker = 0
-            self._scale = min(self._scale * self.growth_factor, _LARGEST_SCALE)
+        taking_part, self._taking_part = self._taking_part, set()
+        location = self._skips.count(overflowed, self.max_skips)
+        if self._skips.in_a_row >= self.max_skips:
+            scale = self.get_scale(self._loss_id)
+            raise self._skips.error(scale, location, self._overflow_ranks, self._records)
+        if new_scale is None:
+            for loss_id in taking_part:
+                self._scales[loss_id].follow(
+                    loss_id in losses,
+                    growth=self.growth_factor,
+                    backoff=self.backoff_factor,
+                    interval=self.growth_interval,
+                    floor=self.min_scale,
+                    ceiling=self.max_scale,
+                )
 
-    def _blame(self) -> str:
-        names = []
-        for optimizer in self._records:
-            for index, parameter in enumerate(_parameters(_inner_optimizer(optimizer))):
-                if parameter.grad is not None and not _is_finite(parameter.grad):
-                    names.append(name_of(parameter) or f"parameter {index} of {type(optimizer).__name__}")
-        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        where = f"Not finite now: {shown}. " if names else ""
-        return (
-            f"{self._skips_in_a_row} steps in a row were skipped because gradients were infinite or NaN; the "
-            f"loss scale is {self._scale:g}. {where}The loss is probably NaN itself: run with "
-            "AMP_OPT_LEVEL=O0 to see whether it is so in float32 too, and put the part that overflows under "
-            "amp.autocast(enabled=False)"
-        )
+    def locate_overflow(
+        self, step_function: Callable[[], Any], models: Iterable[torch.nn.Module] | None = None
+    ) -> OverflowLocation | None:
+        """Replays a step and tells where its first infinity or NaN appears.
 
-    def get_scale(self) -> float:
-        """The current scale; 1.0 where nothing is scaled."""
-        return self._scale if self.is_enabled() else 1.0
+        The parameters, gradients and buffers of the models and all random states are put back afterwards, and
+        ``amp.scaler`` neither steps nor changes. What else the function does, like calling a plain
+        ``optimizer.step()`` or reading a loader, stays done. In several processes all of them must call it.
+
+        Args:
+            step_function: computes the loss of one step and calls ``backward``; no arguments.
+            models: where to look; by default in all prepared models.
+
+        Returns:
+            The location, or ``None`` if everything in the models was finite.
+
+        Raises:
+            ValueError: no model was given and none is prepared.
+        """
+        watched = prepared_models() if models is None else list(models)
+        if not watched:
+            raise ValueError("amp.scaler.locate_overflow found no prepared model; pass models=[...]")
+        kept = {name: vars(self)[name] for name in ("_unit", "_loss_id", "_losses", "_skips")}
+        taking_part, records = set(self._taking_part), self._records
+        self._records, self._locating, self._skips = weakref.WeakKeyDictionary(), True, Skips()
+        try:
+            found: OverflowLocation | None = locate(step_function, watched, self._watch)
+            return found
+        finally:
+            self._locating = False
+            self._records, self._taking_part = records, taking_part
+            vars(self).update(kept)
+
+    def _watch(self, observer: Observer | None) -> None:
+        self._skips.observer = observer
+
+    def get_scale(self, loss_id: int = 0) -> float:
+        """The current scale of a loss; 1.0 where nothing is scaled.
+
+        Raises:
+            ValueError: there is no such loss.
+        """
+        self._require_loss(loss_id)
+        return self._scales[loss_id].scale if self.is_enabled() else 1.0
 
     def get_growth_factor(self) -> float:
         """What the scale is multiplied by after ``growth_interval`` good steps."""
@@ -283,84 +513,141 @@ class Scaler:
         self.growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint, with the keys of ``torch.amp.GradScaler``.
+        """The state for a checkpoint, with the keys of ``torch.amp.GradScaler``, which can load it, and some more.
 
-        Empty where nothing is scaled.
+        Empty where nothing is scaled, unless a state was loaded: that one is handed on, so that a run at O0 or in
+        bfloat16 does not lose the scale of the runs around it.
         """
-        if not self.is_enabled():
+        if not (self.is_enabled() or self._loaded):
             return {}
-        return {
-            "scale": self._scale,
-            "growth_factor": self.growth_factor,
-            "backoff_factor": self.backoff_factor,
-            "growth_interval": self.growth_interval,
-            "_growth_tracker": self._growth_tracker,
-        }
+        return write_state(
+            ScalerState(
+                scales=[loss_scale.scale for loss_scale in self._scales],
+                good_steps=[loss_scale.good_steps for loss_scale in self._scales],
+                growth_factor=self.growth_factor,
+                backoff_factor=self.backoff_factor,
+                growth_interval=self.growth_interval,
+                skips_in_a_row=self._skips.in_a_row,
+                skipped_steps=self.skipped_steps,
+            )
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores a state of :meth:`state_dict` or of ``torch.amp.GradScaler``.
+        """Restores a state of :meth:`state_dict`, of ``torch.amp.GradScaler``, or of Apex's ``amp.state_dict()``.
 
-        An empty state, saved at O0 or in bfloat16, changes nothing; neither does any where nothing is scaled.
+        An empty state, saved at O0 or in bfloat16, changes nothing. A static scale stays what ``amp.init`` was told,
+        and a dynamic one is brought between ``min_scale`` and ``max_scale``. torch's single scale is taken for every
+        loss; of Apex's those that there are.
+
+        Args:
+            state_dict: the state.
+
+        Raises:
+            TypeError: it is no mapping.
+            ValueError: it comes from something else, or a scale in it is negative, infinite or NaN.
         """
-        if not self.is_enabled() or not state_dict:
+        if isinstance(state_dict, dict) and not state_dict:
             return
-        self._scale = float(state_dict["scale"])
-        self.growth_factor = float(state_dict["growth_factor"])
-        self.backoff_factor = float(state_dict["backoff_factor"])
-        self.growth_interval = int(state_dict["growth_interval"])
-        self._growth_tracker = int(state_dict["_growth_tracker"])
+        state = read_state(state_dict)
+        if not state.one_for_all and len(state.scales) != len(self._scales):
+            _log.warning(
+                "the scaler's state has %d loss scales, amp.init got num_losses=%d",
+                len(state.scales),
+                len(self._scales),
+            )
+        for loss_id, loss_scale in enumerate(self._scales):
+            source = 0 if state.one_for_all else loss_id
+            if source >= len(state.scales):
+                break
+            loss_scale.good_steps = state.good_steps[source]
+            if loss_scale.dynamic:
+                loss_scale.scale = max(min(state.scales[source], self.max_scale), self.min_scale)
+        if state.growth_factor is not None and state.backoff_factor is not None and state.growth_interval is not None:
+            self.growth_factor = state.growth_factor
+            self.backoff_factor = state.backoff_factor
+            self.growth_interval = state.growth_interval
+        self._skips.in_a_row, self.skipped_steps = state.skips_in_a_row, state.skipped_steps
+        self._loaded = True
 
-    def _record(self, optimizer: Any) -> _Record:
+    def _record(self, optimizer: torch.optim.Optimizer) -> Record:
         record = self._records.get(optimizer)
         if record is None:
             # Before the first scaled loss all gradients have their true values.
-            record = _Record(true_valued=self._losses == 0 or not self.is_enabled())
+            record = Record(true_valued=self._losses == 0 or not self.is_enabled())
             self._records[optimizer] = record
         return record
 
-    def _make_ready(self, optimizer: Any, record: _Record) -> None:
+    def _make_ready(self, optimizer: torch.optim.Optimizer, record: Record, parameters: list[torch.Tensor]) -> None:
         """Averages delayed gradients, unscales, and looks for infinities and NaN on all ranks."""
-        inner = _inner_optimizer(optimizer)
-        delayed = averaging.delayed(_parameters(inner))
-        if delayed and (record.losses != self._losses or record.stamps != _stamps(delayed)):
+        delayed = averaging.delayed(parameters)
+        average = bool(delayed) and (record.losses != self._losses or record.stamps != stamps(delayed))
+        combined = self._combined(record, parameters, delayed)
+        if average and not (combined is not None and combined.average(delayed)):
             averaging.average_gradients(delayed)
-        if self.is_enabled():
-            inverse = 1.0 if record.true_valued else 1.0 / self._applied
-            record.found = _unscale(inner, inverse)
-            if context.distributed:
-                record.found = record.found.to(flag_device(record.found.device))
-                dist.all_reduce(record.found, dist.ReduceOp.MAX)
+        if combined is not None:
+            combined.gather(parameters)
+        if context.mixed:
+            self._unscale_and_check(optimizer, record, parameters)
         record.true_valued = True
         record.ready = True
 
-    def _overflow_in(self, record: _Record) -> bool:
-        if record.found is None:
+    def _combined(
+        self, record: Record, parameters: list[torch.Tensor], delayed: list[torch.Tensor]
+    ) -> CombinedGradients | None:
+        if not (context.combine_grad and context.mixed):
+            return None
+        if record.combined is None:
+            ranks = record.ranks(parameters, self.process_group)
+            # DDP keeps gradients in buffers of its own.
+            wrapped = context.distributed or (ranks is not None and ranks.models)
+            eligible = delayed if wrapped else parameters
+            record.combined = CombinedGradients([p for p in eligible if not masters.has_master(p)])
+        return record.combined
+
+    def _unscale_and_check(
+        self, optimizer: torch.optim.Optimizer, record: Record, parameters: list[torch.Tensor]
+    ) -> None:
+        inverse = 1.0 if record.true_valued else 1.0 / self._unit
+        found = unscale(optimizer, parameters, inverse, record.combined)
+        ranks = record.ranks(parameters, self.process_group)
+        if ranks is None and len(self._scales) == 1:
+            record.findings = found
+            return
+        charges = record.charge(found, self._loss_id, len(self._scales)) if len(self._scales) > 1 else None
+        record.charges = None
+        scales = None
+        if self.is_enabled():
+            scales = [loss_scale.scale for loss_scale in self._scales]
+            if ranks is not None and ranks.joining() and context.loss_scale == "dynamic":
+                _refuse_join()
+        record.findings = encode(found, charges, scales, ranks)
+
+    def _overflow_in(self, record: Record, optimizer: torch.optim.Optimizer) -> bool:
+        if record.findings is None:
             return False
         self._checked = True
-        overflowed = bool(record.found.item())
-        self._overflowed |= overflowed
-        record.found = None
-        return overflowed
+        findings = decode(record.findings, len(self._scales), charged=len(self._scales) > 1)
+        record.findings = None
+        if findings.scales is not None:
+            self._equalise(findings.scales)
+        if not (findings.overflowed or findings.scales):
+            return False
+        self._overflowed = True
+        self._overflow_ranks = record.ranks(parameters_of(optimizer), self.process_group)
+        self._overflowed_losses.update(findings.losses or [self._loss_id])
+        return True
 
-
-def _inner_optimizer(optimizer: Any) -> torch.optim.Optimizer:
-    """The torch optimizer in an object like ``NoamOpt``, or the object itself."""
-    seen = optimizer
-    for _ in range(3):
-        if hasattr(seen, "param_groups"):
-            inner: torch.optim.Optimizer = seen
-            return inner
-        seen = next((getattr(seen, n) for n in ("optimizer", "_optimizer", "optim") if hasattr(seen, n)), None)
-    raise TypeError(
-        f"amp.scaler got {optimizer!r} as an optimizer; allowed: a torch optimizer, or an object that holds "
-        "one as its attribute `optimizer`"
-    )
+    def _equalise(self, scales: list[float]) -> None:
+        """Brings the ranks together again, whose averaged gradients were a mixture of units."""
+        _log.warning("the loss scales of the ranks differed; the step is skipped and they go on with %s", scales)
+        for loss_scale, scale in zip(self._scales, scales, strict=True):
+            loss_scale.scale, loss_scale.good_steps = scale, 0
 
 
 def _require_prepared(optimizer: torch.optim.Optimizer) -> None:
     """Refuses parameters whose gradients nothing averages: the ranks would drift apart in silence."""
     known = prepared_parameters()
-    for index, parameter in enumerate(_parameters(optimizer)):
+    for index, parameter in enumerate(parameters_of(optimizer)):
         if parameter.requires_grad and id(parameter) not in known:
             raise RuntimeError(
                 f"amp.scaler.step got a {type(optimizer).__name__} whose parameter {index}, of shape "
@@ -369,64 +656,12 @@ def _require_prepared(optimizer: torch.optim.Optimizer) -> None:
             )
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    for group in optimizer.param_groups:
-        yield from group["params"]
-
-
-def _stamps(parameters: list[torch.Tensor]) -> tuple[tuple[int, int], ...]:
-    return tuple((0, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in parameters)
-
-
-def _values(gradient: torch.Tensor) -> torch.Tensor:
-    """The numbers in a gradient as a real, dense tensor that shares its memory."""
-    dense = gradient._values() if gradient.is_sparse else gradient
-    return torch.view_as_real(dense) if dense.is_complex() else dense
-
-
-def _is_finite(gradient: torch.Tensor) -> bool:
-    return bool(torch.isfinite(_values(gradient)).all())
-
-
-def _multiply_gradients(optimizer: Any, factor: float) -> None:
-    inner = _inner_optimizer(optimizer)
-    with torch.no_grad():
-        gradients = [_values(p.grad) for p in _parameters(inner) if p.grad is not None]
-        if gradients:
-            torch._foreach_mul_(gradients, factor)
-
-
-def _unscale(optimizer: torch.optim.Optimizer, inverse: float) -> torch.Tensor:
-    """Multiplies the gradients by ``inverse`` in place.
-
-    Returns 1.0 if one is not finite, as a float32 scalar.
-    """
-    groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
-
-    def add(gradient: torch.Tensor) -> None:
-        values = _values(gradient)
-        groups.setdefault((values.device, values.dtype), []).append(values)
-
-    with torch.no_grad():
-        for _, master in masters.take_gradients(optimizer):
-            if master.grad is not None:
-                add(master.grad)
-        for parameter in _parameters(optimizer):
-            if parameter.grad is None:
-                continue
-            if parameter.grad.is_sparse and not parameter.grad.is_coalesced():
-                parameter.grad = parameter.grad.coalesce()  # repeated indices may only overflow once summed
-            add(parameter.grad)
-        found: list[torch.Tensor] = []
-        for (device, _), gradients in groups.items():
-            flag = torch.zeros((), dtype=torch.float32, device=device)
-            factor = torch.full((), inverse, dtype=torch.float32, device=device)
-            torch._amp_foreach_non_finite_check_and_unscale_(gradients, flag, factor)
-            found.append(flag)
-    masters.mark_gradients(optimizer)
-    if not found:
-        return torch.zeros((), dtype=torch.float32)
-    return found[0] if len(found) == 1 else torch.stack([flag.to(found[0].device) for flag in found]).amax()
+def _refuse_join() -> None:
+    raise RuntimeError(
+        "amp.scaler got the gradients of a DistributedDataParallel model within join(), with a dynamic loss scale: "
+        "ranks that run out of data first would miss changes of the scale, and the averaged gradients mix units. Use "
+        "amp.init(ddp=True) with amp.prepare_loader(loader, uneven='join'), loss_scale=<number>, or dtype='bf16'"
+    )
 
 
 scaler = Scaler()

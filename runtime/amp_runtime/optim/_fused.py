@@ -17,13 +17,14 @@ from amp_runtime._core.context import context
 
 _TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
-_FUSED_DEVICES: dict[str, set[str]] = {
+FUSED_DEVICES: dict[str, set[str]] = {
     "Adam": {"cpu", "cuda"},
     "AdamW": {"cpu", "cuda"},
     "SGD": {"cpu", "cuda"},
     # Its kernel was for the CPU alone before.
     "Adagrad": {"cpu", "cuda"} if _TORCH >= (2, 13) else {"cpu"},
 }
+"""Where torch has a fused kernel, by optimizer."""
 
 
 def own_step(kind: type[torch.optim.Optimizer]) -> Any:
@@ -37,7 +38,7 @@ def fused_kernels(optimizer: torch.optim.Optimizer, name: str) -> Iterator[None]
     """Uses fused kernels inside, for the groups that can; does nothing at O0."""
     chosen = []
     if context.mixed:
-        devices = _FUSED_DEVICES[name]
+        devices = FUSED_DEVICES[name]
         chosen = [group for group in optimizer.param_groups if _suits(optimizer, group, devices)]
     for group in chosen:
         _move_state(optimizer, group)
@@ -58,27 +59,57 @@ def _suits(optimizer: torch.optim.Optimizer, group: dict[str, Any], devices: set
         return False
     if any(isinstance(beta, torch.Tensor) for beta in group.get("betas", ())):
         return False
-    with_momentum = set()
-    for parameter in group["params"]:
-        gradient = parameter.grad
-        if gradient is None:
-            continue
-        if type(parameter) not in (torch.nn.Parameter, torch.Tensor) or gradient.layout is not torch.strided:
-            return False
-        if not parameter.is_floating_point() or parameter.device.type not in devices:
-            return False
-        if group.get("momentum"):
-            with_momentum.add(optimizer.state[parameter].get("momentum_buffer") is not None)
+    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+    if not all(_takes(parameter, parameter.grad) for parameter in parameters):
+        return False
+    if any(device.type not in devices for device in {parameter.device for parameter in parameters}):
+        return False
+    if not group.get("momentum"):
+        return True
     # torch's fused SGD cannot start one parameter's momentum after another's.
-    return len(with_momentum) < 2
+    return len({optimizer.state[p].get("momentum_buffer") is not None for p in parameters}) < 2
+
+
+def _takes(parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
+    if not is_plain(parameter) or gradient.layout is not torch.strided or not parameter.is_floating_point():
+        return False
+    return laid_out_alike(parameter, gradient)
 
 
 def _move_state(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
-    """Brings state made or loaded elsewhere to where the fused kernels read it."""
+    """Brings state made or loaded elsewhere to where and how the fused kernels read it."""
     for parameter in group["params"]:
-        for key, value in optimizer.state.get(parameter, {}).items():
+        state = optimizer.state.get(parameter)
+        if not state:
+            continue
+        device, stride = parameter.device, parameter.stride()
+        for key, value in state.items():
             if not isinstance(value, torch.Tensor):
                 continue
-            if value.device != parameter.device or (key == "step" and value.dtype is not torch.float32):
-                dtype = torch.float32 if key == "step" else value.dtype
-                optimizer.state[parameter][key] = value.to(parameter.device, dtype)
+            if key == "step":
+                if value.dtype is not torch.float32 or value.device != device:
+                    state[key] = value.to(device, torch.float32)
+            elif value.device != device or (value.stride() != stride and value.shape == parameter.shape):
+                state[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether this is a tensor as such, and not of a subclass, a shard for instance, for which kernels may lack."""
+    return type(tensor) is torch.nn.Parameter or type(tensor) is torch.Tensor
+
+
+def laid_out_alike(first: torch.Tensor, *others: torch.Tensor) -> bool:
+    """Whether the tensors fill their memory without gaps and in the same order.
+
+    torch's fused kernels walk through memory and never look at strides: a gradient in another memory format, or
+    state from before the model became ``channels_last``, would silently be applied to the wrong elements.
+    """
+    stride = first.stride()
+    for other in others:
+        if other.stride() != stride:
+            return False
+    if first.is_contiguous():
+        return True
+    if first.dim() == 4:
+        return first.is_contiguous(memory_format=torch.channels_last)
+    return first.dim() == 5 and first.is_contiguous(memory_format=torch.channels_last_3d)

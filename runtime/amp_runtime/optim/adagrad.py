@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.context import HALF_DTYPES
 from amp_runtime.optim._fused import fused_kernels, own_step
 
 
@@ -22,6 +23,10 @@ class Adagrad(torch.optim.Adagrad):
 
     def step(self, closure: Any = None) -> Any:
         """Updates the parameters; ``closure`` reevaluates the model and returns the loss."""
+        for parameter, state in self.state.items():  # torch made the sums before, maybe as half as O2's parameters
+            total = state.get("sum")
+            if total is not None and total.dtype in HALF_DTYPES and total.dtype != parameter.dtype:
+                state["sum"] = total.to(parameter.dtype)
         with fused_kernels(self, "Adagrad"):
             return own_step(torch.optim.Adagrad)(self, closure)
 

@@ -49,10 +49,10 @@ def gathered(value: Any) -> list[Any]:
 
 
 def assert_equal_on_ranks(tensors: Any) -> None:
-    first, second = gathered([t.detach().clone() for t in tensors])
-    assert len(first) == len(second) > 0
-    for a, b in zip(first, second, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    first, *others = gathered([t.detach().clone() for t in tensors])
+    assert first
+    for other in others:
+        torch.testing.assert_close(other, first, rtol=0, atol=0)
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float = 1e-6) -> None:

@@ -1,0 +1,82 @@
+"""How gradients travel: bucket sizes, in which type, and when they are divided by the number of processes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from amp_runtime._core.context import HALF_DTYPES
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The options of Apex's DistributedDataParallel that torch has in no other form.
+
+    Attributes:
+        message_size: elements a bucket; ``None`` is the default of what sends it.
+        predivide: gradients are divided by this before the sum, and by the rest of the world size after it; ``None``
+            leaves the division to what sends it.
+        always_fp32: half gradients are summed in float32.
+        average: whether the sum is divided by the world size; the division before the sum happens in any case.
+    """
+
+    message_size: int | None = None
+    predivide: float | None = None
+    always_fp32: bool = False
+    average: bool = True
+
+    @property
+    def plain(self) -> bool:
+        """Whether torch's own averaging does it."""
+        return self.predivide is None and not self.always_fp32 and self.average
+
+    def widen(self, flat: torch.Tensor) -> torch.Tensor:
+        """``flat`` as it is summed."""
+        return flat.float() if self.always_fp32 and flat.dtype in HALF_DTYPES else flat
+
+    def factors(self, world_size: int) -> tuple[float, float]:
+        """What gradients are divided by before the sum, and multiplied by after it."""
+        divisor = float(world_size) if self.predivide is None and self.average else self.predivide or 1.0
+        return divisor, divisor / world_size if self.average else 1.0
+
+
+def checked_exchange(
+    message_size: int | None, gradient_predivide_factor: float, allreduce_always_fp32: bool, average: bool = True
+) -> Exchange:
+    """The exchange that the keywords of ``prepare_model`` describe.
+
+    Raises:
+        ValueError: a size or factor is not positive, or not finite.
+    """
+    if message_size is not None and (isinstance(message_size, bool) or message_size < 1):
+        raise ValueError(
+            f"amp.prepare_model got message_size={message_size!r}; allowed: None, or a positive number of elements"
+        )
+    factor = float(gradient_predivide_factor)
+    if not (math.isfinite(factor) and factor > 0):
+        raise ValueError(
+            f"amp.prepare_model got gradient_predivide_factor={gradient_predivide_factor!r}; allowed: a positive number"
+        )
+    return Exchange(message_size, None if factor == 1.0 else factor, allreduce_always_fp32, average)
+
+
+def average_bucket(state: tuple[Exchange, dist.ProcessGroup], bucket: Any) -> torch.futures.Future[Any]:
+    """A communication hook for torch's DistributedDataParallel."""
+    exchange, group = state
+    buffer = bucket.buffer()
+    divisor, after = exchange.factors(group.size())
+    wide = exchange.widen(buffer)
+    wide.div_(divisor)
+    work: Any = dist.all_reduce(wide, group=group, async_op=True)
+
+    def finish(_: Any) -> torch.Tensor:
+        if after != 1.0:
+            wide.mul_(after)
+        return buffer if wide is buffer else buffer.copy_(wide)
+
+    future: torch.futures.Future[Any] = work.get_future().then(finish)
+    return future

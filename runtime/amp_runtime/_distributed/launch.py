@@ -1,0 +1,102 @@
+"""What the launcher's environment says: how many processes there are, and which of them this one is."""
+
+from __future__ import annotations
+
+import os
+import socket
+import warnings
+
+import torch
+import torch.distributed as dist
+
+_NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+_LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID")
+_OTHER_LAUNCHERS = (("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
+
+
+def launched_world_size() -> int:
+    """The number of processes that torchrun's environment announces; 1 alone.
+
+    Raises:
+        ValueError: ``WORLD_SIZE`` is set and is not a positive integer.
+    """
+    size = _integer("WORLD_SIZE", "1")
+    if size is None or size < 1:
+        raise ValueError(
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']!r} in the environment is not a positive integer; torchrun sets it"
+        )
+    return size
+
+
+def check_launch() -> None:
+    """Sees that the environment says all that processes need to find each other.
+
+    Raises:
+        ValueError: a variable is missing, or the rank is not below ``WORLD_SIZE``.
+    """
+    size = launched_world_size()
+    missing = [name for name in _NEEDED if not os.environ.get(name)]
+    if missing:
+        raise ValueError(
+            f"WORLD_SIZE={size} in the environment, but not {', '.join(missing)}; start the script with torchrun "
+            f"--nproc-per-node {size}, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each process"
+        )
+    rank = _integer("RANK", "")
+    if rank is None or not 0 <= rank < size:
+        raise ValueError(
+            f"RANK={os.environ['RANK']!r} in the environment; allowed with WORLD_SIZE={size}: 0 to {size - 1}"
+        )
+
+
+def warn_of_another_launcher() -> None:
+    """Warns if srun or mpirun started several processes without the variables that connect them."""
+    if "WORLD_SIZE" in os.environ:
+        return
+    for count, number in _OTHER_LAUNCHERS:
+        size = _integer(count, "1")
+        if size is not None and size > 1 and number in os.environ:
+            warnings.warn(
+                f"{size} processes were started ({count}), but WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT are not "
+                f"set: each of them trains alone. Export WORLD_SIZE=${count} and RANK=${number} in each process, "
+                "or start torchrun on each machine",
+                stacklevel=4,
+            )
+            return
+
+
+def announced_local_rank() -> int | None:
+    """This process's number on its machine as the launcher gives it, or ``None``.
+
+    Raises:
+        ValueError: the launcher's variable is not a natural number.
+    """
+    for name in _LOCAL_RANKS:
+        if os.environ.get(name):
+            value = _integer(name, "")
+            if value is None or value < 0:
+                raise ValueError(f"{name}={os.environ[name]!r} in the environment is not a natural number")
+            return value
+    return None
+
+
+def counted_local_rank() -> int:
+    """This process's number on its machine: how many of the lower ranks have the same host name. A collective.
+
+    For launchers that give only the rank among all. The names go through the group's own store, because collectives
+    on a GPU need the very number that is looked for.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    try:
+        store = dist.distributed_c10d._get_default_store()
+    except (AttributeError, ValueError):  # a group of the script's own, made without a store
+        return rank % max(torch.cuda.device_count(), 1)
+    store.set(f"amp/host/{rank}", socket.gethostname())
+    names = [store.get(f"amp/host/{other}") for other in range(size)]
+    return names[:rank].count(names[rank])
+
+
+def _integer(name: str, default: str) -> int | None:
+    try:
+        return int(os.environ.get(name, default))
+    except ValueError:
+        return None

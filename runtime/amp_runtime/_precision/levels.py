@@ -1,0 +1,207 @@
+"""What a level does to a model: its weights, its inputs, its outputs, and what it saves and loads.
+
+The checkpoints of all levels are alike: a half model's ``state_dict`` is float32, exact where it has master
+weights, and a float32 one is loaded into the masters before it is rounded.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from amp_runtime._core.context import HALF_DTYPES, context
+from amp_runtime._core.hooks import Hook, has_hook
+from amp_runtime._core.trees import map_tensors, to_float, to_half
+from amp_runtime._precision import masters, policy
+from amp_runtime._precision.optimizer_state import watch_optimizers
+
+_ONE_TYPE = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm)  # torch refuses float32 inputs for half weights
+_CAST_BY_AUTOCAST = (nn.LayerNorm, nn.GroupNorm)
+
+
+def set_precision(model: nn.Module) -> None:
+    """Gives ``model`` the precision of ``amp.init``; a second time it changes nothing."""
+    if context.opt_level in ("O2", "O3"):
+        _require_initialised(model)
+        for module in model.modules():
+            _make_half(module)
+        for part in model.modules():
+            # A part that was prepared on its own before: the whole casts now.
+            _remove_hooks(part._forward_hooks, (cast_outputs,))
+        if not has_hook(model._forward_pre_hooks, cast_inputs_to_half):
+            model.register_forward_pre_hook(Hook(cast_inputs_to_half), with_kwargs=True)
+    if not has_hook(model._forward_hooks, cast_outputs):
+        model.register_forward_hook(Hook(cast_outputs))
+
+
+def _require_initialised(model: nn.Module) -> None:
+    for tensor in (*model.parameters(), *model.buffers()):
+        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
+            raise RuntimeError(
+                f"amp.prepare_model got a {type(model).__name__} with lazy parameters; run one batch through it first"
+            )
+
+
+def cast_outputs(module: nn.Module, args: Any, output: Any) -> Any:
+    """A forward hook: half outputs as float32, or all floating outputs in the dtype that was asked for."""
+    dtype = context.cast_model_outputs
+    if dtype is not None:
+        return map_tensors(lambda x: x.to(dtype) if x.is_floating_point() else x, output)
+    return to_float(output) if context.mixed else None
+
+
+def cast_inputs_to_half(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """A forward pre-hook: float32 inputs in the dtype of the module's half parameters."""
+    if not torch.compiler.is_compiling():  # a graph cannot look at versions; the next step or state_dict does
+        masters.follow_masters()
+        if torch.is_grad_enabled():
+            masters.return_gradients()
+    dtype = next((p.dtype for p in module.parameters() if p.dtype in HALF_DTYPES), None)
+    if dtype is None:  # never cast, or cast back by the script
+        return None
+    return to_half(args, dtype), to_half(kwargs, dtype)
+
+
+def cast_norm_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """A forward pre-hook of a half norm: float32 inputs, which an operation before it may give, in its dtype."""
+    _, own = next(_own_half_tensors(module), ("", None))
+    if own is None:
+        return None
+    kind = own.device.type
+    if isinstance(module, _CAST_BY_AUTOCAST) and torch.is_autocast_enabled(kind):
+        if kind != "cpu" or policy.acting():  # they run in float32
+            return None
+    return to_half(args, own.dtype), to_half(kwargs, own.dtype)
+
+
+def _make_half(module: nn.Module) -> None:
+    """Rounds the module's own float32 parameters and buffers, without its children's."""
+    if isinstance(module, _BatchNorm) and context.keep_batchnorm_fp32:
+        return
+    rounded = False
+    with torch.no_grad():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                rounded |= _round(parameter)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = half = _rounded_buffer(buffer)
+                rounded |= half.dtype in HALF_DTYPES
+    if rounded and not any(isinstance(hook, _Saving) for hook in module._state_dict_hooks.values()):
+        module._register_state_dict_hook(_Saving(module))  # type: ignore[no-untyped-call]
+        module._register_load_state_dict_pre_hook(Hook(load_in_full), with_module=True)  # type: ignore[no-untyped-call]
+        module.register_load_state_dict_post_hook(Hook(make_assigned_half))  # type: ignore[no-untyped-call]
+    if rounded and isinstance(module, _ONE_TYPE) and not has_hook(module._forward_pre_hooks, cast_norm_inputs):
+        module.register_forward_pre_hook(Hook(cast_norm_inputs), with_kwargs=True)
+    if rounded and isinstance(module, nn.RNNBase):
+        module.flatten_parameters()  # cuDNN wants the new weights in one piece
+
+
+def _round(parameter: nn.Parameter) -> bool:
+    """Rounds one parameter in place; returns whether it is half now."""
+    full = parameter.data
+    if parameter.dtype is torch.float32:
+        # In place: optimizers, hooks and shared layers hold this very object.
+        parameter.data = full.to(context.half_dtype(parameter.device.type))
+    elif parameter.dtype not in HALF_DTYPES:
+        return False
+    elif masters.has_master(parameter):
+        return True
+    if context.master_weights:  # a model that came with half weights needs masters too
+        masters.adopt(parameter, full)
+        watch_optimizers()
+    return True
+
+
+def _rounded_buffer(buffer: torch.Tensor) -> torch.Tensor:
+    if buffer.dtype is not torch.float32:
+        return buffer
+    half = buffer.to(context.half_dtype(buffer.device.type))
+    if context.master_weights:
+        masters.adopt(half, buffer)  # never stepped: it is what is saved
+    return half
+
+
+class _Saving(Hook):
+    """A module's state dict hook; copied with its module, it gives the copy masters of its own."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(save_in_full)
+        self._module = weakref.ref(module)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Saving:
+        module = self._module()
+        clone = None if module is None else memo.get(id(module))
+        if module is None or not isinstance(clone, nn.Module):
+            return self
+        for _, tensor in _own_half_tensors(module):
+            full, copied = masters.master_of(tensor), copy.deepcopy(tensor, memo)
+            if full is not None and copied.dtype in HALF_DTYPES:  # an average of the weights is float32
+                masters.adopt(copied, full)
+        return _Saving(clone)
+
+
+def save_in_full(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """A state dict hook: float32 in the place of half.
+
+    Masters are handed out themselves, as torch hands out parameters: what the script writes into them in
+    place changes the model. Copies, of tensors without a master, do so until the next forward pass.
+    """
+    for name, tensor in _own_half_tensors(module):
+        saved = state_dict.get(prefix + name)
+        if saved is None or saved is tensor:  # not persistent, or asked for with keep_vars=True
+            continue
+        full = masters.expose(tensor)
+        state_dict[prefix + name] = (masters.copy_of(tensor) if full is None else full).detach()
+
+
+def load_in_full(module: nn.Module, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], *_: Any) -> None:
+    """A load hook: exact values for the masters, before torch rounds them into the parameters."""
+    if metadata.get("assign_to_params_buffers"):
+        return
+    for name, tensor in _own_half_tensors(module):
+        saved = state_dict.get(prefix + name)
+        if isinstance(saved, torch.Tensor) and saved.shape == tensor.shape:
+            masters.assign(tensor, saved)
+
+
+def make_assigned_half(module: nn.Module, incompatible_keys: Any) -> None:
+    """A hook after loading: parameters that ``load_state_dict(assign=True)`` put in as float32."""
+    if context.opt_level in ("O2", "O3"):
+        _make_half(module)
+
+
+def _own_half_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for tensors in (module._parameters, module._buffers):
+        for name, tensor in list(tensors.items()):
+            if tensor is not None and tensor.dtype in HALF_DTYPES:
+                yield name, tensor
+
+
+def restore_full_precision(model: nn.Module) -> None:
+    """Undoes :func:`set_precision`: half weights and buffers as float32, from their masters; no casts."""
+    for module in model.modules():
+        for hooks in (module._forward_pre_hooks, module._forward_hooks, module._load_state_dict_post_hooks):
+            _remove_hooks(hooks, (cast_inputs_to_half, cast_norm_inputs, cast_outputs, make_assigned_half))
+        _remove_hooks(module._state_dict_hooks, (save_in_full,))
+        for name, tensor in _own_half_tensors(module):
+            full = masters.master_of(tensor)
+            wide = tensor.detach().float() if full is None else full.detach().clone()
+            if isinstance(tensor, nn.Parameter):
+                tensor.data = wide
+                masters.forget(tensor)
+            else:
+                module._buffers[name] = wide
+
+
+def _remove_hooks(hooks: dict[int, Any], runs: tuple[Any, ...]) -> None:
+    for key, hook in list(hooks.items()):
+        if isinstance(hook, Hook) and hook.run in runs:
+            del hooks[key]

@@ -1,0 +1,102 @@
+"""Which ranks decide together whether a step is skipped.
+
+With ``amp.init(ddp=True)`` all of them: every rank runs the same steps. In a process group of the script's own that
+is not known. A rank may train something alone (a probe on rank 0, a learner among actors, a pipeline's stage), and a
+collective would then wait for ever. But whoever wraps a model in torch's DistributedDataParallel runs the same
+backward passes on all ranks of its group, so an optimizer that holds such a model's parameters is agreed upon in that
+group; not from the first ``join()`` on, where ranks that ran out of data step no more. The averaged gradients are
+equal on all ranks, and so are the decisions. Other optimizers are left to their rank, unless the script sets
+``amp.scaler.process_group``.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from amp_runtime._core.context import context
+from amp_runtime._distributed.group import flag_device
+
+
+@dataclass
+class Ranks:
+    """The ranks that decide together.
+
+    Attributes:
+        group: their process group; ``None`` is the default one.
+        models: the script's DDP models through which they were found.
+    """
+
+    group: Any = None
+    models: tuple[DistributedDataParallel, ...] = ()
+
+    def device(self, near: torch.device) -> torch.device:
+        """A device on which their process group serves a small tensor."""
+        if self.group is None:
+            return flag_device(near)
+        served = str(dist.get_backend(self.group))
+        if near.type == "cuda" or "gloo" in served or "mpi" in served or not torch.cuda.is_available():
+            return near if near.type == "cuda" else torch.device("cpu")
+        return torch.device("cuda", torch.cuda.current_device())
+
+    def joining(self) -> bool:
+        """Whether some ranks may have run out of data and step no more; torch never takes that back."""
+        return any(model._join_config.enable for model in self.models)
+
+    def strongest(self, flags: torch.Tensor) -> torch.Tensor:
+        """The elementwise maximum of float32 ``flags`` over the ranks. A collective."""
+        if self.joining():
+            return flags
+        flags = flags.to(self.device(flags.device))
+        dist.all_reduce(flags, dist.ReduceOp.MAX, group=self.group)
+        return flags
+
+    def total(self, numbers: torch.Tensor) -> torch.Tensor:
+        """The elementwise sum of ``numbers`` over the ranks. A collective."""
+        numbers = numbers.to(self.device(numbers.device))
+        dist.all_reduce(numbers, group=self.group)
+        return numbers
+
+    def size(self) -> int:
+        """The number of ranks."""
+        return dist.get_world_size(self.group)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's picklable ``value``, by rank. A collective."""
+        if self.joining():
+            return [value]
+        box: list[Any] = [None] * self.size()
+        dist.all_gather_object(box, value, group=self.group)
+        return box
+
+
+def ranks_of(parameters: list[torch.Tensor], chosen: Any) -> Ranks | None:
+    """The ranks that decide together about an optimizer of these parameters; ``None`` if this one decides alone.
+
+    Args:
+        parameters: all parameters of the optimizer.
+        chosen: the process group that the script set, ``False`` for none, or ``None``.
+    """
+    if chosen is False or not (dist.is_available() and dist.is_initialized()):
+        return None
+    if chosen is not None:
+        return Ranks(chosen) if dist.get_world_size(chosen) > 1 else None
+    if context.distributed:
+        return Ranks()
+    held = set(map(id, parameters))
+    models = tuple(model for model in _wrapped_models() if any(id(p) in held for p in model.parameters()))
+    groups = {id(model.process_group): model.process_group for model in models}
+    if len(groups) != 1:
+        return None  # none, or several, of which no one decides for all
+    (group,) = groups.values()
+    return Ranks(group, models) if dist.get_world_size(group) > 1 else None
+
+
+def _wrapped_models() -> list[DistributedDataParallel]:
+    """All living models that the script wrapped; torch keeps no list of them."""
+    return [found for found in gc.get_objects() if issubclass(type(found), DistributedDataParallel)]

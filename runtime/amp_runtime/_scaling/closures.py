@@ -1,0 +1,170 @@
+"""Steps with a closure, as LBFGS takes them: it computes the loss again, and so cannot be unscaled between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from amp_runtime._distributed import averaging
+from amp_runtime._precision import masters
+from amp_runtime._scaling.agreement import Ranks
+from amp_runtime._scaling.gradients import coalesced_gradients_of, multiply, parameters_of
+
+
+class Abandoned(Exception):
+    """Thrown through an optimizer's step when a gradient in it was not finite; the scaler catches it."""
+
+
+def closure_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
+    """The closure among the arguments of ``optimizer.step``."""
+    candidate = args[0] if args else kwargs.get("closure")
+    return candidate if callable(candidate) else None
+
+
+@dataclass
+class ClosureStep:
+    """One step of an optimizer that calls its closure, once or several times.
+
+    Where a gradient is not finite, at whichever call, parameters and optimizer state are put back as they were.
+
+    Attributes:
+        optimizer: what the script steps; it may be an object around ``inner``.
+        inner: the torch optimizer.
+        closure: the script's closure. Its losses are not scaled.
+        check: whether gradients are checked.
+        ranks: the ranks that decide together; the mean of their losses is what the optimizer gets to see, so that
+            their line searches take the same turns.
+    """
+
+    optimizer: Any
+    inner: torch.optim.Optimizer
+    closure: Callable[[], Any]
+    check: bool
+    ranks: Ranks | None
+    _halves: list[list[torch.Tensor]] = field(default_factory=list)
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Steps with these arguments, of which the closure is replaced; returns what the optimizer does.
+
+        Raises:
+            Abandoned: a gradient was not finite; nothing has changed.
+        """
+        if args:
+            args = (self._evaluate, *args[1:])
+        else:
+            kwargs = {**kwargs, "closure": self._evaluate}
+        if not masters.has_masters(self.inner):
+            return self._step(args, kwargs)
+        with self._masters_in_place():
+            return self._step(args, kwargs)
+
+    def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before = _Snapshot(self.inner) if self.check else None
+        try:
+            return self.optimizer.step(*args, **kwargs)
+        except Abandoned:
+            if before is not None:
+                before.restore()
+            raise
+
+    @contextmanager
+    def _masters_in_place(self) -> Iterator[None]:
+        """Puts masters into the very lists of the groups, to which LBFGS keeps a reference."""
+        lists = [group["params"] for group in self.inner.param_groups]
+        self._halves = [list(parameters) for parameters in lists]
+        try:
+            with masters.exchanged(self.inner):
+                for group, parameters in zip(self.inner.param_groups, lists, strict=True):
+                    parameters[:] = group["params"]
+                    group["params"] = parameters
+                yield
+        finally:
+            for group, parameters, halves in zip(self.inner.param_groups, lists, self._halves, strict=True):
+                parameters[:] = halves
+                group["params"] = parameters
+            self._halves = []
+
+    def _evaluate(self) -> Any:
+        loss = self._evaluate_on_halves() if self._halves else self.closure()
+        parameters = parameters_of(self.inner)
+        if not self._halves:
+            _average(parameters)
+        found = 0.0
+        if self.check:
+            found = multiply(coalesced_gradients_of(parameters), 1.0).item()
+        loss, found = self._agree(loss, found)
+        if found:
+            raise Abandoned
+        return loss
+
+    def _evaluate_on_halves(self) -> Any:
+        """Runs the closure on the model's own half parameters, and hands its gradients to their masters."""
+        lists = [group["params"] for group in self.inner.param_groups]
+        full = [list(parameters) for parameters in lists]
+        pairs = [
+            (half, master)
+            for halves, chosen in zip(self._halves, full, strict=True)
+            for half, master in zip(halves, chosen, strict=True)
+            if half is not master
+        ]
+        with torch.no_grad():
+            torch._foreach_copy_([half for half, _ in pairs], [master for _, master in pairs])
+        for parameters, halves in zip(lists, self._halves, strict=True):
+            parameters[:] = halves
+        try:
+            loss = self.closure()
+            _average(parameters_of(self.inner))
+            for half, master in pairs:
+                if half.grad is None:
+                    master.grad = None
+            masters.take_gradients(self.inner)
+        finally:
+            for parameters, chosen in zip(lists, full, strict=True):
+                parameters[:] = chosen
+        return loss
+
+    def _agree(self, loss: Any, found: float) -> tuple[Any, float]:
+        if self.ranks is None or self.ranks.joining():
+            return loss, found
+        value = loss.detach() if isinstance(loss, torch.Tensor) else loss
+        number = isinstance(value, (int, float)) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+        numbers = torch.tensor([found, float(value) if number else 0.0], dtype=torch.float64)
+        found, total = self.ranks.total(numbers).tolist()
+        mean = total / self.ranks.size()
+        if isinstance(value, torch.Tensor) and number:
+            return torch.full_like(value, mean), found
+        return (mean if number else loss), found
+
+
+def _average(parameters: list[torch.Tensor]) -> None:
+    delayed = averaging.delayed(parameters)
+    if delayed:
+        averaging.average_gradients(delayed)
+
+
+class _Snapshot:
+    """Parameters and optimizer state before a step."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._parameters = [(parameter, parameter.detach().clone()) for parameter in parameters_of(optimizer)]
+        self._state = {key: _copied(value) for key, value in optimizer.state.items()}
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            for parameter, value in self._parameters:
+                parameter.copy_(value)
+        self._optimizer.state.clear()
+        self._optimizer.state.update(self._state)
+
+
+def _copied(entry: Any) -> Any:
+    if isinstance(entry, dict):
+        return {key: _copied(value) for key, value in entry.items()}
+    if isinstance(entry, torch.Tensor):
+        return entry.detach().clone()
+    return list(entry) if isinstance(entry, list) else entry

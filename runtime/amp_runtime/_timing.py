@@ -1,0 +1,395 @@
+"""``amp.StepTimer``: how long a training step takes, and how much of it waits for data."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import torch
+
+from amp_runtime._core.trees import tensors_in
+from amp_runtime._saving.ranks import gather_objects
+
+T = TypeVar("T")
+
+_CUDA = ("host", "synchronize", "events")
+
+
+class Spread(NamedTuple):
+    """The average, the largest and the smallest of a quantity over the steps."""
+
+    avg: float
+    max: float
+    min: float
+
+
+class StepStats(NamedTuple):
+    """What a :class:`StepTimer` measured over its warm steps.
+
+    Attributes:
+        steps: how many they are.
+        reader_cost: seconds of a step that were spent waiting for its batch.
+        batch_cost: seconds of a whole step, reading included.
+        ips: samples a second; steps a second where the number of samples is unknown.
+        reader_ratio: the part of the time that was spent waiting for batches, from 0 to 1.
+    """
+
+    steps: int
+    reader_cost: Spread
+    batch_cost: Spread
+    ips: Spread
+    reader_ratio: float
+
+
+@dataclass
+class _Step:
+    """One step: when it began on the timer's clock, its seconds of reading and altogether, and its samples."""
+
+    begin: float
+    reader: float
+    batch: float
+    samples: int | None
+
+
+@dataclass
+class _Extent:
+    """Total, largest and smallest of what was added."""
+
+    total: float = 0.0
+    max: float = 0.0
+    min: float = float("inf")
+
+    def add(self, value: float) -> None:
+        self.total += value
+        self.max = max(self.max, value)
+        self.min = min(self.min, value)
+
+
+@dataclass
+class _Window:
+    """The steps of some stretch of the training."""
+
+    steps: int = 0
+    items: int = 0
+    in_samples: bool = True
+    reader: _Extent = field(default_factory=_Extent)
+    batch: _Extent = field(default_factory=_Extent)
+    ips: _Extent = field(default_factory=_Extent)
+
+    def add(self, step: _Step) -> None:
+        self.in_samples &= step.samples is not None
+        items = 1 if step.samples is None else step.samples
+        self.steps += 1
+        self.items += items
+        self.reader.add(step.reader)
+        self.batch.add(step.batch)
+        if step.batch > 0:
+            self.ips.add(items / step.batch)
+
+    def stats(self) -> StepStats:
+        if not self.steps:
+            return StepStats(0, Spread(0.0, 0.0, 0.0), Spread(0.0, 0.0, 0.0), Spread(0.0, 0.0, 0.0), 0.0)
+        whole = self.batch.total
+        times = [Spread(e.total / self.steps, e.max, e.min) for e in (self.reader, self.batch)]
+        ips = Spread(self.items / whole, self.ips.max, self.ips.min) if whole > 0 else Spread(0.0, 0.0, 0.0)
+        return StepStats(self.steps, times[0], times[1], ips, self.reader.total / whole if whole > 0 else 0.0)
+
+
+class StepTimer:
+    """Measures each step of a training loop: the time to get its batch, the time of it all, and the throughput.
+
+        timer = amp.StepTimer()
+        for step, (x, y) in enumerate(timer(train_loader)):
+            ...
+            if step % 100 == 0:
+                print(timer.step_info())  # reader_cost: 0.00083 s batch_cost: 0.10713 s ips: 298.702 samples/s
+        print(timer.summary())
+
+    The quantities are those of ``paddle.profiler.Profiler(timer_only=True)``
+    (https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/profiler/Profiler_en.html): ``reader_cost`` is
+    part of ``batch_cost``, and ``ips`` is samples over ``batch_cost``. In loops that take their batches otherwise, call
+    :meth:`start` once before the first batch, :meth:`loaded` when a batch is there, and :meth:`step` at the end of its
+    step.
+
+    While ``torch.profiler`` records, its trace shows the ranges ``reader`` and ``step``; :meth:`export_chrome_trace`
+    adds all steps to a trace that it exported.
+
+    Args:
+        warmup: how many first steps are left out: they pay for caches, compilation and starting workers.
+        unit: what a sample is called in ``ips``, such as ``"images"``.
+        cuda: how the end of a step is found on a GPU. ``"host"`` reads the clock and waits for nothing: right over
+            many steps, since the GPU holds up a loop that is ahead of it. ``"synchronize"`` waits for the GPU at
+            the end of each step, which makes each one exact and all of them slower. ``"events"`` lets the GPU take the
+            time between the ends of steps, and waits only when a report asks. On the CPU all are the same.
+        history: how many of the latest steps :meth:`export_chrome_trace` can show.
+        clock: returns seconds; for tests.
+
+    Raises:
+        ValueError: an argument is not one of the allowed values.
+    """
+
+    def __init__(
+        self,
+        *,
+        warmup: int = 10,
+        unit: str = "samples",
+        cuda: Literal["host", "synchronize", "events"] = "host",
+        history: int = 100_000,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        if not isinstance(warmup, int) or warmup < 0:
+            raise ValueError(f"amp.StepTimer got warmup={warmup!r}; allowed: 0, 1, 2, ...")
+        if cuda not in _CUDA:
+            raise ValueError(f"amp.StepTimer got cuda={cuda!r}; allowed: {', '.join(map(repr, _CUDA))}")
+        self.warmup = warmup
+        self.unit = unit
+        self._clock = clock
+        self._cuda = cuda if torch.cuda.is_available() else "host"
+        self._origin = (clock(), time.time_ns())
+        self._range: Any = None
+        self._event: Any = None
+        self._pending: deque[tuple[_Step, Any, Any]] = deque()
+        self._begin: float | None = None
+        self._loaded: float | None = None
+        self._samples: int | None = None
+        self._finished = 0
+        self._all = _Window()
+        self._recent = _Window()
+        self._steps: deque[tuple[int, _Step]] = deque(maxlen=history)
+
+    def __call__(self, loader: Iterable[T], *, samples: int | Callable[[T], int] | None = None) -> TimedLoader[T]:
+        """The same batches, while the steps of the loop over them are measured.
+
+        Args:
+            loader: any iterable of batches.
+            samples: how many samples a batch has, or a function that tells. ``None`` is the first dimension of the
+                first tensor in the batch.
+        """
+        return TimedLoader(self, loader, samples)
+
+    def start(self) -> None:
+        """Begins the first step of a loop: its batch is about to be read."""
+        self._close_range()
+        if self._cuda == "events":
+            self._event = _recorded_event()
+        self._begin = self._clock()
+        self._open_range("reader")
+
+    def loaded(self, samples: int | None = None) -> None:
+        """The step's batch is there.
+
+        Args:
+            samples: how many samples it has, if known already.
+        """
+        if self._begin is None:
+            raise RuntimeError("StepTimer.loaded was called before StepTimer.start")
+        self._loaded = self._clock()
+        self._samples = samples
+        self._open_range("step")
+
+    def step(self, samples: int | None = None) -> None:
+        """The step is done, and the next one begins: its batch is about to be read.
+
+        Args:
+            samples: how many samples it has trained on; what :meth:`loaded` was told if ``None``.
+        """
+        if self._begin is None:
+            raise RuntimeError("StepTimer.step was called before StepTimer.start")
+        if self._cuda == "synchronize":
+            torch.cuda.synchronize()
+        end = self._clock()
+        reader = 0.0 if self._loaded is None else self._loaded - self._begin
+        step = _Step(self._begin, reader, end - self._begin, self._samples if samples is None else samples)
+        if self._cuda == "events":
+            earlier, self._event = self._event, _recorded_event()
+            self._pending.append((step, earlier, self._event))
+            self._settle(wait=False)
+        else:
+            self._record(step)
+        self._begin, self._loaded, self._samples = end, None, None
+        self._open_range("reader")
+
+    def stop(self) -> None:
+        """Ends the loop; a step that has begun does not count."""
+        self._close_range()
+        self._begin = self._loaded = None
+
+    def _settle(self, wait: bool) -> None:
+        """Takes over the times of the steps that the GPU has finished, or of all."""
+        while self._pending:
+            step, earlier, event = self._pending[0]
+            if wait:
+                event.synchronize()
+            elif not event.query():
+                return
+            step.batch = earlier.elapsed_time(event) / 1000
+            self._pending.popleft()
+            self._record(step)
+
+    def _record(self, step: _Step) -> None:
+        self._finished += 1
+        self._steps.append((self._finished, step))
+        self._recent.add(step)
+        if self._finished > self.warmup:
+            self._all.add(step)
+        elif self._finished == self.warmup:
+            self._recent = _Window()
+
+    def _open_range(self, name: str) -> None:
+        self._close_range()
+        self._range = torch.profiler.record_function(name)
+        self._range.__enter__()
+
+    def _close_range(self) -> None:
+        if self._range is not None:
+            self._range.__exit__(None, None, None)
+            self._range = None
+
+    def stats(self, *, all_ranks: bool = False) -> StepStats:
+        """The figures of the warm steps so far; zeros if there are none.
+
+        Args:
+            all_ranks: those of all processes together, a collective that every rank calls: the times are averages,
+                maxima and minima over the ranks, and ``ips`` is the sum of theirs.
+        """
+        self._settle(wait=True)
+        own = self._all.stats()
+        return _combined(gather_objects(own)) if all_ranks else own
+
+    def step_info(self) -> str:
+        """One line about the steps since the last call, as Paddle prints it; empty if there were none.
+
+        The steps of the warm-up are left out once there are others.
+        """
+        self._settle(wait=True)
+        stats, unit = self._recent.stats(), self._unit_of(self._recent)
+        self._recent = _Window()
+        if not stats.steps:
+            return ""
+        return (
+            f"reader_cost: {stats.reader_cost.avg:.5f} s batch_cost: {stats.batch_cost.avg:.5f} s "
+            f"ips: {stats.ips.avg:.3f} {unit}"
+        )
+
+    def summary(self, *, all_ranks: bool = False) -> str:
+        """A table of average, maximum and minimum over the warm steps, as Paddle prints it.
+
+        Args:
+            all_ranks: see :meth:`stats`.
+        """
+        stats = self.stats(all_ranks=all_ranks)
+        rows = {"reader_cost": stats.reader_cost, "batch_cost": stats.batch_cost, "ips": stats.ips}
+        lines = [
+            "Perf Summary".center(100, "="),
+            f"Reader Ratio: {100 * stats.reader_ratio:.3f}%",
+            f"Time Unit: s, IPS Unit: {self._unit_of(self._all)}",
+            _row("", "avg", "max", "min"),
+            *(_row(name, *(f"{value:.5f}" for value in spread)) for name, spread in rows.items()),
+        ]
+        return "\n".join(lines)
+
+    def _unit_of(self, window: _Window) -> str:
+        return f"{self.unit if window.in_samples else 'steps'}/s"
+
+    def export_chrome_trace(self, path: str | os.PathLike[str], *, merge: str | os.PathLike[str] | None = None) -> None:
+        """Writes the latest steps as a trace for ``chrome://tracing``, Perfetto or TensorBoard.
+
+        Args:
+            path: the file to write, compressed if it ends in ``.gz``.
+            merge: a trace that ``torch.profiler.profile.export_chrome_trace`` wrote; the steps are added to its events
+                on its time axis. It may be ``path`` itself.
+        """
+        self._settle(wait=True)
+        trace: dict[str, Any] = {"baseTimeNanoseconds": self._origin[1], "displayTimeUnit": "ms"}
+        if merge is not None:
+            trace = json.loads(_read(Path(merge)))
+        base = int(trace.get("baseTimeNanoseconds", 0))
+        trace["traceEvents"] = [*trace.get("traceEvents", []), *self._events(base)]
+        _write(Path(path), json.dumps(trace))
+
+    def _events(self, base: int) -> Iterator[dict[str, Any]]:
+        """The ranges of each step, in microseconds after ``base``, which is in nanoseconds of the Unix time."""
+        clock, nanoseconds = self._origin
+        place = {"ph": "X", "cat": "step_timer", "pid": os.getpid(), "tid": "StepTimer"}
+        for number, step in self._steps:
+            begin = (nanoseconds - base) / 1e3 + (step.begin - clock) * 1e6
+            arguments = {"step": number, "samples": step.samples, "warm": number > self.warmup}
+            yield {**place, "name": f"step {number}", "ts": begin, "dur": step.batch * 1e6, "args": arguments}
+            yield {**place, "name": "reader", "ts": begin, "dur": step.reader * 1e6, "args": {"step": number}}
+
+
+class TimedLoader(Generic[T]):
+    """The batches of a loader, with a timer around the steps of the loop over them."""
+
+    def __init__(self, timer: StepTimer, loader: Iterable[T], samples: int | Callable[[T], int] | None) -> None:
+        self._timer = timer
+        self._loader = loader
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def __iter__(self) -> Iterator[T]:
+        self._timer.start()
+        try:
+            for batch in self._loader:
+                self._timer.loaded(self._count(batch))
+                yield batch
+                self._timer.step()
+        finally:
+            self._timer.stop()
+
+    def _count(self, batch: T) -> int | None:
+        if callable(self._samples):
+            return self._samples(batch)
+        if self._samples is not None:
+            return self._samples
+        return next((len(tensor) for tensor in tensors_in(batch) if tensor.dim()), None)
+
+
+def _recorded_event() -> Any:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def _combined(ranks: list[StepStats]) -> StepStats:
+    measured = [stats for stats in ranks if stats.steps] or ranks
+    times = [
+        Spread(
+            sum(spread.avg for spread in spreads) / len(spreads),
+            max(spread.max for spread in spreads),
+            min(spread.min for spread in spreads),
+        )
+        for spreads in ([stats.reader_cost for stats in measured], [stats.batch_cost for stats in measured])
+    ]
+    ips = Spread(*(sum(values) for values in zip(*(stats.ips for stats in measured), strict=True)))
+    whole = sum(stats.batch_cost.avg for stats in measured)
+    ratio = sum(stats.reader_cost.avg for stats in measured) / whole if whole > 0 else 0.0
+    return StepStats(max(stats.steps for stats in measured), times[0], times[1], ips, ratio)
+
+
+def _row(name: str, *values: str) -> str:
+    return "|" + "|".join(cell.center(17) for cell in (name, *values)) + "|"
+
+
+def _read(path: Path) -> str:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+
+
+def _write(path: Path, text: str) -> None:
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)

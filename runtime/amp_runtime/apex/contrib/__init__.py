@@ -1,0 +1,1 @@
+"""Parts of ``apex.contrib`` that have an equivalent in torch."""

@@ -1,0 +1,6 @@
+"""``apex.mlp``."""
+
+from amp_runtime.apex.mlp.mlp import MLP as MLP
+from amp_runtime.apex.mlp.mlp import mlp_function as mlp_function
+
+__all__ = ["MLP", "mlp_function"]

@@ -1,0 +1,3 @@
+"""``apex.parallel.LARC``."""
+
+from amp_runtime.optim.larc import LARC as LARC
