@@ -14,6 +14,7 @@ from amp_rules.codemods.legacy import (
     imports,
     initialize,
     local_rank,
+    merge_groups,
     optimizers,
     parallel,
     same_branches,
@@ -21,7 +22,7 @@ from amp_rules.codemods.legacy import (
     torch_amp,
 )
 from amp_rules.context import Change
-from amp_rules.legacy.file import STAND_IN, LegacyFile, finished
+from amp_rules.legacy.file import STAND_IN, LegacyFile, NotUnderstood, finished
 from amp_rules.legacy.references import References
 from amp_rules.options import Options
 from amp_rules.program.modules import Module, parse
@@ -39,6 +40,7 @@ _IDIOM: Sequence[Stage] = (
     scale_loss.changes,
     functions.changes,
     parallel.changes,
+    merge_groups.changes,
     optimizers.changes,
     initialize.changes,
     imports.changes,
@@ -158,12 +160,16 @@ def _finish_stage(program: Program, options: Options, draft: Draft, stage: Stage
     """Runs one rewrite until it finds nothing more: what it takes away can uncover another place."""
     for _ in range(_MAX_ROUNDS):
         file = LegacyFile(draft.module, program.project, options, _wanted_elsewhere(program, draft.original))
-        changes = _apart(list(stage(file)))
+        try:
+            changes = _apart(list(stage(file)))
+        except NotUnderstood as left:
+            left.span = draft.place(left.span)
+            raise
         if not changes:
             return
         for change in changes:
             span = draft.place(draft.module.span(change.node))
-            message = change.message.replace(STAND_IN, "amp")
+            message = change.message.replace(f"{STAND_IN}.", "amp.")
             draft.edits.append(Edit(draft.original.path, span, change.rule.code, change.rule.name, message))
         draft.become(apply(draft.module, [action for change in changes for action in change.actions]))
 
@@ -173,7 +179,8 @@ def _apart(changes: list[Change]) -> list[Change]:
     chosen: list[Change] = []
     taken: set[ast.AST] = set()
     for change in sorted(changes, key=lambda item: sum(1 for _ in ast.walk(item.node))):
-        nodes = set(ast.walk(change.node))
+        # Python shares one node for ``Load`` and for each operator among all trees.
+        nodes = {node for node in ast.walk(change.node) if hasattr(node, "lineno")}
         if not nodes & taken:
             chosen.append(change)
             taken |= nodes
