@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from amp_rules import codemods
@@ -17,6 +18,8 @@ from amp_rules.planning import distribution as distribution_plan
 from amp_rules.planning import precision as precision_plan
 from amp_rules.planning import refusal
 from amp_rules.planning.refusal import Declined
+from amp_rules.program import blocks
+from amp_rules.program.flow import is_main_guard
 from amp_rules.program.modules import Module, Project
 from amp_rules.program.source import SourceFile
 from amp_rules.program.steps import Program
@@ -76,17 +79,13 @@ def _migrate(program: Program, options: Options, *, from_apex: bool = False, ini
     distribution = None
     if options.ddp:
         try:
+            distribution_plan.check_own(program)
+            located = precision
             if initialised:
-                distribution_plan.check_own(program)
-                raise refusal.decline(
-                    refusal.LATE_START,
-                    program.entry,
-                    None,
-                    "the runtime starts where `amp.initialize` was, when the data are distributed already",
-                    "move `amp.init(...)` to the start of the script, add `ddp=True`, and wrap the training loader in "
-                    "`amp.prepare_loader`",
-                )
-            distribution = distribution_plan.plan(program, precision)
+                _check_prepared_always(program)
+                # The models are prepared already, but where they live decides how gradients are averaged.
+                located = replace(precision, homes=precision_plan.homes(program))
+            distribution = distribution_plan.plan(program, located)
             distribution_outcome = "migrated"
         except Declined as declined:
             distribution_outcome = "already" if declined.already else "declined"
@@ -102,6 +101,21 @@ def _migrate(program: Program, options: Options, *, from_apex: bool = False, ini
         edits=_edits(changes),
         refusals=tuple(refusals),
     )
+
+
+def _check_prepared_always(program: Program) -> None:
+    """Decline when a model is prepared under a condition: without it, nothing would average its gradients."""
+    for site in program.calls_to(frozenset({"amp_runtime.prepare_model"})):
+        for parent in blocks.enclosing(site.module, site.node):
+            if isinstance(parent, ast.If) and not is_main_guard(parent):
+                raise refusal.decline(
+                    refusal.GRADIENTS_OUTSIDE,
+                    site.module,
+                    parent,
+                    f"the model is prepared only where `{site.module.text(parent.test)}` holds",
+                    "move `amp.init(...)` and `amp.prepare_model(...)` out of the condition, with the condition in "
+                    "`enabled=`",
+                )
 
 
 def _distribute_only(program: Program, options: Options) -> Report:
@@ -169,13 +183,7 @@ def _migrated_before(program: Program, options: Options) -> Report | None:
     """The report for a script that uses the runtime already."""
     if not any(_starts_runtime(module) for module in program.flow.modules):
         return None
-    calls = [
-        node
-        for module in program.flow.modules
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "init"
-    ]
-    is_distributed = any(item.arg == "ddp" for node in calls for item in node.keywords)
+    is_distributed = any(item.arg == "ddp" for _, call in _init_calls(program) for item in call.keywords)
     refusals: list[Refusal] = []
     outcome: Outcome = "not requested"
     if options.ddp:
@@ -194,6 +202,16 @@ def _migrated_before(program: Program, options: Options) -> Report | None:
                 )
             )
     return Report(program.entry.path, "already", outcome, refusals=tuple(refusals))
+
+
+def _init_calls(program: Program) -> list[tuple[Module, ast.Call]]:
+    """Calls that look like those of the runtime's ``init``."""
+    return [
+        (module, node)
+        for module in program.flow.modules
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "init"
+    ]
 
 
 def _distributes_itself(program: Program) -> bool:

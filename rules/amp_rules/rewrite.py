@@ -224,7 +224,23 @@ class _Editor(cst.CSTTransformer):
                         continue
                     self._done.add(id(replacement))
                     updated = replacement.edit(updated)
+            if isinstance(original_node, cst.Call) and isinstance(updated, cst.Call):
+                updated = self._realigned(original_node, updated)
         return updated
+
+    def _realigned(self, original: cst.Call, updated: cst.Call) -> cst.Call:
+        """Arguments that stood below the first one still do when the function's name has another length."""
+        function = self._positions.get(original.func)
+        rows = [where for item in original.args if (where := self._positions.get(item)) is not None]
+        if function is None or not rows or rows[0].start.line != function.end.line:
+            return updated
+        heads = {where.start.line: where.start.column for where in reversed(rows)}
+        below = [column for line, column in heads.items() if line > function.end.line]
+        shift = len(_last_row(updated.func)) - len(_last_row(original.func))
+        if not shift or not below or set(below) != {rows[0].start.column}:
+            return updated
+        shifted = [item.visit(_Shift(shift)) for item in updated.args]
+        return updated.with_changes(args=[item for item in shifted if isinstance(item, cst.Arg)])
 
     # ---- statements ----------------------------------------------------------------------------------------
 
@@ -354,6 +370,8 @@ class _Editor(cst.CSTTransformer):
             unwrap = self._unwraps[place]
             self._done.add(id(unwrap))
             kept = _inner(statement, unwrap.suites)
+            if kept and place is not None and place[1] == 0:
+                kept[0] = _with_two_blank_lines(kept[0])
         else:
             kept = [statement]
         before = self._before(place)
@@ -380,7 +398,9 @@ class _Editor(cst.CSTTransformer):
         above, rest = lines[:blank], lines[blank:]
         if self._wants_gap(place):
             is_definition = isinstance(kept, (cst.FunctionDef, cst.ClassDef))
-            wanted = max(1, len(above)) if is_definition else 1
+            # Style of its own where there is one: the first statement of a file has no blank lines above it yet.
+            at_least = 2 if place is not None and place[1] == 0 and not above else 1
+            wanted = max(at_least, len(above)) if is_definition else 1
             if is_definition and len(above) > 1:
                 above = above[:1]
             have = next((index for index, line in enumerate(rest) if line.comment is not None), len(rest))
@@ -431,7 +451,7 @@ def _inner(statement: cst.BaseStatement, suites: Sequence[str]) -> list[cst.Base
         if isinstance(owner, cst.If) and name == "orelse":  # an elif becomes the if
             rows: list[cst.BaseStatement] = [owner]
         elif isinstance(block, cst.SimpleStatementSuite):
-            rows = [cst.SimpleStatementLine(block.body)]
+            rows = [cst.SimpleStatementLine(block.body, trailing_whitespace=block.trailing_whitespace)]
         elif isinstance(block, cst.IndentedBlock):
             rows = list(block.body)
         else:
@@ -444,6 +464,14 @@ def _inner(statement: cst.BaseStatement, suites: Sequence[str]) -> list[cst.Base
         above = list(getattr(statement, "leading_lines", ()))
         found[0] = found[0].with_changes(leading_lines=[*above, *found[0].leading_lines])
     return found
+
+
+def _with_two_blank_lines(statement: cst.BaseStatement) -> cst.BaseStatement:
+    """A definition that has come out of a block to the level of the file; one blank line above it becomes two."""
+    lines = list(getattr(statement, "leading_lines", ()))
+    if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and len(lines) == 1 and lines[0].comment is None:
+        return statement.with_changes(leading_lines=[*lines, cst.EmptyLine(indent=False)])
+    return statement
 
 
 def _without_blank_lines_above(statement: cst.BaseStatement) -> cst.BaseStatement:
@@ -492,6 +520,25 @@ class _BlankLines(cst.CSTTransformer):
         if updated_node.comment is not None:
             return updated_node
         return updated_node.with_changes(indent=False, whitespace=cst.SimpleWhitespace(""))
+
+
+class _Shift(cst.CSTTransformer):
+    """Moves the rows of an argument list to the right, or to the left."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def leave_ParenthesizedWhitespace(
+        self, original_node: cst.ParenthesizedWhitespace, updated_node: cst.ParenthesizedWhitespace
+    ) -> cst.ParenthesizedWhitespace:
+        row = updated_node.last_line.value
+        moved = row + " " * self.columns if self.columns > 0 else row[: max(0, len(row) + self.columns)]
+        return updated_node.with_changes(last_line=cst.SimpleWhitespace(moved))
+
+
+def _last_row(node: cst.BaseExpression) -> str:
+    return cst.Module([]).code_for_node(node).rpartition("\n")[2]
 
 
 _KINDS: dict[type[ast.expr], type[cst.BaseExpression]] = {

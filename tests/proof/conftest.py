@@ -1,16 +1,28 @@
 """The results are made once a session and shared by the workers of pytest-xdist."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from apex_proofs import ApexProofs
 from proofs import Proofs
 
 
 @pytest.fixture(scope="session")
 def proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proofs]:
-    base = tmp_path_factory.getbasetemp()
-    # Each worker has a folder of its own inside the one of the session.
-    shared = base.parent if base.name.startswith("popen-") else base
-    proofs = Proofs(shared / "proofs")
+    proofs = Proofs(_shared(tmp_path_factory) / "proofs")
     yield proofs
     proofs.close()
+
+
+@pytest.fixture(scope="session")
+def apex_proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApexProofs]:
+    proofs = ApexProofs(_shared(tmp_path_factory) / "apex")
+    yield proofs
+    proofs.close()
+
+
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    # Each worker has a folder of its own inside the one of the session.
+    return base.parent if base.name.startswith("popen-") else base

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,25 +91,31 @@ class Proofs:
 
     def migrated(self, script: Script) -> Migrated:
         """The fixture after ``amp-migrate --opt-level O1 --ddp``."""
-        return self._once(f"{script.name}/migration", lambda folder: _migrate(script, folder))
+        options = {"opt_level": "O1", "ddp": True}
+        return self._once(
+            f"{script.name}/migration", lambda folder: migrate_copy(script.folder, script.entry, options, folder)
+        )
 
     def originals(self, script: Script) -> dict[str, Run]:
         """The fixture untouched: ``first`` and ``second`` alike, and ``short`` with STEPS=2."""
         jobs = {"first": {}, "second": {}, "short": {"STEPS": "2"}}
         key = f"{script.name}/originals"
-        return self._once(key, lambda folder: self._run_alone(script, script.folder, folder, jobs))
+        argv = [script.entry, *script.args]
+        return self._once(key, lambda folder: self._run_alone(argv, script.folder, folder, jobs))
 
     def alone(self, script: Script) -> dict[str, Run]:
         """The migrated fixture in one process: at ``O0``, and at ``O1``, the level written into it."""
         project = self.migrated(script).folder
         jobs = {"O0": {"AMP_OPT_LEVEL": "O0"}, "O1": {}}
         key = f"{script.name}/alone"
-        return self._once(key, lambda folder: self._run_alone(script, project, folder, jobs))
+        argv = [script.entry, *script.args]
+        return self._once(key, lambda folder: self._run_alone(argv, project, folder, jobs))
 
     def together(self, script: Script) -> Run:
         """The migrated fixture in two processes."""
         project = self.migrated(script).folder
-        return self._once(f"{script.name}/together", lambda folder: _run_together(script, project, folder))
+        argv = [script.entry, *script.args]
+        return self._once(f"{script.name}/together", lambda folder: run_together(argv, project, folder))
 
     def _once(self, key: str, make: Callable[[Path], Any]) -> Any:
         folder = self.cache / key
@@ -129,14 +135,17 @@ class Proofs:
         return result
 
     def _run_alone(
-        self, script: Script, project: Path, folder: Path, jobs: dict[str, dict[str, str]]
+        self, argv: list[str], project: Path, folder: Path, jobs: dict[str, dict[str, str]]
     ) -> dict[str, Run]:
-        runs = {}
-        for name, env in jobs.items():
-            order = _prepare(project, folder / name)
-            order |= {"argv": [script.entry, *script.args], "env": order["env"] | env, "seconds": TIMEOUT}
-            runs[name] = _read(folder / name, self._run_job(order))
-        return runs
+        return {name: self._run(argv, project, folder / name, env) for name, env in jobs.items()}
+
+    def _run(
+        self, argv: list[str], project: Path, folder: Path, env: dict[str, str], packages: Sequence[Path] = ()
+    ) -> Run:
+        """One run in one process; ``packages`` are folders to import from besides."""
+        order = _prepare(project, folder)
+        order |= {"argv": argv, "env": order["env"] | env, "seconds": TIMEOUT, "packages": list(map(str, packages))}
+        return _read(folder, self._run_job(order))
 
     def _run_job(self, order: dict[str, Any]) -> int:
         if self._runner is None:
@@ -162,27 +171,27 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _migrate(script: Script, folder: Path) -> Migrated:
+def migrate_copy(source: Path, entry_name: str, options: dict[str, Any], folder: Path) -> Migrated:
+    """Migrate a copy of a fixture, twice."""
     from amp_rules import migrate
     from amp_rules.options import Options
     from amp_rules.program.source import read_source
 
     project = folder / "project"
     shutil.rmtree(project, ignore_errors=True)
-    _copy(script.folder, project)
-    entry = project / script.entry
-    options = Options(opt_level="O1", ddp=True)
-    report = migrate(entry, options)
+    _copy(source, project)
+    entry = project / entry_name
+    report = migrate(entry, Options(**options))
     for change in report.changes:
         change.path.write_bytes(read_source(change.path).encode(change.after))
-    return Migrated(project, report, migrate(entry, options))
+    return Migrated(project, report, migrate(entry, Options(**options)))
 
 
-def _run_together(script: Script, project: Path, folder: Path) -> Run:
+def run_together(argv: list[str], project: Path, folder: Path, env: dict[str, str] | None = None) -> Run:
+    """One run in two processes."""
     order = _prepare(project, folder)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launcher, script.entry, *script.args]
-    process = _execute(command, Path(order["folder"]), _environment() | order["env"])
+    process = _execute([*launcher, *argv], Path(order["folder"]), _environment() | order["env"] | (env or {}))
     (folder / "stdout").write_text(process.stdout, encoding="utf-8")
     (folder / "stderr").write_text(process.stderr, encoding="utf-8")
     return _read(folder, process.returncode)

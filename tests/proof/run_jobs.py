@@ -1,8 +1,8 @@
 """Runs scripts one after the other, each in a process forked off this one: torch is imported only once.
 
 Each line of stdin is a job as a JSON object: ``folder`` (working directory), ``argv`` (the script and its
-arguments), ``env`` (more environment variables), ``log`` (a folder for the files stdout and stderr) and
-``seconds`` (the time limit). The answer is a line with the exit status.
+arguments), ``env`` (more environment variables), ``packages`` (folders to import from besides), ``log`` (a folder
+for the files stdout and stderr) and ``seconds`` (the time limit). The answer is a line with the exit status.
 """
 
 import atexit
@@ -43,7 +43,7 @@ def become(job: dict) -> NoReturn:
     os.environ.update(job["env"])
     os.chdir(job["folder"])
     sys.argv = job["argv"]
-    sys.path[0] = job["folder"]
+    sys.path[0:1] = [job["folder"], *job["packages"]]
     proof_recorder.install()
     status = 0
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,15 @@ def test_the_rule_edits_its_cases_and_no_near_miss(case, tmp_path):
     report, _ = migrated(tmp_path / "project", case.before, case.options)
     assert (case.code in {edit.code for edit in report.edits}) is not case.is_noop
     if not case.is_noop:
-        assert report.precision == "migrated"
-        assert report.refusals == ()
+        already = keeps_its_scaler(report)
+        assert report.precision == ("already" if already else "migrated")
+        assert {refusal.code for refusal in report.refusals} <= ({"AMP190"} if already else set())
+
+
+def keeps_its_scaler(report: Report) -> bool:
+    """Whether the script has PyTorch's own mixed precision, which is brought up to date and stays."""
+    codes = {edit.code for edit in report.edits}
+    return "AMP411" in codes and "AMP410" not in codes
 
 
 @each_changing_case
@@ -90,6 +98,9 @@ def named_lines(report: Report, path: Path, data: bytes) -> set[int]:
     """The lines of a file that the report's edits speak of."""
     spans = [edit.span for edit in report.edits if edit.path == path.resolve()]
     found = {line for span in spans for line in range(span.start.line, span.end.line + 1)}
+    # An import at the head of a block takes the blank line below it along.
+    rows = dict(enumerate(lines(data), 1))
+    found |= {span.end.line + 1 for span in spans if not rows.get(span.end.line + 1, b"x").strip()}
     removed = {edit.span.start.line for edit in report.edits if edit.code == "AMP203"}
     for node in ast.walk(ast.parse(data)):
         # A condition goes with the ``DataParallel`` that was alone in it, and so does a comment above that.
@@ -124,7 +135,7 @@ def test_rewriting_without_edits_gives_the_same_text(path):
 def test_what_is_declined_says_where(path, tmp_path):
     files = files_of(path) if path.is_dir() else {ENTRY: path.read_bytes()}
     expected = expected_refusals(files)
-    report, result = migrated(tmp_path / "project", files, Options(ddp=True))
+    report, result = migrated(tmp_path / "project", files, declining(path))
     assert path.parent.name in {code for code, _, _ in expected}
     found = {
         (refusal.code, str(refusal.path.relative_to((tmp_path / "project").resolve())), refusal.span.start.line)
@@ -142,6 +153,11 @@ def test_what_is_declined_says_where(path, tmp_path):
         assert result == files and report.edits == ()
 
 
+def declining(path: Path) -> Options:
+    """With the idiom left to it alone, since the other way always works for Apex."""
+    return Options(ddp=True, apex="idiom" if path.parent.name == "AMP490" else "auto")
+
+
 def expected_refusals(files: dict[str, bytes]) -> set[tuple[str, str, int]]:
     found = set()
     for name, data in files.items():
@@ -155,10 +171,11 @@ def expected_refusals(files: dict[str, bytes]) -> set[tuple[str, str, int]]:
 @pytest.mark.parametrize("path", DECLINED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_declined_distribution_leaves_no_trace_of_it(path, tmp_path):
     files = files_of(path) if path.is_dir() else {ENTRY: path.read_bytes()}
-    report, with_ddp = migrated(tmp_path / "one", files, Options(ddp=True))
+    options = declining(path)
+    report, with_ddp = migrated(tmp_path / "one", files, options)
     if report.distribution == "migrated":
         pytest.fail("the distribution was not declined")
-    _, without = migrated(tmp_path / "two", files, Options(ddp=False))
+    _, without = migrated(tmp_path / "two", files, replace(options, ddp=False))
     assert with_ddp == without
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -326,6 +327,7 @@ def texts() -> list[bytes]:
 
 
 TEXTS = texts()
+APEX_IMPORT = re.compile(r"^\s*(from apex|import apex|import amp_C)\b", re.MULTILINE)
 
 
 @st.composite
@@ -366,18 +368,25 @@ def test_a_damaged_script_is_migrated_whole_or_left_alone(data, chosen):
             assert error.message
             return
         after = result[ENTRY].decode()
-        if report.precision == "migrated":
+        codes = {edit.code for edit in report.edits}
+        older = {code for code in codes if code.startswith("AMP4")}
+        if "AMP410" in codes:
+            assert not APEX_IMPORT.search(after)
+        elif report.precision == "migrated":
             assert unscaled_backwards(after) == []
-        else:
+        elif not older:
             assert result[ENTRY] == data
             assert report.edits == ()
+        if older - {"AMP409", "AMP411"}:
+            assert not APEX_IMPORT.search(after)
         if report.precision in ("declined", "already") and b"amp_runtime" not in data:
             assert report.refusals
         if report.changes:
             # The compiler refuses more than the parser: ``return`` outside of a function, late future imports.
             assert compiles(after) or not compiles(data)
             again = migrate(write(Path(folder) / "q", result), chosen)
-            assert (again.precision, again.changes) == ("already", ())
+            assert again.changes == ()
+            assert again.precision == ("already" if report.precision == "migrated" else report.precision)
 
 
 @pytest.mark.parametrize("name", ["AMP104/two_optimizers", "AMP107/gradient_penalty", "AMP101/main_guard_with_body"])

@@ -397,6 +397,41 @@ def test_novograd_operation(mode: int, norm_type: int) -> None:
     assert norms.tolist() == pytest.approx([state["n"] for state in states])
 
 
+@pytest.mark.parametrize("nvlamb", [False, True])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_two_halves_of_lamb_are_one_step(nvlamb: bool, decay: float) -> None:
+    gs, ps, ms, vs = tensors(0), tensors(1), tensors(2), tensors(3, positive=True)
+    step = plain.lamb(0.1, (0.9, 0.99), 1e-6, decay, bias_correction=True, adam_w_mode=True, grad_averaging=True,
+                      always_adapt=nvlamb)  # fmt: skip
+    wanted = stepped(step, ps, [g / 4 for g in gs], moments(ms, vs, names="m v"))
+    updates = [torch.zeros_like(p) for p in ps]
+    norms = torch.stack([p.norm() for p in ps])
+    applied(amp_C.multi_tensor_lamb_stage1_cuda, flag(), [gs, ps, ms, vs, updates], torch.full((len(ps),), decay), 2,
+            0.9, 0.99, 1e-6, torch.tensor([2.0]), 0.5)  # fmt: skip
+    applied(amp_C.multi_tensor_lamb_stage2_cuda, flag(), [ps, updates], norms,
+            torch.stack([u.norm() for u in updates]), 0.1, decay, nvlamb)  # fmt: skip
+    same(ps, wanted)
+
+
+def test_a_function_of_the_scripts_own_may_wrap_mlps() -> None:
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(*args):
+            return mlp.MlpFunction.forward(*args)
+
+        @staticmethod
+        def backward(*args):
+            return mlp.MlpFunction.backward(*args)
+
+    layer = mlp.MLP([4, 5, 3])
+    x = torch.randn(6, 4, requires_grad=True)
+    inputs = [x, *layer.weights, *layer.biases]
+    expected = torch.autograd.grad(layer(x).square().sum(), inputs)
+    output = Own.apply(layer.bias, layer.activation, *inputs)
+    torch.testing.assert_close(output, layer(x))
+    torch.testing.assert_close(torch.autograd.grad(output.square().sum(), inputs), expected)
+
+
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize("nvlamb", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.1])

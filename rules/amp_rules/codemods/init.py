@@ -48,12 +48,14 @@ def start(context: Context, made: Sequence[Change]) -> list[Change]:
     entry = context.program.entry
     users = [change for change in made if change.uses_runtime]
     used = [(change.module, _statement(change.module, change.node)) for change in users]
-    if context.initialised:
+    if context.initialised and context.distribution is None:
         return imports(context, [change.module for change in users], used)
     earlier = [statement for module, statement in _visible_devices(context) if module is entry]
     statement, after = anchor(context.program, used, earlier)
     code = context.code(entry, "{amp}.init") + f"({_arguments(context)})"
     message = "the level is an argument; AMP_OPT_LEVEL overrides it"
+    if context.initialised:
+        message = "the processes join before the data are shared out; the level is chosen where it was before"
     found = [Change(RULE, entry, statement, message, [Insert(statement, code, after=after, order=-1, gap=True)])]
     return [*found, *imports(context, [entry, *(change.module for change in users)], used)]
 
@@ -77,8 +79,9 @@ def _statement(module: Module, node: ast.AST) -> ast.stmt:
 
 def _arguments(context: Context) -> str:
     options = context.options
-    parts = [f'opt_level="{"O0" if context.keeps_precision else options.opt_level}"']
-    if context.keeps_precision:
+    elsewhere = context.keeps_precision or context.initialised
+    parts = [f'opt_level="{"O0" if elsewhere else options.opt_level}"']
+    if elsewhere:
         return ", ".join([*parts, "ddp=True", *([] if options.sync_bn else ["sync_bn=False"])])
     if options.dtype != "auto":
         parts.append(f'dtype="{options.dtype}"')

@@ -25,11 +25,12 @@ https://pytorch.org/docs/stable/notes/ddp.html; Apex's `delay_allreduce`.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amp_rules.context import Change, Context
 from amp_rules.planning.homes import Home
-from amp_rules.rewrite import Action, Insert, Replace, call_with
+from amp_rules.rewrite import Action, Insert, Replace, add_keyword, call_with
 from amp_rules.rule import Rule
 
 _LINE = 110
@@ -60,6 +61,11 @@ def changes(context: Context) -> Iterator[Change]:
         code = f"{variable} = {function}({', '.join([variable, *more])})"
         message = f"`{variable}` is loaded whole, and prepared like the model that it replaces"
         yield Change(RULE, module, statement, message, [Insert(statement, code, after=True, order=order)])
+    if delay and context.initialised and context.distribution is not None:
+        message = f"gradients are averaged at the step, because {context.distribution.delay_reason}"
+        for site in context.program.calls_to(frozenset({"amp_runtime.prepare_model"})):
+            assert isinstance(site.node, ast.Call)
+            yield Change(RULE, site.module, site.node, message, [Replace(site.node, add_keyword(more[0]))])
 
 
 def _fits(home: Home, function: str, more: list[str]) -> bool:

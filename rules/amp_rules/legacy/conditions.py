@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.legacy.file import LegacyFile
+from amp_rules.program import blocks
 from amp_rules.program.scopes import Scope
 
 Known = dict[tuple[Scope, str], bool]
@@ -28,6 +29,20 @@ def simplified(file: LegacyFile, node: ast.expr, known: Known) -> bool | str:
     if isinstance(node, ast.BoolOp):
         return _bool_op(file, node, known)
     return file.source(node)
+
+
+def emptied(file: LegacyFile, statement: ast.stmt) -> ast.stmt:
+    """The statement to take out: a condition that holds nothing else goes too."""
+    while True:
+        where = blocks.place(file.module, statement)
+        if len(where.suite) > 1 or not isinstance(where.parent, ast.If) or where.parent.orelse:
+            return statement
+        if any(isinstance(item, ast.Call) for item in ast.walk(where.parent.test)):
+            return statement
+        holder = file.module.parents[where.parent]
+        if isinstance(holder, ast.If) and where.parent in holder.orelse:
+            return statement
+        statement = where.parent
 
 
 def _bool_op(file: LegacyFile, node: ast.BoolOp, known: Known) -> bool | str:

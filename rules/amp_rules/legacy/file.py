@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +12,7 @@ from amp_rules.options import Options
 from amp_rules.program.modules import Module, Project
 
 RUNTIME = "amp_runtime"
-STAND_IN = "_amp_"
+STAND_IN = "_aM"  # as long as ``amp``: rows of arguments are aligned below it
 
 
 class NotUnderstood(Exception):
@@ -21,6 +22,7 @@ class NotUnderstood(Exception):
         module: the file.
         node: the place.
         reason: what was not understood, for the reader.
+        span: where that is in the file on disk.
     """
 
     def __init__(self, module: Module, node: ast.AST, reason: str) -> None:
@@ -28,6 +30,7 @@ class NotUnderstood(Exception):
         self.module = module
         self.node = node
         self.reason = reason
+        self.span = module.span(node)
 
 
 @dataclass
@@ -74,7 +77,8 @@ def finished(text: str, module: Module) -> str:
     """The text with the runtime's name: ``amp``, unless the file uses that for something else."""
     alias = "amp" if not any(_takes_amp(node) for node in ast.walk(module.tree)) else RUNTIME
     text = text.replace(f"import {RUNTIME} as {STAND_IN}", f"import {RUNTIME} as {alias}")
-    return text.replace(f"import {RUNTIME} as {RUNTIME}", f"import {RUNTIME}").replace(STAND_IN, alias)
+    text = text.replace(f"import {RUNTIME} as {RUNTIME}", f"import {RUNTIME}")
+    return re.sub(rf"\b{STAND_IN}\b", alias, text)  # a name such as `no_amp_layers` holds the same letters
 
 
 def _takes_amp(node: ast.AST) -> bool:

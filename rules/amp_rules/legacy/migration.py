@@ -59,13 +59,13 @@ def migrate_apex(
         except _Left as left:
             reason = left.refusal
         if options.apex == "idiom":
-            return Report(program.entry.path, "declined", distribution(program), refusals=(reason,))
+            return _declined(program, distribution(program), (reason,))
     try:
         return _by_imports(program, options, reason, distribution(program))
     except NotUnderstood as left:
         missing = _refusal(left.module, left, "replace this part by PyTorch's own, then migrate again")
         reasons = (missing,) if reason is None else (reason, missing)
-        return Report(program.entry.path, "declined", distribution(program), refusals=reasons)
+        return _declined(program, distribution(program), reasons)
 
 
 def bring_up_to_date(
@@ -80,6 +80,19 @@ def bring_up_to_date(
     return report
 
 
+def _declined(program: Program, distribution: Outcome, reasons: tuple[Refusal, ...]) -> Report:
+    refusals = (*reasons, *_not_distributed(program, distribution, reasons[0].message, reasons[0].recipe))
+    return Report(program.entry.path, "declined", distribution, refusals=refusals)
+
+
+def _not_distributed(program: Program, distribution: Outcome, message: str, recipe: str) -> tuple[Refusal, ...]:
+    """The reason for leaving the distribution alone, where it was asked for and is not there."""
+    if distribution != "declined":
+        return ()
+    rule = refusal.NEEDS_PRECISION
+    return (Refusal(program.entry.path, None, rule.code, rule.name, rule.unit, message, recipe),)
+
+
 def _drafted(program: Program, overrides: Overrides | None, drafts: Mapping[Path, Draft]) -> Program:
     texts = {path: draft.module.source for path, draft in drafts.items()}
     return Program(Project(program.entry.path, {**(overrides or {}), **texts}))
@@ -87,7 +100,7 @@ def _drafted(program: Program, overrides: Overrides | None, drafts: Mapping[Path
 
 def _refusal(module: Module, left: NotUnderstood, recipe: str) -> Refusal:
     rule = refusal.APEX
-    return Refusal(module.path, module.span(left.node), rule.code, rule.name, rule.unit, left.reason, recipe)
+    return Refusal(module.path, left.span, rule.code, rule.name, rule.unit, left.reason, recipe)
 
 
 def _by_idiom(program: Program, options: Options, overrides: Overrides | None, migrate_plain: MigratePlain) -> Report:
@@ -155,6 +168,13 @@ def _by_imports(program: Program, options: Options, reason: Refusal | None, dist
         distribution,
         changes=_changes(drafts),
         edits=_edits(drafts),
+        refusals=_not_distributed(
+            program,
+            distribution,
+            "Apex's interface stays, which the script's own wrapper of the model belongs to",
+            "wrap the model in `DistributedDataParallel` after `amp.initialize`, and give its loader a "
+            "`DistributedSampler`",
+        ),
         notes=notes,
     )
 

@@ -91,7 +91,7 @@ def plan(program: Program, *, from_apex: bool = False, initialised: bool = False
     plan.constants = _constants(program)
     plan.runs = _without_idle(regions.with_evaluation(plan.runs), plan.full_precision)
     if not initialised:
-        plan.homes = _homes(program)
+        plan.homes = homes(program)
         plan.reloads = _reloads(program, plan.homes)
     return plan
 
@@ -106,7 +106,7 @@ def keep(program: Program) -> Precision:
     regions = Regions(program)
     kept.training, _ = regions.training(program.backwards)
     kept.full_precision = _full_precision(program, regions)
-    kept.homes = _homes(program)
+    kept.homes = homes(program)
     kept.reloads = _reloads(program, kept.homes)
     return kept
 
@@ -373,6 +373,7 @@ def _unscales(program: Program) -> list[Unscale]:
                 found.append(unscale)
     # Of several accesses before one step only the first needs it.
     found = [_hoisted(item, found) for item in found]
+    found = list({item.statement: item for item in (_before_branches(program, item, found) for item in found)}.values())
     return [item for item in found if not any(_precedes(other, item) for other in found)]
 
 
@@ -386,6 +387,30 @@ def _hoisted(item: Unscale, others: list[Unscale]) -> Unscale:
             if earlier is not item.statement and item.statement in set(ast.walk(earlier)):
                 return Unscale(item.module, earlier, item.lines, item.what)
     return item
+
+
+def _before_branches(program: Program, item: Unscale, others: list[Unscale]) -> Unscale:
+    """Before the condition around an access whose other branch has one too."""
+    for branch in blocks.enclosing(item.module, item.statement):
+        if not isinstance(branch, ast.If):
+            continue
+        whole = _first_of_chain(item.module, branch)
+        if program.runs_backward(whole):
+            continue
+        sides = [{node for part in suite for node in ast.walk(part)} for suite in (branch.body, branch.orelse)]
+        for other in others:
+            statements = {item.statement, other.statement}
+            if other.lines == item.lines and all(statements & side for side in sides):
+                return Unscale(item.module, whole, item.lines, item.what)
+    return item
+
+
+def _first_of_chain(module: Module, branch: ast.If) -> ast.If:
+    """The ``if`` that an ``elif`` belongs to."""
+    holder = module.parents[branch]
+    while isinstance(holder, ast.If) and branch in holder.orelse and branch.col_offset == holder.col_offset:
+        branch, holder = holder, module.parents[holder]
+    return branch
 
 
 def _precedes(one: Unscale, two: Unscale) -> bool:
@@ -646,9 +671,14 @@ def torch_name(module: Module) -> str | None:
 # ---- models ------------------------------------------------------------------------------------------------
 
 
-def _homes(program: Program) -> list[Home]:
-    homes, missing = Homes(program).find()
-    if missing or not homes:
+def homes(program: Program) -> list[Home]:
+    """Where the models of the program are prepared.
+
+    Raises:
+        Declined: a model that an optimizer trains was not found.
+    """
+    found, missing = Homes(program).find()
+    if missing or not found:
         step = program.steps[0]
         what = f" ({missing[0].ref})" if missing and missing[0].kind == "instance" else ""
         raise refusal.decline(
@@ -659,7 +689,7 @@ def _homes(program: Program) -> list[Home]:
             "followed",
             "write `model = amp.prepare_model(model)` before the optimizer is built",
         )
-    return homes
+    return found
 
 
 def _reloads(program: Program, homes: list[Home]) -> list[tuple[Module, ast.stmt, str]]:

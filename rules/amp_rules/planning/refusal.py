@@ -38,7 +38,6 @@ GRADIENTS_OUTSIDE = Rule(
     "AMP293", "model-not-prepared", "A model cannot be prepared for many processes.", "distribution"
 )
 LOCAL_DECISION = Rule("AMP294", "decision-by-rank", "Each process decides what it trains on.", "distribution")
-LATE_START = Rule("AMP295", "late-start", "The runtime starts too late for several processes.", "distribution")
 APEX = Rule("AMP490", "apex-not-understood", "Some use of Apex is not understood.", "precision")
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from amp_rules.program import blocks
@@ -30,6 +30,9 @@ class Run:
             if statement is self.last:
                 break
         return found
+
+
+_RESCALING = frozenset({"mean", "get", "size", "item", "detach"})
 
 
 class Regions:
@@ -193,25 +196,29 @@ class Regions:
                 marked.add(statement)
             where = blocks.place(module, statement)
             by_suite[id(where.suite[0])] = (module, where.suite)
-        tainted = self._tainted(marked)
+        tainted = self._tainted(marked, self.program.runs_forward)
+        # Of a model made by a package that cannot be read it is not known that it is trained; its loss counts too.
+        computed = self._tainted(
+            marked, lambda statement: self.program.runs_forward(statement) or self._calls_model(statement)
+        )
         found = []
         for module, suite in by_suite.values():
-            found.extend(self._runs_in(module, suite, marked, tainted))
+            found.extend(self._runs_in(module, suite, marked, tainted, computed))
         return self._own(self._outermost(found))
 
-    def _tainted(self, marked: set[ast.stmt]) -> set[str]:
-        """Paths that hold what a trained model gave, or what was computed from it."""
+    def _tainted(self, marked: set[ast.stmt], gives: Callable[[ast.stmt], bool]) -> set[str]:
+        """Paths that hold what a model gave, or what was computed from it."""
         tainted: set[str] = set()
         while True:
             before = len(tainted)
             for statement in marked:
-                if self.program.runs_forward(statement) or blocks.touches(blocks.reads(statement), tainted):
+                if gives(statement) or blocks.touches(blocks.reads(statement), tainted):
                     tainted |= blocks.writes(statement)
             if len(tainted) == before:
                 return tainted
 
     def _runs_in(
-        self, module: Module, suite: tuple[ast.stmt, ...], marked: set[ast.stmt], tainted: set[str]
+        self, module: Module, suite: tuple[ast.stmt, ...], marked: set[ast.stmt], tainted: set[str], computed: set[str]
     ) -> list[Run]:
         found: list[Run] = []
         first: ast.stmt | None = None
@@ -225,16 +232,22 @@ class Regions:
             if statement not in marked or self._only_rolls_out(module, statement):
                 continue
             computes = self.program.runs_model(statement)
-            derived = blocks.touches(blocks.reads(statement) | blocks.writes(statement), tainted)
+            paths = blocks.reads(statement) | blocks.writes(statement)
+            derived = blocks.touches(paths, tainted)
             differentiable = self.program.runs_differentiable_model(statement)
             begins = differentiable and (derived or self.program.runs_forward(statement))
             if first is None and (begins or self._calls_model(statement)):
                 first = statement
-            if first is not None and (computes or derived):
-                last = statement
+            if first is not None and (computes or derived or blocks.touches(paths, computed)):
+                if last is None or not self._only_rescales(statement):
+                    last = statement
         if first is not None and last is not None:
             found.append(Run(module, first, last))
         return found
+
+    def _only_rescales(self, statement: ast.stmt) -> bool:
+        """``loss = loss / steps``, ``if n_gpu > 1: loss = loss.mean()``: autocast changes nothing in it."""
+        return all(_rescales(node) for node in ast.walk(statement))
 
     def _only_rolls_out(self, module: Module, statement: ast.stmt) -> bool:
         """Whether the statement asks a method of a model for something without gradients.
@@ -345,6 +358,14 @@ class Regions:
                     # What the model is given comes from elsewhere and keeps the precision it has.
                     break
         return Run(site.module, first, site.statement) if first is not None else None
+
+
+def _rescales(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _RESCALING
+    if isinstance(node, (ast.BinOp, ast.AugAssign)):
+        return isinstance(node.op, (ast.Div, ast.Mult))
+    return not isinstance(node, ast.stmt) or isinstance(node, (ast.Assign, ast.If))
 
 
 def merged(runs: list[Run]) -> list[Run]:

@@ -185,6 +185,18 @@ DROPIN_MODULES = frozenset(
 )
 """Modules of Apex, by their old names, that ``amp_runtime.apex`` has."""
 
+MISSING = frozenset(
+    {
+        "apex.amp.lists",
+        "apex.contrib.group_norm.group_norm.cuda_group_norm_nhwc_one_pass",
+        "apex.contrib.group_norm.group_norm.cuda_group_norm_nhwc_two_pass",
+        "apex.contrib.group_norm.group_norm.cuda_group_norm_v2_nhwc",
+        "apex.contrib.optimizers.distributed_fused_adam",
+        "apex.contrib.optimizers.distributed_fused_lamb",
+    }
+)
+"""What Apex has in those modules and ``amp_runtime.apex`` has not, as far as public scripts use it."""
+
 _NAMESPACES = frozenset({"apex", "apex.contrib"})
 
 INITIALIZE_PARAMETERS = (
@@ -233,6 +245,8 @@ def has_dropin(name: str) -> bool:
     """Whether ``amp_runtime.apex`` has what an import or an expression names."""
     if name in DROPIN_MODULES:
         return True
+    if any(name == part or name.startswith(part + ".") for part in MISSING):
+        return False
     package = name.rpartition(".")[0]
     while package and package not in DROPIN_MODULES:
         package = package.rpartition(".")[0]

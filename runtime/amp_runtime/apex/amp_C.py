@@ -302,6 +302,57 @@ def multi_tensor_lamb(
             value.sub_(update.mul_(rate))
 
 
+def multi_tensor_lamb_stage1_cuda(
+    chunk_size: int,
+    noop_flag: torch.Tensor,
+    tensor_lists: list[Tensors],
+    per_tensor_decay: torch.Tensor,
+    step: int,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    global_grad_norm: Any,
+    max_global_grad_norm: float,
+) -> None:
+    """The first half of LAMB for lists ``[g, p, exp_avg, exp_avg_sq, update]``: writes the update.
+
+    Gradients are divided by ``global_grad_norm / max_global_grad_norm`` where that is above 1. ``per_tensor_decay``
+    holds the weight decay of each tensor; ``step`` counts from 0.
+    """
+    gradients, parameters, exp_avgs, exp_avg_sqs, updates = tensor_lists
+    norm = torch.as_tensor(global_grad_norm, device=parameters[0].device, dtype=torch.float32).reshape(())
+    divisor = torch.where(norm > max_global_grad_norm, norm / max_global_grad_norm, 1.0)
+    with _widened(parameters, exp_avgs, exp_avg_sqs) as (values, means, squares):
+        terms = _like(list(torch._foreach_div(_wide(gradients), divisor)), values)
+        betas = (beta1, beta2)
+        found = directions(terms, means, squares, step + 1, betas, epsilon, 1 - beta1, Scratch())
+        for value, update, decay in zip(values, found, per_tensor_decay.unbind(), strict=True):
+            update.add_(value * decay.to(value.dtype))
+        torch._foreach_copy_(updates, found)
+
+
+def multi_tensor_lamb_stage2_cuda(
+    chunk_size: int,
+    noop_flag: torch.Tensor,
+    tensor_lists: list[Tensors],
+    per_tensor_param_norm: torch.Tensor,
+    per_tensor_update_norm: torch.Tensor,
+    lr: float,
+    weight_decay: float,
+    use_nvlamb: bool | None = False,
+) -> None:
+    """The second half of LAMB for lists ``[p, update]``: applies the update at each tensor's own rate.
+
+    The rate is ``lr`` times the trust ratio of the two norms, where there is weight decay or ``use_nvlamb``.
+    """
+    parameters, updates = tensor_lists
+    rates: Any = [lr] * len(parameters)
+    if use_nvlamb or weight_decay:
+        rates = (trust_ratio(per_tensor_param_norm, per_tensor_update_norm) * lr).unbind()
+    for parameter, update, rate in zip(parameters, updates, rates, strict=True):
+        parameter.sub_((update.float() * rate).to(parameter.dtype))
+
+
 def multi_tensor_lamb_mp(
     chunk_size: int,
     noop_flag: torch.Tensor,

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amp_rules.context import Change
-from amp_rules.legacy.conditions import Known, simplified
+from amp_rules.legacy.conditions import Known, emptied, simplified
 from amp_rules.legacy.file import LegacyFile
 from amp_rules.legacy.references import imported, is_apex
 from amp_rules.program import blocks
@@ -45,7 +45,8 @@ from amp_rules.rule import Rule
 
 RULE = Rule("AMP401", "apex-availability", "Nothing asks whether Apex is installed.", "precision")
 
-_IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "AttributeError"})
+_IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
+_ANY_ERRORS = frozenset({*_IMPORT_ERRORS, "Exception", "AttributeError"})
 
 
 def changes(file: LegacyFile) -> Iterator[Change]:
@@ -77,23 +78,35 @@ def _guards(file: LegacyFile) -> Iterator[_Guard]:
         if not isinstance(node, ast.Try) or node.finalbody or len(node.handlers) != 1:
             continue
         imports = [item for item in node.body if isinstance(item, (ast.Import, ast.ImportFrom))]
-        ours = {*file.references.statements, *file.references.stars}
+        apex = {*file.references.statements, *file.references.stars}
+        ours = [item for item in imports if item in apex]
         names = {
             alias.asname or alias.name.split(".")[0]
             for item in imports
             for alias in item.names
             if is_apex(imported(item, alias))
         }
-        others = [item for item in imports if item not in ours]
-        if not ours or others or not _catches_imports(node.handlers[0]):
+        if not ours or len(ours) < len(imports) or not _catches_imports(node):
             continue
         defined, nothing = _definitions(node.handlers[0].body)
         yield _Guard(node, frozenset(names), frozenset(defined), frozenset(nothing))
 
 
-def _catches_imports(handler: ast.ExceptHandler) -> bool:
+def _catches_imports(node: ast.Try) -> bool:
+    """Whether the handler is there for a failing import alone, by its kind or because nothing else can fail."""
+    handler = node.handlers[0]
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return all(kind is None or (isinstance(kind, ast.Name) and kind.id in _IMPORT_ERRORS) for kind in kinds)
+    named = [kind.id for kind in kinds if isinstance(kind, ast.Name)]
+    if len(named) == len(kinds) and all(name in _IMPORT_ERRORS for name in named):
+        return True
+    anything = all(kind is None or (isinstance(kind, ast.Name) and kind.id in _ANY_ERRORS) for kind in kinds)
+    return anything and all(_cannot_fail(item) for item in node.body)
+
+
+def _cannot_fail(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, (ast.Import, ast.ImportFrom, ast.Pass))
 
 
 def _definitions(suite: Iterable[ast.stmt]) -> tuple[set[str], set[str]]:
@@ -220,11 +233,11 @@ def _condition(file: LegacyFile, node: ast.Name, known: Known, done: set[ast.AST
         if result:
             actions = [Unwrap(holder, ("body",))]
         else:
-            actions = [Unwrap(holder, ("orelse",))] if holder.orelse else [Remove(holder)]
+            actions = [Unwrap(holder, ("orelse",))] if holder.orelse else [Remove(emptied(file, holder))]
     elif isinstance(holder, ast.IfExp) and holder.test is top and isinstance(result, bool):
         actions = [Replace(holder, substitute(file.source(holder.body if result else holder.orelse)))]
     elif isinstance(holder, ast.Assert) and result is True:
-        actions = [Remove(holder)]
+        actions = [Remove(emptied(file, holder))]
     else:
         actions = [Replace(top, substitute(str(result)))]
     yield Change(RULE, file.module, holder, message, actions, uses_runtime=False)

@@ -41,10 +41,14 @@ RULE = Rule("AMP410", "apex-compat", "Apex's interface comes from the runtime.",
 
 def changes(file: LegacyFile) -> Iterator[Change]:
     """Yield an edit for each import."""
+    _check_uses(file)
     statements = [*file.references.statements, *file.references.stars]
+    there: set[str] = set()
     for statement in sorted(set(statements), key=lambda node: node.lineno):
         _check(file, statement)
-        lines = _lines(statement)
+        lines = [line for line in _lines(statement) if line not in there]
+        if file.references.is_plain(statement):
+            there.update(lines)
         actions: list[Action] = [Insert(statement, line, order=order) for order, line in enumerate(lines)]
         actions.append(Remove(statement))
         message = "the runtime has the same functions with the same arguments"
@@ -61,6 +65,20 @@ def _check(file: LegacyFile, statement: ast.Import | ast.ImportFrom) -> None:
     guarded = any(isinstance(parent, ast.Try) for parent in blocks.enclosing(file.module, statement))
     if missing and not guarded:
         raise file.not_understood(statement, f"the runtime has no `{missing[0]}`")
+
+
+def _check_uses(file: LegacyFile) -> None:
+    """``amp.lists``: the import finds its package in the runtime, and that has no such part."""
+    for use in file.references.uses:
+        if api.has_dropin(use.target):
+            continue
+        root: ast.expr = use.node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        imported_whole = all(api.has_dropin(api.canonical(target)) for target in file.references.targets(root))
+        guarded = any(isinstance(parent, ast.Try) for parent in blocks.enclosing(file.module, use.node))
+        if imported_whole and not guarded:
+            raise file.not_understood(use.node, f"the runtime has no `{use.target}`")
 
 
 def _lines(statement: ast.Import | ast.ImportFrom) -> list[str]:

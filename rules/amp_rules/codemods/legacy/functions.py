@@ -2,7 +2,8 @@
 
 ## What it does
 `amp.master_params`, `amp.state_dict`, `amp.load_state_dict`, `amp.register_float_function` and their like become the
-runtime's, with the same arguments. `amp._amp_state.loss_scalers[0]` becomes `amp.scaler`.
+runtime's, with the same arguments. `amp._amp_state.loss_scalers[0]` becomes `amp.scaler`, and `to_python_float(loss)`
+becomes `loss.item()`.
 
 ## Why
 The scaler holds what Apex kept in its own state, and reads the `amp` entry of checkpoints that Apex wrote.
@@ -35,6 +36,8 @@ from amp_rules.tables import apex_api as api
 RULE = Rule("AMP405", "apex-functions", "The runtime's functions take the place of Apex's.", "precision")
 
 _SCALERS = "apex.amp._amp_state.loss_scalers"
+_NUMBER = "apex.fp16_utils.to_python_float"
+_ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 
 
 def changes(file: LegacyFile) -> Iterator[Change]:
@@ -46,8 +49,24 @@ def changes(file: LegacyFile) -> Iterator[Change]:
             yield Change(
                 RULE, file.module, use.node, f"`{code}` takes the same arguments", [Replace(use.node, substitute(code))]
             )
+        elif use.target == _NUMBER:
+            yield from _number(file, use.node)
         elif use.target == _SCALERS:
             yield _of_first_scaler(file, use.node)
+
+
+def _number(file: LegacyFile, node: ast.expr) -> Iterator[Change]:
+    """``to_python_float(loss)``; where the function is handed on instead, its import stays."""
+    call = file.module.parents[node]
+    if not isinstance(call, ast.Call) or call.func is not node or len(call.args) != 1 or call.keywords:
+        return
+    (value,) = call.args
+    if isinstance(value, ast.Starred):
+        return
+    text = file.source(value)
+    code = f"{text}.item()" if isinstance(value, _ATOMS) else f"({text}).item()"
+    message = f"`{text}` is a tensor, which gives its number itself"
+    yield Change(RULE, file.module, call, message, [Replace(call, substitute(code))], uses_runtime=False)
 
 
 def _of_first_scaler(file: LegacyFile, node: ast.expr) -> Change:

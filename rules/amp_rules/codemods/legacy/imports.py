@@ -30,10 +30,10 @@ from collections.abc import Iterator
 
 from amp_rules.codemods.init import import_place
 from amp_rules.context import Change
+from amp_rules.legacy.conditions import emptied
 from amp_rules.legacy.file import RUNTIME, LegacyFile
 from amp_rules.legacy.references import Binding, imported, is_apex
-from amp_rules.program import blocks
-from amp_rules.rewrite import Action, Insert, Remove, Replace, substitute
+from amp_rules.rewrite import Action, Insert, Remove, Replace, Unwrap, substitute
 from amp_rules.rule import Rule
 from amp_rules.tables import apex_api as api
 
@@ -42,6 +42,8 @@ RULE = Rule("AMP408", "apex-imports", "Nothing is imported from Apex.", "precisi
 _MOVED = {
     "apex.parallel.DistributedDataParallel": ("torch.nn.parallel", "DistributedDataParallel"),
     "apex.normalization.FusedLayerNorm": ("torch.nn", "LayerNorm"),
+    "apex.contrib.clip_grad.clip_grad_norm_": ("torch.nn.utils", "clip_grad_norm_"),
+    "apex.fp16_utils.clip_grad_norm": ("torch.nn.utils", "clip_grad_norm_"),
 }
 
 
@@ -70,15 +72,16 @@ def changes(file: LegacyFile) -> Iterator[Change]:
         if not placed and references.is_plain(statement):
             lines.insert(0, f"import {RUNTIME} as {file.amp}")
             placed = True
-        where = statement if lines else _emptied(file, statement)
+        where = statement if lines else emptied(file, statement)
         inserted = [Insert(statement, line, order=order) for order, line in enumerate(dict.fromkeys(lines))]
         actions: list[Action] = [*inserted, Remove(where, keep_comments=True)]
-        yield Change(RULE, file.module, statement, "Apex is not needed any more", actions, uses_runtime=False)
+        yield Change(RULE, file.module, where, "Apex is not needed any more", actions, uses_runtime=False)
     if not placed:
         where, after = import_place(file.module, [])
         edit = Insert(where, f"import {RUNTIME} as {file.amp}", after=after, gap=True)
         yield Change(RULE, file.module, where, "the runtime's names", [edit], uses_runtime=False)
     yield from _globals(file)
+    yield from _same_imports(file)
 
 
 def _names(file: LegacyFile, statement: ast.Import | ast.ImportFrom) -> list[ast.alias]:
@@ -94,6 +97,18 @@ def _globals(file: LegacyFile) -> Iterator[Change]:
     for node in file.module.parents:
         if isinstance(node, ast.Global) and set(node.names) <= names:
             yield Change(RULE, file.module, node, "the file imports it", [Remove(node)], uses_runtime=False)
+
+
+def _same_imports(file: LegacyFile) -> Iterator[Change]:
+    """A condition that imports the same in both of its branches."""
+    for node in file.module.parents:
+        if not isinstance(node, ast.If) or any(isinstance(item, ast.Call) for item in ast.walk(node.test)):
+            continue
+        branches = [[ast.dump(item) for item in suite] for suite in (node.body, node.orelse)]
+        imports = all(isinstance(item, (ast.Import, ast.ImportFrom)) for item in (*node.body, *node.orelse))
+        if imports and branches[0] == branches[1]:
+            message = "both branches import the same"
+            yield Change(RULE, file.module, node, message, [Unwrap(node, ("body",))], uses_runtime=False)
 
 
 def _imports_torch(file: LegacyFile) -> bool:
@@ -144,17 +159,3 @@ def _has_runtime(file: LegacyFile) -> bool:
 def _names_runtime(file: LegacyFile) -> bool:
     """Whether the file calls something of the runtime by now."""
     return any(isinstance(node, ast.Name) and node.id == file.amp for node in file.module.parents)
-
-
-def _emptied(file: LegacyFile, statement: ast.stmt) -> ast.stmt:
-    """The statement to take out: a condition that holds nothing else goes too."""
-    while True:
-        where = blocks.place(file.module, statement)
-        if len(where.suite) > 1 or not isinstance(where.parent, ast.If) or where.parent.orelse:
-            return statement
-        if any(isinstance(item, ast.Call) for item in ast.walk(where.parent.test)):
-            return statement
-        holder = file.module.parents[where.parent]
-        if isinstance(holder, ast.If) and where.parent in holder.orelse:
-            return statement
-        statement = where.parent

@@ -52,13 +52,20 @@ def changes(file: LegacyFile) -> Iterator[Change]:
         condition = _condition(file, statement)
         level = _level(file, arguments)
         where: ast.stmt = statement
+        comments: list[str] = []
         if condition is not None:
             where = condition
             if not _says_not_o0(file, condition.test, level):
-                level = f'{level} if {file.source(condition.test)} else "O0"'
-        column = file.module.start(where)[1]
-        code = "\n".join([_init(file, level, arguments, column), *lines])
-        actions: list[Action] = [Insert(where, code), Remove(where)]
+                level = _under(file, condition.test, level)
+            comments = _comments(file, condition, statement)
+        loop = _loop(file, where, [value for name, value in arguments.items() if name not in ("models", "optimizers")])
+        column = file.module.start(loop or where)[1]
+        init = _init(file, level, arguments, column)
+        actions: list[Action] = [Remove(where)]
+        if loop is None:
+            actions.append(Insert(where, "\n".join([init, *comments, *lines])))
+        else:
+            actions.extend([Insert(loop, init), Insert(where, "\n".join([*comments, *lines]))])
         yield Change(RULE, file.module, where, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
 
 
@@ -79,7 +86,14 @@ def _arguments(file: LegacyFile, call: ast.Call) -> dict[str, ast.expr]:
             raise file.not_understood(value, f"`{name}=` of `initialize` has no counterpart")
     if "models" not in found:
         raise file.not_understood(call, "`initialize` is given no model")
+    if _is_true(found.get("enabled")):
+        del found["enabled"]
     return found
+
+
+def _is_true(node: ast.expr | None) -> bool:
+    """Whether a value is true; also a level that took the place of ``enabled``, and which Apex never saw."""
+    return isinstance(node, ast.Constant) and bool(node.value)
 
 
 def _level(file: LegacyFile, arguments: dict[str, ast.expr]) -> str:
@@ -88,9 +102,35 @@ def _level(file: LegacyFile, arguments: dict[str, ast.expr]) -> str:
         return '"O1"'
     if isinstance(level, (ast.IfExp, ast.BoolOp, ast.Lambda)):
         return f"({file.source(level)})"
-    if isinstance(level, ast.Constant) and isinstance(level.value, str):
+    source = file.source(level)
+    if isinstance(level, ast.Constant) and isinstance(level.value, str) and source[0] not in "'\"":
         return f'"{level.value}"'
-    return file.source(level)
+    return source
+
+
+def _under(file: LegacyFile, test: ast.expr, level: str) -> str:
+    """The level under a condition, without which the script trains at O0."""
+    condition = file.source(test)
+    if condition == level:  # ``--fp16 O1``
+        return f'{condition} or "O0"'
+    quote = level[0] if level[0] in "'\"" else '"'
+    return f"{level} if {condition} else {quote}O0{quote}"
+
+
+def _comments(file: LegacyFile, condition: ast.If, statement: ast.stmt) -> list[str]:
+    """What is said between the condition and the statement."""
+    rows = (line.strip() for line in file.module.lines[condition.lineno : statement.lineno - 1])
+    return [row for row in rows if row.startswith("#")]
+
+
+def _loop(file: LegacyFile, where: ast.stmt, given: list[ast.expr]) -> ast.stmt | None:
+    """The loop that does nothing but prepare several models, with one level: the runtime starts before it."""
+    loop = blocks.place(file.module, where).parent
+    if not isinstance(loop, ast.For) or not all(item is where or isinstance(item, ast.Assign) for item in loop.body):
+        return None
+    conditions = [where.test] if isinstance(where, ast.If) else []
+    written = blocks.writes(loop)
+    return None if any(blocks.touches(blocks.reads(item), written) for item in (*given, *conditions)) else loop
 
 
 def _says_not_o0(file: LegacyFile, test: ast.expr, level: str) -> bool:

@@ -35,6 +35,7 @@ from amp_rules.rule import Rule
 
 RULE = Rule("AMP409", "local-rank", "The local rank comes from torchrun's environment.", "distribution")
 
+_WIDTH = 110
 _NAMES = ("--local_rank", "--local-rank")
 
 
@@ -45,12 +46,9 @@ def changes(file: LegacyFile) -> Iterator[Change]:
         message = "torchrun sets LOCAL_RANK and passes no option"
         yield Change(RULE, file.module, call, message, list(_actions(file, call)), uses_runtime=False)
     if found and not _imports_os(file):
-        first = next(
-            node
-            for node in file.module.tree.body
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_future(node)
-        )
-        yield Change(RULE, file.module, first, "for os.environ", [Insert(first, "import os")], uses_runtime=False)
+        where, after = _place_of_import(file)
+        edit = Insert(where, "import os", after=after)
+        yield Change(RULE, file.module, where, "for os.environ", [edit], uses_runtime=False)
 
 
 def _is_option(call: ast.Call) -> bool:
@@ -76,8 +74,14 @@ def _default(call: ast.Call) -> ast.expr | None:
 
 def _actions(file: LegacyFile, call: ast.Call) -> Iterator[Action]:
     default = _default(call)
-    old = "0" if default is None else file.source(default)
-    code = f'int(os.environ.get("LOCAL_RANK", {old}))'
+    quote = file.source(call.args[0])[-1]
+    # Without a default it is None outside of a launcher, which scripts ask for; argparse reads a string as it should.
+    code = f"os.environ.get({quote}LOCAL_RANK{quote})"
+    if default is not None:
+        code = f"int(os.environ.get({quote}LOCAL_RANK{quote}, {file.source(default)}))"
+    required = next((item.value for item in call.keywords if item.arg == "required"), None)
+    if isinstance(required, ast.Constant) and required.value is True:
+        yield Replace(required, substitute(f"{quote}LOCAL_RANK{quote} not in os.environ"))
     given = {item.value for item in call.args if isinstance(item, ast.Constant)}
     if default is not None:
         yield Replace(default, substitute(code))
@@ -86,6 +90,7 @@ def _actions(file: LegacyFile, call: ast.Call) -> Iterator[Action]:
     missing = [name for name in _NAMES if name not in given]
     if missing:
         yield Replace(call, _also_called(missing[0]))
+    yield Replace(call, _within(_WIDTH - file.module.start(call)[1]))
 
 
 def _also_called(name: str) -> ExpressionEdit:
@@ -107,11 +112,45 @@ def _also_called(name: str) -> ExpressionEdit:
     return edit
 
 
+def _within(width: int) -> ExpressionEdit:
+    """A call on one line that is too long by now gets a line for each argument."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        code = cst.Module([]).code_for_node(call)
+        if "\n" in code or len(code) <= width:
+            return call
+        inner, outer = (
+            cst.ParenthesizedWhitespace(cst.TrailingWhitespace(), indent=True, last_line=cst.SimpleWhitespace(space))
+            for space in ("    ", "")
+        )
+        arguments = [item.with_changes(comma=cst.Comma(whitespace_after=inner)) for item in call.args[:-1]]
+        last = call.args[-1].with_changes(comma=cst.Comma(whitespace_after=outer))
+        return call.with_changes(whitespace_before_args=inner, args=[*arguments, last])
+
+    return edit
+
+
 def _imports_os(file: LegacyFile) -> bool:
     return any(
         isinstance(node, ast.Import) and any(alias.name == "os" and alias.asname is None for alias in node.names)
         for node in file.module.tree.body
     )
+
+
+def _place_of_import(file: LegacyFile) -> tuple[ast.stmt, bool]:
+    """Where ``import os`` stands among the first imports of the file, by the alphabet; and whether after that one."""
+    imports = [
+        node
+        for node in file.module.tree.body
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_future(node)
+    ]
+    place = imports[0]
+    for node in imports:
+        if not isinstance(node, ast.Import) or node.names[0].name > "os" or node.lineno > place.lineno + 1:
+            break
+        place = node
+    return place, isinstance(place, ast.Import) and place.names[0].name < "os"
 
 
 def _is_future(node: ast.stmt) -> bool:

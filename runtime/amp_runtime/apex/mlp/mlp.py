@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +39,28 @@ def mlp_function(bias: int, activation: int, *args: torch.Tensor) -> torch.Tenso
             hidden = activate(F.linear(hidden, weight, shift))
     output: torch.Tensor = hidden
     return output
+
+
+class MlpFunction(torch.autograd.Function):
+    """:func:`mlp_function` as the function that scripts wrap in one of their own, calling its two static methods.
+
+    Its gradients cannot be differentiated again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, bias: int, activation: int, *args: torch.Tensor) -> torch.Tensor:
+        """Takes the arguments of :func:`mlp_function`."""
+        ctx.save_for_backward(*args)
+        ctx.kind = bias, activation
+        return mlp_function(bias, activation, *args)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> Any:
+        """Returns a gradient for each tensor, and none for the two numbers."""
+        inputs = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in ctx.saved_tensors]
+        with torch.enable_grad():
+            output = mlp_function(*ctx.kind, *inputs)
+        return None, None, *torch.autograd.grad(output, inputs, grad_output.to(output.dtype))
 
 
 class MLP(nn.Module):
