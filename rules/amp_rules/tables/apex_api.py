@@ -71,6 +71,9 @@ OPTIMIZER_PATHS = {f"apex.optimizers.{name}": f"{{amp}}.optim.{name}" for name i
     "apex.parallel.LARC": "{amp}.optim.LARC",
 }
 
+WRAPPERS = frozenset({"apex.parallel.DistributedDataParallel", "apex.parallel.distributed.DistributedDataParallel"})
+"""What wraps a model for several processes."""
+
 STANDALONE = (
     "apex.normalization",
     "apex.mlp",

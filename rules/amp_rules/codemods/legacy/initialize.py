@@ -18,7 +18,8 @@ The optimizer needs no preparing: the scaler steps it, and finds the FP32 master
 
 ## When it declines
 When the models or the arguments cannot be read off the call: `**kwargs`, a tuple made elsewhere, types of its own for
-the weights; and when the result is used in another way than as models and optimizers.
+the weights; when the model is wrapped for several processes before; and when the result is used in another way than
+as models and optimizers.
 
 ## Source
 https://nvidia.github.io/apex/amp.html#apex.amp.initialize
@@ -32,10 +33,12 @@ from dataclasses import dataclass
 
 from amp_rules.context import Change
 from amp_rules.legacy.file import LegacyFile
+from amp_rules.legacy.references import Names
 from amp_rules.program import blocks
 from amp_rules.rewrite import Action, Insert, Remove
 from amp_rules.rule import Rule
 from amp_rules.tables import apex_api as api
+from amp_rules.tables import torch_api
 
 RULE = Rule("AMP404", "apex-initialize", "The runtime starts where Apex was initialised.", "precision")
 
@@ -48,6 +51,7 @@ def changes(file: LegacyFile) -> Iterator[Change]:
     for call in file.references.calls(_INITIALIZE):
         statement = blocks.statement_of(file.module, call)
         arguments = _arguments(file, call)
+        _check_wrapped(file, statement, arguments["models"])
         lines = _prepared(file, statement, call, arguments)
         condition = _condition(file, statement)
         level = _level(file, arguments)
@@ -89,6 +93,20 @@ def _arguments(file: LegacyFile, call: ast.Call) -> dict[str, ast.expr]:
     if _is_true(found.get("enabled")):
         del found["enabled"]
     return found
+
+
+def _check_wrapped(file: LegacyFile, statement: ast.stmt, models: ast.expr) -> None:
+    """Apex refuses a model that is wrapped already; what the script meant cannot be known."""
+    names = Names(file.module)
+    scope = names.scope_of(statement)
+    given = {blocks.path_of(item) for item in ast.walk(models) if isinstance(item, (ast.Name, ast.Attribute))}
+    for node in file.module.parents:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or node.lineno >= statement.lineno:
+            continue
+        if names.scope_of(node) is not scope or not {blocks.path_of(item) for item in node.targets} & (given - {None}):
+            continue
+        if names.targets(node.value.func) & (api.WRAPPERS | torch_api.DISTRIBUTED_DATA_PARALLEL):
+            raise file.not_understood(node, "the model is wrapped before `initialize`, which Apex refuses")
 
 
 def _is_true(node: ast.expr | None) -> bool:
