@@ -1,0 +1,64 @@
+"""The benchmark of the runtime runs, and tells the faster from the slower."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCHMARKS / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+@pytest.fixture
+def timing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    found = importlib.util.spec_from_file_location("benchmark_timing", BENCHMARKS / "timing.py")
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    monkeypatch.setitem(sys.modules, "benchmark_timing", module)  # dataclasses look their module up
+    found.loader.exec_module(module)
+    return module
+
+
+def test_it_prints_a_table_for_each_section_also_of_two_processes() -> None:
+    finished = run("runtime.py", "--quick", "--only", "overhead", "syncbn")
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    heading, overhead, syncbn = finished.stdout.split("\n## ")
+    assert re.search(r"\d{4}-\d\d-\d\d, .+ cores", heading)
+    assert "| unscale_, step, update: 160 tensors | torch GradScaler |" in overhead
+    assert re.search(r"^\|  \| amp\.scaler \| [\d.]+ µs \|.+ \| x\d+\.\d\d \| x\d+\.\d\d \|$", overhead, re.MULTILINE)
+    assert re.search(r"^- goal, .+ (met|MISSED)$", overhead, re.MULTILINE)
+    assert "| two processes, 16x64x16x16 each |" in syncbn
+
+
+def test_it_tells_what_a_level_holds() -> None:
+    finished = run("runtime_memory.py", "O2", "cpu", "--quick")
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    dense, _ = json.loads(finished.stdout)
+    assert dense["masters"] == pytest.approx(2 * dense["weights"])
+    assert dense["state"] == pytest.approx(4 * dense["weights"], rel=0.01)
+
+
+def test_less_work_is_a_speed_above_1_and_what_goes_before_does_not_count(timing: ModuleType) -> None:
+    def work(amount: int) -> object:
+        return sum(range(amount))
+
+    contenders = [
+        timing.Contender("much", lambda: work(40_000)),
+        timing.Contender("little", lambda: work(4_000)),
+        timing.Contender("little, after much", lambda: work(4_000), before=lambda: work(40_000)),
+    ]
+    compared = timing.compare("sums", contenders, timing.Effort(rounds=5, seconds=0.002))
+    for name in ("little", "little, after much"):
+        assert min(compared.speed(name)) > 2
+    assert [row.split(" | ")[1] for row in timing.table([compared]).splitlines()[2:]] == [c.name for c in contenders]
