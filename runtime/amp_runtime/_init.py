@@ -5,12 +5,15 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
+from amp_runtime._core import models
 from amp_runtime._core.context import CastPolicy, DtypeName, OptLevel, context
 from amp_runtime._core.numpy import convert_bfloat16
-from amp_runtime._distributed import group
+from amp_runtime._data import loader
+from amp_runtime._distributed import group, shadow
 from amp_runtime._precision import optimizer_state, properties, recompute, registered
 from amp_runtime._scaling.scaler import scaler
 
@@ -113,6 +116,7 @@ def init(
     Source:
         The levels are those of Apex: https://nvidia.github.io/apex/amp.html#opt-levels-and-properties
     """
+    ddp, sync_bn, verbose = _truth("ddp", ddp), _truth("sync_bn", sync_bn), _truth("verbose", verbose)
     reread = _is_main_read_again()
     if ddp and reread:
         return
@@ -152,6 +156,10 @@ def init(
         print(chosen.table(), file=sys.stderr)
 
 
+def _truth(name: str, value: Any) -> bool:
+    return bool(properties.flag(name, value) if isinstance(value, str) else value)
+
+
 def opt_level() -> OptLevel:
     """The level in force: ``"O0"`` before ``amp.init``."""
     return context.opt_level
@@ -168,7 +176,10 @@ def shutdown() -> None:
     registered.forget()
     recompute.leave()
     optimizer_state.stop_watching_optimizers()
-    scaler.restart()
+    models.forget_all()
+    loader.count_anew()
+    shadow.begin_round(None)
+    scaler.reset()
 
 
 def _is_main_read_again() -> bool:

@@ -117,7 +117,11 @@ def prepare_model(
 
 
 def unwrap(model: Any) -> Any:
-    """The model itself, out of what ``prepare_model`` or torch's parallel wrappers put around it."""
+    """The model itself, out of what ``prepare_model`` or torch's parallel wrappers put around it.
+
+    Args:
+        model: a model, wrapped any number of times or not at all.
+    """
     while isinstance(model, (DistributedModel, nn.DataParallel, nn.parallel.DistributedDataParallel)):
         model = model.module
     return model

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import torch
 
 from amp_runtime._core.trees import tensors_in
-from amp_runtime._saving.ranks import gather_objects
+from amp_runtime._distributed.group import from_all_processes
 
 T = TypeVar("T")
 
@@ -187,6 +187,9 @@ class StepTimer:
 
         Args:
             samples: how many samples it has, if known already.
+
+        Raises:
+            RuntimeError: :meth:`start` was not called before.
         """
         if self._begin is None:
             raise RuntimeError("StepTimer.loaded was called before StepTimer.start")
@@ -199,6 +202,9 @@ class StepTimer:
 
         Args:
             samples: how many samples it has trained on; what :meth:`loaded` was told if ``None``.
+
+        Raises:
+            RuntimeError: :meth:`start` was not called before.
         """
         if self._begin is None:
             raise RuntimeError("StepTimer.step was called before StepTimer.start")
@@ -261,7 +267,7 @@ class StepTimer:
         """
         self._settle(wait=True)
         own = self._all.stats()
-        return _combined(gather_objects(own)) if all_ranks else own
+        return _combined(from_all_processes(own)) if all_ranks else own
 
     def step_info(self) -> str:
         """One line about the steps since the last call, as Paddle prints it; empty if there were none.
@@ -332,6 +338,9 @@ class TimedLoader(Generic[T]):
         self._timer = timer
         self._loader = loader
         self._samples = samples
+        position = getattr(loader, "__dict__", {}).get("_amp_position")
+        if position is not None:  # so that a checkpoint saves the position in the loader
+            self._amp_position = position
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]

@@ -18,5 +18,3 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     amp.shutdown()
     yield
     amp.shutdown()
-    for name in ("growth_interval", "max_skips", "min_scale"):
-        setattr(amp.scaler, name, getattr(amp.Scaler(), name))

@@ -163,3 +163,39 @@ def test_wrong_arguments_are_repeated() -> None:
         amp.clip_grad_value_(model, float("nan"))
     with pytest.raises(ValueError, match=r"norm_type"):
         amp.clip_grad_norm_(model, 1.0, 0)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_an_infinity_that_was_clipped_by_value_still_counts_when_more_is_accumulated(dtype: Any) -> None:
+    amp.init("O1", dtype=dtype)
+    model = amp.prepare_model(nn.Linear(2, 1, bias=False))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for inputs, steps in (([1.0, 1.0], True), ([INF, 1.0], False), ([1.0, 1.0], True)):
+        before = model.weight.detach().clone()
+        for x in (torch.tensor([inputs]), torch.ones(1, 2)):
+            amp.scaler.scale(model(x).sum()).backward()
+            amp.clip_grad_value_(model.parameters(), 1.0)
+        amp.scaler.step(optimizer)
+        assert amp.scaler.stepped == steps
+        assert torch.equal(model.weight, before) != steps
+        amp.scaler.update()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("level", ["O1", "O2", "O3"])
+def test_the_first_clipping_after_a_restart_is_like_any_other(level: Any, dtype: Any) -> None:
+    weights = []
+    for known in (False, True):
+        amp.shutdown()
+        amp.init(level, dtype=dtype, init_scale=2.0**8)
+        model = model_of()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+        if known:
+            amp.scaler.step(optimizer)  # without gradients it changes nothing
+        loss = model(torch.linspace(-1, 1, 12).reshape(4, 3)).square().sum()
+        amp.scaler.scale(loss).backward()
+        amp.clip_grad_norm_(model.parameters(), 0.37)
+        amp.scaler.step(optimizer)
+        weights.append(torch.cat([weight.flatten() for weight in model.state_dict().values()]))
+    assert torch.equal(*weights)

@@ -15,6 +15,7 @@ import amp_runtime as amp
 import pytest
 import torch
 import torch.nn.functional as F
+from amp_runtime._core.context import context
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -224,6 +225,13 @@ def test_wrong_settings_are_repeated_and_the_right_ones_listed(arguments: Any, n
         amp.init(**arguments)
     assert all(name in str(caught.value) for name in named)
     assert amp.opt_level() == "O0", "a refused call changes nothing"
+
+
+def test_switches_may_be_strings() -> None:
+    amp.init("O1", ddp="False", sync_bn="False", verbose="False")  # type: ignore[arg-type]
+    assert (context.sync_bn, context.verbose) == (False, False)
+    with pytest.raises(ValueError, match=r"sync_bn='no'; allowed: True, False"):
+        amp.init("O1", sync_bn="no")  # type: ignore[arg-type]
 
 
 def test_a_wrong_level_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -497,6 +497,7 @@ def test_masters_may_be_asked_for_before_gradients_are_unscaled() -> None:
 
 
 def test_a_compiled_half_model_trains_and_saves() -> None:
+    torch.manual_seed(0)
     amp.init("O2", dtype="bf16")
     model = amp.prepare_model(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)))
     compiled = torch.compile(model, backend="eager", fullgraph=True)

@@ -431,6 +431,8 @@ def test_compiled_functions_cast_the_same() -> None:
     sine = torch.compile(lambda x: torch.sin(x.to(HALF)), backend="aot_eager")
     with amp.autocast():
         assert sine(x).dtype is FLOAT
+    with amp.disable_casts():
+        assert sine(x).dtype is HALF
     torch._dynamo.reset()
 
 

@@ -587,6 +587,17 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "link.pt").is_symlink() and amp.load_checkpoint(tmp_path / "there.pt")["number"] == 1
 
 
+def test_the_position_of_a_timed_loader_is_saved(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    timed = amp.StepTimer()(amp.prepare_loader(data.DataLoader(Points(6), batch_size=2)))
+    for _ in timed:
+        amp.save_checkpoint(path, loader=timed)
+        break
+    rest = amp.StepTimer()(amp.prepare_loader(data.DataLoader(Points(6), batch_size=2)))
+    amp.load_checkpoint(path, loader=rest)
+    assert sum(1 for _ in rest) == 2
+
+
 def test_saving_changes_nothing(tmp_path: Path) -> None:
     amp.init("O2", dtype="bf16")
     states = []

@@ -21,6 +21,24 @@ def prepared(model: nn.Module) -> nn.Module | None:
     return None if result is None else result()
 
 
+def require_initialised(model: nn.Module) -> None:
+    """Refuses lazy parameters, whose shapes are not known yet.
+
+    Raises:
+        RuntimeError: the model has some.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
+            raise RuntimeError(
+                f"amp.prepare_model got a {type(model).__name__} with lazy parameters; run one batch through it first"
+            )
+
+
+def forget_all() -> None:
+    """Lets every model be prepared anew."""
+    _prepared.clear()
+
+
 def prepared_models() -> list[nn.Module]:
     """The models that were prepared and are still alive, in that order, without wrappers."""
     return list(_prepared)

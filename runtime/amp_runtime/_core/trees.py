@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.context import HALF_DTYPES
+
 
 def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
     """Applies ``change`` to every tensor in nested tuples, named tuples, lists, mappings and dataclasses.
@@ -56,7 +58,7 @@ def to_half(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _half_to_float(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    return tensor.float() if tensor.dtype in HALF_DTYPES else tensor
 
 
 def _rebuild_sequence(old: Any, items: list[Any]) -> Any:

@@ -29,6 +29,12 @@ _UNEVEN: tuple[Uneven, ...] = ("pad", "drop", "join")
 _prepared_loaders = 0
 
 
+def count_anew() -> None:
+    """Gives the loaders that are prepared from here on the seeds of the first ones again; ``amp.shutdown`` does it."""
+    global _prepared_loaders
+    _prepared_loaders = 0
+
+
 def prepare_loader(loader: L, *, uneven: Uneven = "pad", sharded: bool = False) -> L:
     """Gives each process its own part of the training data; alone it returns the loader itself.
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
-import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +17,7 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
+from amp_runtime._core.randomness import random_state, set_random_state
 from amp_runtime._data.rounds import Rounds
 from amp_runtime._data.shards import Uneven
 
@@ -184,7 +183,7 @@ class Position:
         self.skipped = 0
         seeded = fresh if pending is None else bool(pending["fresh"])
         self._unseeded = fresh and not seeded
-        now = _random_state()
+        now = random_state()
         if pending is None or not pending["running"]:
             self._start = {**self._now(), "random": now, "fresh": seeded}
             self._draw_seed(seeded and not fresh)
@@ -193,13 +192,13 @@ class Position:
         self._start = {name: pending[name] for name in _START}
         self.rewind()
         self._set_generators(self._start["generators"])
-        _set_random_state(self._start["random"])
+        set_random_state(self._start["random"])
         try:
             self._draw_seed(seeded and not fresh)
             self.skipped = int(pending["batches"])
             yield
         finally:
-            _set_random_state(now)
+            set_random_state(now)
 
     def _draw_seed(self, missing: bool) -> None:
         """Draws what torch draws for new workers, where the saved epoch had new ones and this one has not."""
@@ -210,7 +209,7 @@ class Position:
         """Goes back behind the seed that torch has drawn for new workers, where the saved epoch had none."""
         if self._unseeded:
             self._set_generators(self._start["generators"])
-            _set_random_state(self._start["random"])
+            set_random_state(self._start["random"])
 
     @property
     def reads_through(self) -> bool:
@@ -365,24 +364,6 @@ def _length(loader: Any) -> int | None:
         return len(loader)
     except (TypeError, NotImplementedError):
         return None
-
-
-def _random_state() -> dict[str, Any]:
-    numpy: Any = sys.modules.get("numpy")
-    return {
-        "torch": torch.get_rng_state(),
-        "random": random.getstate(),
-        "numpy": None if numpy is None else numpy.random.get_state(legacy=False),
-    }
-
-
-def _set_random_state(state: Mapping[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    version, keys, gauss = state["random"]
-    random.setstate((version, tuple(keys), gauss))
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and state["numpy"] is not None:
-        numpy.random.set_state(state["numpy"])
 
 
 def _portable(start: Mapping[str, Any]) -> dict[str, Any]:

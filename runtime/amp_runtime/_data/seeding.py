@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import context
+from amp_runtime._core.randomness import random_state, set_random_state
 
 _MASK = 2**63 - 1
 _STRIDE = 0x9E3779B97F4A7C15  # the golden ratio of 2**64: seeds of neighbouring ranks are far apart
@@ -58,7 +59,7 @@ class SharedRandomness:
         self._outside: dict[str, Any] = {}
 
     def __enter__(self) -> None:
-        self._outside = _read_state()
+        self._outside = random_state()
         if self._inside is None:
             torch.default_generator.manual_seed(self._seed)
             random.seed(self._seed)
@@ -66,24 +67,8 @@ class SharedRandomness:
             if numpy is not None:
                 numpy.random.seed(self._seed % 2**32)
         else:
-            _write_state(self._inside)
+            set_random_state(self._inside)
 
     def __exit__(self, *_: object) -> None:
-        self._inside = _read_state()
-        _write_state(self._outside)
-
-
-def _read_state() -> dict[str, Any]:
-    numpy: Any = sys.modules.get("numpy")
-    return {
-        "torch": torch.get_rng_state(),
-        "random": random.getstate(),
-        "numpy": None if numpy is None else numpy.random.get_state(),
-    }
-
-
-def _write_state(state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    random.setstate(state["random"])
-    if state["numpy"] is not None:
-        sys.modules["numpy"].random.set_state(state["numpy"])
+        self._inside = random_state()
+        set_random_state(self._outside)

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from amp_runtime._core.models import require_initialised
 from amp_runtime._distributed.group import flag_device
 
 
@@ -17,11 +18,8 @@ def copy_from_main_process(model: nn.Module) -> None:
     Raises:
         RuntimeError: the model has lazy parameters, whose shapes are not known yet.
     """
+    require_initialised(model)
     for tensor in itertools.chain(model.parameters(), model.buffers()):
-        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
-            raise RuntimeError(
-                f"amp.prepare_model got a {type(model).__name__} with lazy parameters; run one batch through it first"
-            )
         data = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
         box = data.to(flag_device(data.device)).contiguous()
         if box.dtype is torch.bool:  # NCCL and gloo carry bytes, not bools

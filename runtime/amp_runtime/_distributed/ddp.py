@@ -151,6 +151,9 @@ class _Engine:
         if self._quiet or not synchronising:  # quiet: the backward of a forward in no_sync was left out of the block
             return
         if self._awaited == 0:
+            # Once, after the first pass, torch orders its buckets anew; by default that waits for DDP's next forward
+            # pass, and fails there if a second backward pass came before.
+            self.ddp.reducer._rebuild_buckets()
             self.ddp.reducer.prepare_for_backward([])
             self._awaited = self._count
         self._awaited -= 1
@@ -194,6 +197,13 @@ class DistributedModel(nn.Module):
     model's own: reading and setting attributes, methods, iteration over modules and parameters,
     ``state_dict`` without a ``module.`` prefix. Methods may be called in place of ``forward``, and submodules
     directly; their gradients are averaged too. Copying or pickling it gives the plain model.
+    ``amp.prepare_model`` makes it.
+
+    Args:
+        module: the model, with trainable parameters.
+        find_unused_parameters: as in ``amp.prepare_model``, and so is ``static_graph``.
+        static_graph: see there.
+        exchange: how gradients travel.
 
     Attributes:
         module: the model itself.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import random
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from amp_runtime._core.context import context
+from amp_runtime._core.randomness import random_state, set_random_state
 from amp_runtime._distributed import ddp, output
 from amp_runtime._distributed.launch import (
     announced_local_rank,
@@ -142,24 +141,15 @@ def copy_random_state() -> None:
 
     Initial weights and random splits then agree, also in scripts that never set a seed. Rank 0 draws nothing.
     """
-    numpy = sys.modules.get("numpy")
     box: list[Any] = [None]
     if context.rank == 0:
-        box[0] = {
-            "torch": torch.get_rng_state(),
-            "random": random.getstate(),
-            "numpy": None if numpy is None else numpy.random.get_state(),
-            "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
-        }
+        box[0] = random_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     dist.broadcast_object_list(box, src=0)
     if context.rank != 0:
-        state = box[0]
-        torch.set_rng_state(state["torch"])
-        random.setstate(state["random"])
-        if numpy is not None and state["numpy"] is not None:
-            numpy.random.set_state(state["numpy"])
-        if torch.cuda.is_available() and state["cuda"] is not None:
-            torch.cuda.set_rng_state(state["cuda"])
+        state, of_gpu = box[0]
+        set_random_state(state)
+        if torch.cuda.is_available() and of_gpu is not None:
+            torch.cuda.set_rng_state(of_gpu)
 
 
 def rank() -> int:
@@ -224,6 +214,15 @@ def main_process_first() -> Iterator[None]:
 def inside_main_process_first() -> bool:
     """Whether this process is in a block where the processes take turns, so that no collective may run."""
     return _depth_of_main_process_first > 0
+
+
+def from_all_processes(value: Any) -> list[Any]:
+    """Every rank's picklable ``value``, by rank. A collective."""
+    if not context.distributed:
+        return [value]
+    box: list[Any] = [None] * context.world_size
+    dist.all_gather_object(box, value)
+    return box
 
 
 def from_main_process(value: Any) -> Any:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from amp_runtime._core.context import context
 from amp_runtime._core.trees import map_tensors
-from amp_runtime._distributed.group import flag_device
+from amp_runtime._distributed.group import flag_device, from_all_processes
 from amp_runtime._distributed.shadow import current_round, shadowing
 
 T = TypeVar("T")
@@ -151,8 +151,7 @@ def _gather(leaf: Any, length: int | None) -> torch.Tensor:
 
 
 def _exchange_parts(own: torch.Tensor) -> list[torch.Tensor]:
-    shapes: list[Any] = [None] * context.world_size
-    dist.all_gather_object(shapes, (tuple(own.shape), own.dtype))
+    shapes = from_all_processes((tuple(own.shape), own.dtype))
     if len({(shape[1:], dtype) for shape, dtype in shapes}) > 1:
         listed = ", ".join(f"{shape} {dtype} on rank {rank}" for rank, (shape, dtype) in enumerate(shapes))
         raise ValueError(f"amp.gather got {listed}; allowed: tensors that differ in their first dimension only")

@@ -18,6 +18,12 @@ def on_main(factory: Callable[..., T]) -> Callable[..., T]:
     and ``with``, and does nothing. The factory is looked at when it is called, so it may be wrapped before
     ``amp.init``.
 
+    Args:
+        factory: a class or function that makes the object.
+
+    Returns:
+        A function with the factory's arguments, which gives the object or its stand-in.
+
     Raises:
         TypeError: ``factory`` cannot be called.
     """

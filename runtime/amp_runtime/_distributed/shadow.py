@@ -60,26 +60,28 @@ def shadowing() -> bool:
     return latest is not None and not latest.own_data
 
 
+def weight() -> float:
+    """What this rank's loss counts: 0 if it is shadowing, and ``world_size / ranks_with_data`` on the others."""
+    latest = current_round()
+    if latest is None:
+        return 1.0
+    return context.world_size / latest.ranks_with_data if latest.own_data else 0.0
+
+
 def weigh(outputs: Any) -> Any:
     """Multiplies a loss by this rank's weight; the same object where all ranks have data.
-
-    The weight is 0 on a shadowing rank and ``world_size / ranks_with_data`` on the others.
 
     Args:
         outputs: a tensor, or an iterable of them.
     """
-    latest = current_round()
-    if latest is None:
-        return outputs
-    weight = context.world_size / latest.ranks_with_data if latest.own_data else 0.0
-    return _multiply(outputs, weight)
+    return outputs if current_round() is None else _multiply(outputs, weight())
 
 
-def _multiply(outputs: Any, weight: float) -> Any:
+def _multiply(outputs: Any, factor: float) -> Any:
     if isinstance(outputs, torch.Tensor):
-        return outputs * weight
+        return outputs * factor
     if isinstance(outputs, (list, tuple)):
-        return type(outputs)(_multiply(output, weight) for output in outputs)
+        return type(outputs)(_multiply(output, factor) for output in outputs)
     if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
-        return [_multiply(output, weight) for output in outputs]
+        return [_multiply(output, factor) for output in outputs]
     return outputs

@@ -17,9 +17,9 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from amp_runtime._core.context import HALF_DTYPES, DtypeName, context
 from amp_runtime._core.trees import map_tensors, tensors_in, to_float, to_half
-from amp_runtime._distributed.ddp import DistributedModel
 from amp_runtime._precision.levels import restore_full_precision
 from amp_runtime._precision.properties import half_name
+from amp_runtime._prepare import unwrap
 
 _log = logging.getLogger("amp_runtime")
 
@@ -27,7 +27,6 @@ M = TypeVar("M", bound=nn.Module)
 
 NORMS: tuple[type[nn.Module], ...] = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _EPSILONS = 8  # the tolerance, in units of the half type's epsilon
-_WRAPPERS = (DistributedModel, nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 class InferenceMismatchError(RuntimeError):
@@ -169,8 +168,7 @@ def _message(model: nn.Module, report: InferenceReport, first: str, names: dict[
 
 
 def _bare(model: Any, caller: str) -> nn.Module:
-    while isinstance(model, _WRAPPERS):
-        model = model.module
+    model = unwrap(model)
     if not isinstance(model, nn.Module):
         raise TypeError(f"{caller} got {type(model).__name__}; allowed: a torch.nn.Module")
     return model

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from amp_runtime._core.context import HALF_DTYPES, context
 from amp_runtime._core.hooks import Hook, has_hook
+from amp_runtime._core.models import require_initialised
 from amp_runtime._core.trees import map_tensors, to_float, to_half
 from amp_runtime._precision import masters, policy
 from amp_runtime._precision.optimizer_state import watch_optimizers
@@ -29,7 +30,7 @@ _CAST_BY_AUTOCAST = (nn.LayerNorm, nn.GroupNorm)
 def set_precision(model: nn.Module) -> None:
     """Gives ``model`` the precision of ``amp.init``; a second time it changes nothing."""
     if context.opt_level in ("O2", "O3"):
-        _require_initialised(model)
+        require_initialised(model)
         for module in model.modules():
             _make_half(module)
         for part in model.modules():
@@ -39,14 +40,6 @@ def set_precision(model: nn.Module) -> None:
             model.register_forward_pre_hook(Hook(cast_inputs_to_half), with_kwargs=True)
     if not has_hook(model._forward_hooks, cast_outputs):
         model.register_forward_hook(Hook(cast_outputs))
-
-
-def _require_initialised(model: nn.Module) -> None:
-    for tensor in (*model.parameters(), *model.buffers()):
-        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
-            raise RuntimeError(
-                f"amp.prepare_model got a {type(model).__name__} with lazy parameters; run one batch through it first"
-            )
 
 
 def cast_outputs(module: nn.Module, args: Any, output: Any) -> Any:
@@ -63,15 +56,15 @@ def cast_inputs_to_half(module: nn.Module, args: Any, kwargs: Any) -> Any:
         masters.follow_masters()
         if torch.is_grad_enabled():
             masters.return_gradients()
-    dtype = next((p.dtype for p in module.parameters() if p.dtype in HALF_DTYPES), None)
-    if dtype is None:  # never cast, or cast back by the script
+    weight = _first_half(_weights(module))
+    if weight is None:  # never cast, or cast back by the script
         return None
-    return to_half(args, dtype), to_half(kwargs, dtype)
+    return to_half(args, weight.dtype), to_half(kwargs, weight.dtype)
 
 
 def cast_norm_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
     """A forward pre-hook of a half norm: float32 inputs, which an operation before it may give, in its dtype."""
-    _, own = next(_own_half_tensors(module), ("", None))
+    own = _first_half(tensor for _, tensor in _own_half_tensors(module))
     if own is None:
         return None
     kind = own.device.type
@@ -79,6 +72,23 @@ def cast_norm_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
         if kind != "cpu" or policy.acting():  # they run in float32
             return None
     return to_half(args, own.dtype), to_half(kwargs, own.dtype)
+
+
+def _weights(module: nn.Module) -> Iterator[nn.Parameter]:
+    """``module.parameters()``, in words that torch.compile of torch 2.4 understands for every container."""
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            yield parameter
+    for part in module._modules.values():
+        if part is not None:
+            yield from _weights(part)
+
+
+def _first_half(tensors: Iterable[torch.Tensor]) -> torch.Tensor | None:
+    for tensor in tensors:  # not next() with a default, at which torch.compile of torch 2.4 breaks the graph
+        if tensor.dtype in HALF_DTYPES:
+            return tensor
+    return None
 
 
 def _make_half(module: nn.Module) -> None:

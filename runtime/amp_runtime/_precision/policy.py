@@ -21,6 +21,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from amp_runtime._core.context import CastPolicy, context
+from amp_runtime._core.versions import COMPILES_FUNCTION_MODES
 from amp_runtime._precision import cast_tables, recompute, rules
 from amp_runtime._precision.operations import Function, attribute_names, forms, python_functions
 from amp_runtime._precision.rules import Rule
@@ -56,12 +57,25 @@ class Table(NamedTuple):
     place: Callable[[Function], int]
 
 
-class _Thread(threading.local):
-    mode: CastMode | None = None
-    disabled: int = 0
+# No subclass with defaults: torch.compile of torch 2.4 would read the defaults instead of what the thread has set.
+_thread = threading.local()
 
 
-_thread = _Thread()
+def _mode() -> CastMode | None:
+    """The mode that casts what this thread calls."""
+    mode: CastMode | None = getattr(_thread, "mode", None)
+    return mode
+
+
+def _become(mode: CastMode | None) -> None:
+    """Makes ``mode`` the one that casts what this thread calls."""
+    _thread.mode, _thread.kind = mode, None if mode is None else mode.kind
+
+
+def _disabled() -> int:
+    """How many blocks of ``amp.disable_casts()`` this thread is in."""
+    depth: int = getattr(_thread, "disabled", 0)
+    return depth
 
 
 class CastMode(TorchFunctionMode):
@@ -80,7 +94,7 @@ class CastMode(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         place = self.place(func)
-        if place < 0 or _thread.mode is not self or not torch.is_autocast_enabled(self.kind):
+        if place < 0 or _mode() is not self or not torch.is_autocast_enabled(self.kind):
             return func(*args, **kwargs) if kwargs else func(*args)
         rule, function = self.actions[place]
         if rule is not None:
@@ -106,17 +120,17 @@ def begin(kind: str, layers: tuple[Lists, ...], policy: CastPolicy | None, enabl
         enabled: ``False`` begins a region that casts nothing.
     """
     table = _table(kind, torch.get_autocast_dtype(kind), policy or "torch", layers) if enabled else None
-    region = Region(CastMode(kind, table) if table is not None else None, _thread.mode)
+    region = Region(CastMode(kind, table) if table is not None else None, _mode())
     if region.mode is not None:
         recompute.follow(remember)
         _push(region.mode)
-    _thread.mode = region.mode
+    _become(region.mode)
     return region
 
 
 def end(region: Region) -> None:
     """Undoes :func:`begin`."""
-    _thread.mode = region.before
+    _become(region.before)
     if region.mode is not None:
         region.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
@@ -126,24 +140,26 @@ def acting() -> bool:
 
     It has to be among the modes in force as well: those are set aside while ``torch.compile`` traces a graph.
     """
-    mode = _thread.mode
-    if mode is None or not torch.is_autocast_enabled(mode.kind):
+    kind: str | None = getattr(_thread, "kind", None)  # not by the mode, at which torch.compile of torch 2.5 fails
+    if kind is None or not torch.is_autocast_enabled(kind):
         return False
-    return mode in torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    if not COMPILES_FUNCTION_MODES and torch.compiler.is_compiling():
+        return True  # there the graph is run under the mode
+    return _mode() in torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
 
 
 def remember(function: Function) -> Function:
     """``function``, bound to run under the mode of this thread wherever it is called."""
-    mode = _thread.mode
+    mode = _mode()
     if mode is None:
         return function
 
     def again(*args: Any, **kwargs: Any) -> Any:
-        if _thread.mode is mode:
+        if _mode() is mode:
             return function(*args, **kwargs)
-        region = Region(mode, _thread.mode)
+        region = Region(mode, _mode())
         _push(mode)
-        _thread.mode = mode
+        _become(mode)
         try:
             return function(*args, **kwargs)
         finally:
@@ -154,7 +170,7 @@ def remember(function: Function) -> Function:
 
 def casting() -> bool:
     """Whether anything may be cast in this thread: a level above O0 and no ``amp.disable_casts()``."""
-    return context.mixed and not _thread.disabled
+    return context.mixed and not _disabled()
 
 
 @contextmanager
@@ -165,7 +181,7 @@ def disable_casts() -> Iterator[None]:
     It may be nested, and ends with an exception too. It holds for the thread that enters it. Apex's function
     of the same name is neither re-entrant nor safe under exceptions.
     """
-    _thread.disabled += 1
+    _thread.disabled = _disabled() + 1
     kinds = [kind for kind in {context.device_type(), "cpu"} if torch.is_autocast_enabled(kind)]
     regions = [torch.autocast(kind, enabled=False) for kind in kinds]
     for region in regions:

@@ -115,9 +115,9 @@ def resolve(
     Raises:
         ValueError: an argument or ``AMP_OPT_LEVEL`` is not allowed, or contradicts the level.
     """
-    level, chosen_elsewhere = _level(opt_level, _flag("enabled", enabled))
-    keep = _flag("keep_batchnorm_fp32", keep_batchnorm_fp32, optional=True)
-    own_masters = _flag("master_weights", master_weights, optional=True)
+    level, chosen_elsewhere = _level(opt_level, flag("enabled", enabled))
+    keep = flag("keep_batchnorm_fp32", keep_batchnorm_fp32, optional=True)
+    own_masters = flag("master_weights", master_weights, optional=True)
     outputs = _output_dtype(cast_model_outputs)
     if level == "O1" and not chosen_elsewhere:
         _refuse_at_o1("keep_batchnorm_fp32", keep, "batch norm is in float32 anyway")
@@ -145,7 +145,7 @@ def resolve(
         cast_policy=_policy(cast_policy),
         custom_white_list=white,
         custom_black_list=black,
-        combine_grad=bool(_flag("combine_grad", combine_grad)),
+        combine_grad=bool(flag("combine_grad", combine_grad)),
     )
 
 
@@ -186,7 +186,7 @@ def _refuse_at_o1(name: str, value: bool | None, reason: str) -> None:
         )
 
 
-def _flag(name: str, value: Any, optional: bool = False) -> bool | None:
+def flag(name: str, value: Any, optional: bool = False) -> bool | None:
     """A bool, also as argparse gives it: ``"True"``."""
     chosen = _WORDS.get(value, value) if isinstance(value, str) else value
     if isinstance(chosen, bool) or (optional and chosen is None):

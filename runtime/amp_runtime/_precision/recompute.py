@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch.utils.checkpoint as checkpointing
-
 Function = Callable[..., Any]
 
 _undo: list[Callable[[], None]] = []
@@ -24,6 +22,8 @@ def follow(bind: Callable[[Function], Function]) -> None:
     """
     if _undo:
         return
+    import torch.utils.checkpoint as checkpointing  # not for every script: in torch 2.4 it imports sympy
+
     _wrap(checkpointing, "_checkpoint_without_reentrant_generator", bind, position=0)
     _wrap(checkpointing.CheckpointFunction, "forward", bind, position=1)
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.context import HALF_DTYPES
+
 Function = Callable[..., Any]
 Rule = Callable[[str, Function, tuple[Any, ...], dict[str, Any]], Any]
 
-CASTABLE = (torch.float16, torch.bfloat16, torch.float32)
-HALF = (torch.float16, torch.bfloat16)
+CASTABLE = (*HALF_DTYPES, torch.float32)
 
 
 def in_half(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -58,7 +59,7 @@ def in_type_of_input(kind: str, function: Function, args: tuple[Any, ...], kwarg
     """Gives results that autocast made float32 the half type of the first tensor back."""
     first = args[0] if args else kwargs.get("input")
     result = function(*args, **kwargs)
-    if isinstance(first, torch.Tensor) and first.dtype in HALF:
+    if isinstance(first, torch.Tensor) and first.dtype in HALF_DTYPES:
         return cast(result, first.dtype, kind)
     return result
 
@@ -76,7 +77,7 @@ def refused(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[s
 
 def refused_in_half(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Raises for half tensors, as Apex does for the same function."""
-    if any(tensor.dtype in HALF for tensor in castable(kind, (args, kwargs))):
+    if any(tensor.dtype in HALF_DTYPES for tensor in castable(kind, (args, kwargs))):
         raise NotImplementedError(
             f"torch.nn.functional.{function.__name__} does not run on half tensors under cast_policy='apex'. Use "
             "torch.nn.functional.binary_cross_entropy_with_logits, amp.float_function, or custom_black_list="
@@ -87,7 +88,7 @@ def refused_in_half(kind: str, function: Function, args: tuple[Any, ...], kwargs
 
 def refused_in_place(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Raises for half tensors, because what is written in place cannot become float32."""
-    if any(tensor.dtype in HALF for tensor in castable(kind, (args, kwargs))):
+    if any(tensor.dtype in HALF_DTYPES for tensor in castable(kind, (args, kwargs))):
         name = function.__name__
         raise NotImplementedError(
             f"{name} runs in float32 under cast_policy='apex' and cannot write into a half tensor; use "

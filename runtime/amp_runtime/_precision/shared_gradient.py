@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
+from amp_runtime._core.versions import allow_gradients_of
+
 
 @dataclass
 class SharedGradient:
@@ -70,8 +72,7 @@ class SharedGradient:
             # Under DDP the gradient is its view of a bucket, which must go on being that.
             parameter.grad = gradient = gradient.detach()
             self.shown = weakref.ref(gradient)
-        if hasattr(parameter, "grad_dtype"):  # lets the script assign a float32 gradient
-            parameter.grad_dtype = None
+        allow_gradients_of(parameter, None)
         gradient.data = full
         self.lent = full
         return True
@@ -87,5 +88,4 @@ def make_half_again(parameter: torch.Tensor) -> None:
     if gradient is None or gradient.dtype is parameter.dtype or gradient.is_sparse or gradient.requires_grad:
         return
     gradient.data = gradient.data.to(parameter.dtype)
-    if hasattr(parameter, "grad_dtype"):
-        parameter.grad_dtype = parameter.dtype
+    allow_gradients_of(parameter, parameter.dtype)

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch.distributed as dist
-
 from amp_runtime._core.context import context
-from amp_runtime._distributed.group import from_main_process, inside_main_process_first
+from amp_runtime._distributed.group import from_all_processes, from_main_process, inside_main_process_first
 
 _log = logging.getLogger("amp_runtime")
 _PATIENCE = 60.0  # seconds
@@ -31,10 +29,8 @@ def gather_objects(value: Any) -> list[Any]:
     """The picklable ``value`` of every rank, in their order. A collective."""
     if not context.distributed:
         return [value]
-    box: list[Any] = [None] * context.world_size
     with _complaint("amp.save_checkpoint and amp.load_checkpoint wait for the other ranks"):
-        dist.all_gather_object(box, value)
-    return box
+        return from_all_processes(value)
 
 
 def raise_together(problem: BaseException | None) -> None:

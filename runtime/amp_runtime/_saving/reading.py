@@ -18,12 +18,12 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import context
+from amp_runtime._core.versions import NAMED_SAFE_GLOBALS
 from amp_runtime._distributed.group import from_main_process
 from amp_runtime._saving.ranks import gather_objects
 
 _HARMLESS = (argparse.Namespace, collections.Counter, collections.defaultdict, set, slice)
 _PATHS = ("Path", "PosixPath", "WindowsPath", "PurePath", "PurePosixPath", "PureWindowsPath")
-_NAMED_SINCE = (2, 6)  # the torch that lets a class be allowed under another name than its present one
 
 
 def read(path: pathlib.Path, map_location: Any, trusted: bool) -> Any:
@@ -97,6 +97,6 @@ def harmless_globals() -> list[Any]:
     for name in ("_reconstruct", "scalar"):
         function = getattr(core.multiarray, name)
         allowed.append(function)
-        if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= _NAMED_SINCE:
+        if NAMED_SAFE_GLOBALS:
             allowed += [(function, f"numpy.{package}.multiarray.{name}") for package in ("core", "_core")]
     return allowed

@@ -11,7 +11,6 @@ equal on all ranks, and so are the decisions. Other optimizers are left to their
 
 from __future__ import annotations
 
-import gc
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from amp_runtime._core.context import context
+from amp_runtime._core.living import living
 from amp_runtime._distributed.group import flag_device
 
 
@@ -89,14 +89,10 @@ def ranks_of(parameters: list[torch.Tensor], chosen: Any) -> Ranks | None:
     if context.distributed:
         return Ranks()
     held = set(map(id, parameters))
-    models = tuple(model for model in _wrapped_models() if any(id(p) in held for p in model.parameters()))
+    wrapped = living(DistributedDataParallel)
+    models = tuple(model for model in wrapped if any(id(p) in held for p in model.parameters()))
     groups = {id(model.process_group): model.process_group for model in models}
     if len(groups) != 1:
         return None  # none, or several, of which no one decides for all
     (group,) = groups.values()
     return Ranks(group, models) if dist.get_world_size(group) > 1 else None
-
-
-def _wrapped_models() -> list[DistributedDataParallel]:
-    """All living models that the script wrapped; torch keeps no list of them."""
-    return [found for found in gc.get_objects() if issubclass(type(found), DistributedDataParallel)]

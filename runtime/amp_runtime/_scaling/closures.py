@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from amp_runtime._distributed import averaging
+from amp_runtime._distributed import averaging, shadow
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks
 from amp_runtime._scaling.gradients import coalesced_gradients_of, multiply, parameters_of
@@ -132,7 +132,9 @@ class ClosureStep:
             return loss, found
         value = loss.detach() if isinstance(loss, torch.Tensor) else loss
         number = isinstance(value, (int, float)) or (isinstance(value, torch.Tensor) and value.numel() == 1)
-        numbers = torch.tensor([found, float(value) if number else 0.0], dtype=torch.float64)
+        weight = shadow.weight()
+        weighed = float(value) * weight if number and weight else 0.0
+        numbers = torch.tensor([found, weighed], dtype=torch.float64)
         found, total = self.ranks.total(numbers).tolist()
         mean = total / self.ranks.size()
         if isinstance(value, torch.Tensor) and number:

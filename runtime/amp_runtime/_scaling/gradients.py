@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+HELD_AS = ("optimizer", "_optimizer", "optim")
+"""Under which names objects around an optimizer hold it."""
 _is_sparse = attrgetter("is_sparse")
 _dtype = attrgetter("dtype")
 
@@ -23,7 +25,7 @@ def inner_optimizer(optimizer: Any) -> torch.optim.Optimizer:
         if hasattr(seen, "param_groups"):
             inner: torch.optim.Optimizer = seen
             return inner
-        seen = next((getattr(seen, n) for n in ("optimizer", "_optimizer", "optim") if hasattr(seen, n)), None)
+        seen = next((getattr(seen, name) for name in HELD_AS if hasattr(seen, name)), None)
     raise TypeError(
         f"amp.scaler got {optimizer!r} as an optimizer; allowed: a torch optimizer, or an object that holds "
         "one as its attribute `optimizer`"
@@ -65,8 +67,8 @@ def values(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def is_finite(gradient: torch.Tensor) -> bool:
-    """Whether a gradient holds neither an infinity nor NaN."""
-    return bool(torch.isfinite(values(gradient)).all())
+    """Whether a gradient, or any other tensor, holds neither an infinity nor NaN."""
+    return bool(torch.isfinite(values(gradient.detach())).all())
 
 
 def multiply(gradients: list[torch.Tensor], factor: float) -> torch.Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from amp_runtime._core.randomness import random_state, set_random_state
 from amp_runtime._core.trees import tensors_in
+from amp_runtime._core.versions import assign_gradient
+from amp_runtime._scaling.gradients import is_finite
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Observer:
     def see_loss(self, loss: Any) -> None:
         """Notes whether the loss is finite, before it is scaled."""
         for tensor in tensors_in(loss):
-            if self._loss is None and not _finite(tensor):
+            if self._loss is None and not is_finite(tensor):
                 self._loss = OverflowLocation("", "", "loss", tensor.dtype)
 
     def location(self) -> OverflowLocation | None:
@@ -117,9 +118,9 @@ class Observer:
         outputs = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
         kind = type(module).__name__
         with torch.no_grad():
-            seen = _Inputs(_largest(inputs), all(map(_finite, inputs)))
+            seen = _Inputs(_largest(inputs), all(map(is_finite, inputs)))
             self._inputs[name] = seen
-            bad = next((tensor for tensor in outputs if not _finite(tensor)), None)
+            bad = next((tensor for tensor in outputs if not is_finite(tensor)), None)
         if bad is not None and self._forward is None:
             self._forward = OverflowLocation(name, kind, "output", bad.dtype, seen.largest, seen.finite)
         for tensors, what in ((outputs, "gradient of its output"), (inputs, "gradient of its input")):
@@ -135,16 +136,11 @@ class Observer:
             passed_on = self._backward.what == "gradient of its output" and what == "gradient of its input"
             if not (passed_on and storage == self._backward_storage):
                 return
-        elif _finite(gradient):
+        elif is_finite(gradient):
             return
         seen = self._inputs.get(name, _Inputs(None, True))
         self._backward = OverflowLocation(name, kind, what, gradient.dtype, seen.largest, seen.finite)
         self._backward_storage = storage
-
-
-def _finite(tensor: torch.Tensor) -> bool:
-    dense = tensor._values() if tensor.is_sparse else tensor.detach()
-    return bool(torch.isfinite(dense).all())
 
 
 def _largest(tensors: list[torch.Tensor]) -> float | None:
@@ -182,23 +178,19 @@ def undone(models: Iterable[nn.Module]) -> Iterator[None]:
             for tensor, value in tensors.values():
                 tensor.copy_(value)
         for parameter, gradient in gradients:
-            parameter.grad = gradient
+            assign_gradient(parameter, gradient)
 
 
 @contextmanager
 def _random_state_kept() -> Iterator[None]:
-    numpy = sys.modules.get("numpy")
-    plain = random.getstate()
-    arrays = None if numpy is None else numpy.random.get_state()
+    state = random_state()
     started = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     devices = range(torch.cuda.device_count()) if started else ()
     with torch.random.fork_rng(devices=devices):
         try:
             yield
         finally:
-            random.setstate(plain)
-            if numpy is not None:
-                numpy.random.set_state(arrays)
+            set_random_state(state)
 
 
 def locate(step: Callable[[], Any], models: list[nn.Module], watch: Callable[[Observer | None], None]) -> Any:

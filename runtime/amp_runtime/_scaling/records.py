@@ -10,7 +10,13 @@ import torch
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks, ranks_of
 from amp_runtime._scaling.combined import CombinedGradients
-from amp_runtime._scaling.gradients import coalesced_gradients_of, gradients_of, multiply, parameters_of
+from amp_runtime._scaling.gradients import (
+    coalesced_gradients_of,
+    gradients_of,
+    have_gradients,
+    multiply,
+    parameters_of,
+)
 
 _NOT_YET = object()
 
@@ -23,6 +29,7 @@ class Record:
         true_valued: the gradients that exist now are not multiplied by the scale.
         ready: they have been averaged, unscaled and checked since the last step.
         findings: what the check found, on the device; see :class:`Findings`.
+        carried: what the check found in gradients that were then kept and accumulated further.
         charges: with several losses, 1.0 for the one that brought the first infinity so far; float32, one a loss.
         stepped: whether the last step changed parameters.
         losses: the number of losses scaled when the gradients were last averaged.
@@ -33,6 +40,7 @@ class Record:
     true_valued: bool
     ready: bool = False
     findings: torch.Tensor | None = None
+    carried: torch.Tensor | None = None
     charges: torch.Tensor | None = None
     stepped: bool = False
     losses: int = -1
@@ -46,6 +54,18 @@ class Record:
         if self._looked_up is not chosen:
             self._ranks, self._looked_up = ranks_of(parameters, chosen), chosen
         return self._ranks
+
+    def reopen(self, optimizer: torch.optim.Optimizer) -> None:
+        """Lets gradients be accumulated further; an infinity that was found counts, even if it was clipped since."""
+        self.ready = False
+        findings, self.findings = self.findings, None
+        if findings is not None:
+            self.carried = findings[:1] if have_gradients(parameters_of(optimizer)) else None
+
+    def with_carried(self, found: torch.Tensor) -> torch.Tensor:
+        """What a check ``found``, together with what is carried from the one before."""
+        carried, self.carried = self.carried, None
+        return found if carried is None else torch.maximum(found, carried.to(found.device))
 
     def charge(self, found: torch.Tensor, loss_id: int, count: int) -> torch.Tensor:
         """Notes which of ``count`` losses brought the first infinity; does not wait for the device."""

@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
-from amp_runtime._core.context import context
+from amp_runtime._core.context import HALF_DTYPES, context
+from amp_runtime._core.living import living
 from amp_runtime._core.models import prepared_models, prepared_parameters
+from amp_runtime._core.registry import TensorMap
 from amp_runtime._distributed import averaging, shadow
 from amp_runtime._distributed.group import warn_of_training_alone
 from amp_runtime._precision import masters
@@ -20,6 +22,7 @@ from amp_runtime._scaling.agreement import Ranks
 from amp_runtime._scaling.closures import Abandoned, ClosureStep, closure_in
 from amp_runtime._scaling.combined import CombinedGradients, advise_merging
 from amp_runtime._scaling.gradients import (
+    HELD_AS,
     coalesced_gradients_of,
     gradients_of,
     have_gradients,
@@ -88,6 +91,11 @@ class Scaler:
     """
 
     def __init__(self) -> None:
+        self._skips = Skips()
+        self.reset()
+
+    def reset(self) -> None:
+        """Goes back to the state of a new scaler, settings included; ``amp.shutdown`` does this."""
         self.growth_factor = 2.0
         self.backoff_factor = 0.5
         self.max_skips = 200
@@ -109,13 +117,16 @@ class Scaler:
         self._overflowed = False
         self._overflow_ranks: Ranks | None = None
         self._unscaled_early = False
+        self._skips.stop_watching()
         self._skips = Skips()
         self._loaded = False
         self._in_closure = False
         self._locating = False
+        self._sharing = False
         self._warned_of_closure = False
         self.skipped_steps = 0
         self.stepped = False
+        self._held_by_none: TensorMap[bool] = TensorMap()
         self._records: weakref.WeakKeyDictionary[torch.optim.Optimizer, Record] = weakref.WeakKeyDictionary()
         self._known_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
@@ -142,14 +153,14 @@ class Scaler:
         """
         self._require_loss(loss_id)
         if self._in_closure:
-            return outputs
+            return shadow.weigh(outputs)
         if self._skips.observer is not None:
             self._skips.observer.see_loss(outputs)
         outputs = shadow.weigh(outputs)
         self._losses += 1
         if not self.is_enabled():
-            for record in self._records.values():
-                record.ready = False  # a backward pass is coming
+            for optimizer, record in list(self._records.items()):
+                record.reopen(optimizer)
             return outputs
         self._bring_gradients_to(loss_id)
         self._taking_part.add(loss_id)
@@ -169,14 +180,20 @@ class Scaler:
         """
         before, unit = self._unit, self._scales[loss_id].scale
         switched = loss_id != self._loss_id
-        for optimizer, record in list(self._records.items()):
+        seen: set[int] = set()
+        for optimizer, record in sorted(self._records.items(), key=lambda item: not item[1].true_valued):
             factor = unit if record.true_valued else unit / before
             charge = switched and not record.true_valued
             if factor != 1.0 or charge:
-                found = multiply(gradients_of(parameters_of(optimizer)), factor)
+                parameters = parameters_of(optimizer)
+                if self._sharing:  # what one optimizer has made true is not multiplied for another again
+                    parameters = [p for p in parameters if id(p) not in seen]
+                    seen.update(map(id, parameters))
+                found = multiply(gradients_of(parameters), factor)
                 if charge:
                     record.charge(found, self._loss_id, len(self._scales))
-            record.true_valued = record.ready = False
+            record.true_valued = False
+            record.reopen(optimizer)
         if unit != before and self._losses > 1:
             multiply(self._gradients_of_no_optimizer(), unit / before)
         self._unit, self._loss_id = unit, loss_id
@@ -189,7 +206,7 @@ class Scaler:
 
     def _scaled(self, outputs: Any) -> Any:
         if isinstance(outputs, torch.Tensor):
-            wide = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+            wide = outputs.float() if outputs.dtype in HALF_DTYPES else outputs
             return wide * self._unit
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self._scaled(output) for output in outputs)
@@ -221,19 +238,17 @@ class Scaler:
             parameters: any tensors.
 
         Returns:
-            Those of them that no optimizer holds which was seen already, as in the first iteration, and whose
-            gradients are still scaled; and what they are multiplied by.
+            Those of them that no optimizer holds, and whose gradients are still scaled; and what they are multiplied
+            by.
         """
         if self._locating:
             return [], 1.0
         loose = {id(parameter): parameter for parameter in parameters}
-        for optimizer in list(self._records):
-            held = with_masters(optimizer)
-            if any(id(parameter) in loose for parameter in held):
-                if context.mixed or averaging.delayed(held):
-                    self.unscale_(optimizer)
-                for parameter in held:
-                    loose.pop(id(parameter), None)
+        self._make_held_true(list(self._records), loose)
+        if context.mixed and not self._in_closure and any(p not in self._held_by_none for p in loose.values()):
+            self._make_held_true(self._unseen_optimizers(loose), loose)  # as in the first iteration
+            for parameter in loose.values():
+                self._held_by_none[parameter] = True
         unseen = list(loose.values())
         delayed = averaging.delayed(unseen)
         if delayed:
@@ -243,8 +258,37 @@ class Scaler:
             return [], 1.0
         return unseen, self._unit
 
+    def _make_held_true(self, optimizers: list[torch.optim.Optimizer], loose: dict[int, torch.Tensor]) -> None:
+        """Unscales those of ``optimizers`` that hold any of the ``loose`` parameters, which it takes out of there."""
+        for optimizer in optimizers:
+            held = with_masters(optimizer)
+            if any(id(parameter) in loose for parameter in held):
+                if context.mixed or averaging.delayed(held):
+                    self.unscale_(optimizer)
+                for parameter in held:
+                    loose.pop(id(parameter), None)
+
+    def _unseen_optimizers(self, loose: dict[int, torch.Tensor]) -> list[torch.optim.Optimizer]:
+        """The optimizers of the ``loose`` parameters that never stepped here, in the same order on all ranks."""
+        places = {key: place for place, key in enumerate(loose)}
+        found, alive = [], living(torch.optim.Optimizer)
+        inside = {id(vars(optimizer).get(name)) for optimizer in alive for name in HELD_AS}  # of a LARC, for instance
+        for optimizer in alive:
+            if optimizer not in self._records and id(optimizer) not in inside and hasattr(optimizer, "param_groups"):
+                held = [places[id(p)] for p in with_masters(optimizer) if id(p) in places]
+                if held:
+                    found.append((min(held), -len(held), type(optimizer).__name__, optimizer))
+        return [optimizer for *_, optimizer in sorted(found, key=lambda entry: entry[:3])]
+
     def combined_gradients(self, parameters: list[torch.Tensor]) -> list[torch.Tensor] | None:
-        """The flat buffers of exactly these parameters' gradients, if ``amp.init(combine_grad=True)`` made some."""
+        """The flat buffers of exactly these parameters' gradients, if ``amp.init(combine_grad=True)`` made some.
+
+        Args:
+            parameters: any tensors.
+
+        Returns:
+            One-dimensional tensors, one for each dtype and device; ``None`` if other gradients are among them.
+        """
         for record in self._records.values():
             if record.combined is not None and record.combined.holds(parameters):
                 return record.combined.whole(parameters)
@@ -264,11 +308,13 @@ class Scaler:
         Raises:
             TypeError: something else was given.
         """
-        if not self.is_enabled() or self._in_closure or gradients is None:
+        scaled = self.is_enabled() and not self._in_closure
+        factor = (shadow.weight() or 1.0) * (self._unit if scaled else 1.0)
+        if gradients is None or not (scaled or factor != 1.0):
             return gradients
         if isinstance(gradients, torch.Tensor):
-            wide = gradients.float() if gradients.dtype in (torch.float16, torch.bfloat16) else gradients
-            return wide * (1.0 / self._unit)
+            wide = gradients.float() if gradients.dtype in HALF_DTYPES else gradients
+            return wide * (1.0 / factor)
         if isinstance(gradients, (list, tuple)):
             return type(gradients)(self.unscale_gradients(gradient) for gradient in gradients)
         raise TypeError(
@@ -306,7 +352,7 @@ class Scaler:
         parameters = parameters_of(inner)
         delayed = averaging.delayed(parameters)
         closure = closure_in(args, kwargs)
-        if not (context.mixed or delayed):
+        if not (context.mixed or delayed or (closure is not None and context.distributed)):
             result = optimizer.step(*args, **kwargs)
             self._note(self._record(inner), have_gradients(parameters))
             return result
@@ -465,7 +511,7 @@ class Scaler:
         watched = prepared_models() if models is None else list(models)
         if not watched:
             raise ValueError("amp.scaler.locate_overflow found no prepared model; pass models=[...]")
-        kept = {name: vars(self)[name] for name in ("_unit", "_loss_id", "_losses", "_skips")}
+        kept = {name: vars(self)[name] for name in ("_unit", "_loss_id", "_losses", "_sharing", "_skips")}
         taking_part, records = set(self._taking_part), self._records
         self._records, self._locating, self._skips = weakref.WeakKeyDictionary(), True, Skips()
         try:
@@ -482,6 +528,9 @@ class Scaler:
     def get_scale(self, loss_id: int = 0) -> float:
         """The current scale of a loss; 1.0 where nothing is scaled.
 
+        Args:
+            loss_id: which of the ``num_losses`` of ``amp.init``, from 0.
+
         Raises:
             ValueError: there is no such loss.
         """
@@ -493,7 +542,11 @@ class Scaler:
         return self.growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
-        """Changes the growth factor."""
+        """Changes the growth factor.
+
+        Args:
+            new_factor: what the scale is multiplied by after ``growth_interval`` good steps.
+        """
         self.growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
@@ -501,7 +554,11 @@ class Scaler:
         return self.backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
-        """Changes the backoff factor."""
+        """Changes the backoff factor.
+
+        Args:
+            new_factor: what the scale is multiplied by after a skipped step.
+        """
         self.backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
@@ -509,7 +566,11 @@ class Scaler:
         return self.growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
-        """Changes the growth interval."""
+        """Changes the growth interval.
+
+        Args:
+            new_interval: the number of good steps in a row before the scale grows.
+        """
         self.growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
@@ -574,11 +635,25 @@ class Scaler:
         if record is None:
             # Before the first scaled loss all gradients have their true values.
             record = Record(true_valued=self._losses == 0 or not self.is_enabled())
+            self._sharing = self._sharing or self._shares_parameters(optimizer)
             self._records[optimizer] = record
         return record
 
+    def _shares_parameters(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether another optimizer has some of the same parameters, as a second one for a part of the model."""
+        known = {id(p) for other in self._records for p in parameters_of(other)}
+        return any(id(p) in known for p in parameters_of(optimizer))
+
+    def _scale_what_others_made_true(self, optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
+        """Gives gradients one unit, before those of a second optimizer over the same parameters are unscaled."""
+        others = [other for other, record in self._records.items() if record.true_valued and other is not optimizer]
+        true = {id(p) for other in others for p in parameters_of(other)}
+        multiply(gradients_of(p for p in parameters if id(p) in true), self._unit)
+
     def _make_ready(self, optimizer: torch.optim.Optimizer, record: Record, parameters: list[torch.Tensor]) -> None:
         """Averages delayed gradients, unscales, and looks for infinities and NaN on all ranks."""
+        if self._sharing and not record.true_valued:
+            self._scale_what_others_made_true(optimizer, parameters)
         delayed = averaging.delayed(parameters)
         average = bool(delayed) and (record.losses != self._losses or record.stamps != stamps(delayed))
         combined = self._combined(record, parameters, delayed)
@@ -608,7 +683,7 @@ class Scaler:
         self, optimizer: torch.optim.Optimizer, record: Record, parameters: list[torch.Tensor]
     ) -> None:
         inverse = 1.0 if record.true_valued else 1.0 / self._unit
-        found = unscale(optimizer, parameters, inverse, record.combined)
+        found = record.with_carried(unscale(optimizer, parameters, inverse, record.combined))
         ranks = record.ranks(parameters, self.process_group)
         if ranks is None and len(self._scales) == 1:
             record.findings = found

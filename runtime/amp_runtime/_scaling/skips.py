@@ -37,6 +37,12 @@ class Skips:
         self.in_a_row = 0
         self.observer: Observer | None = None
 
+    def stop_watching(self) -> None:
+        """Takes the observer off the models."""
+        observer, self.observer = self.observer, None
+        if observer is not None:
+            observer.remove()
+
     def count(self, overflowed: bool, allowed: int) -> OverflowLocation | None:
         """Notes how an iteration ended.
 
@@ -47,9 +53,8 @@ class Skips:
         Returns:
             Where the overflow happened, if this step was observed.
         """
-        observer, self.observer = self.observer, None
-        if observer is not None:
-            observer.remove()
+        observer = self.observer
+        self.stop_watching()
         if not overflowed:
             self.in_a_row = 0
             return None

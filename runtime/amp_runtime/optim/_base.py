@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import HALF_DTYPES
+from amp_runtime._core.versions import two_norms
 from amp_runtime.optim._scratch import LARGEST, Scratch, copy_into
 
 State = dict[str, Any]
@@ -195,7 +196,7 @@ def total_norm(optimizer: torch.optim.Optimizer) -> torch.Tensor:
     for group in optimizer.param_groups:
         gradients = [parameter.grad for parameter in with_gradients(optimizer, group)]
         wide = [gradient for gradient in gradients if gradient is not None and gradient.dtype not in HALF_DTYPES]
-        norms += torch._foreach_norm(wide) if wide else ()
+        norms += two_norms(wide) if wide else ()
         for gradient in gradients:
             if gradient is not None and gradient.dtype in HALF_DTYPES:
                 norms.append(torch.linalg.vector_norm(gradient, dtype=torch.float32))

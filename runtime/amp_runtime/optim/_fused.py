@@ -14,15 +14,13 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import context
-
-_TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+from amp_runtime._core.versions import FUSED_ADAGRAD_ON_CUDA
 
 FUSED_DEVICES: dict[str, set[str]] = {
     "Adam": {"cpu", "cuda"},
     "AdamW": {"cpu", "cuda"},
     "SGD": {"cpu", "cuda"},
-    # Its kernel was for the CPU alone before.
-    "Adagrad": {"cpu", "cuda"} if _TORCH >= (2, 13) else {"cpu"},
+    "Adagrad": {"cpu", "cuda"} if FUSED_ADAGRAD_ON_CUDA else {"cpu"},
 }
 """Where torch has a fused kernel, by optimizer."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import HALF_DTYPES
+from amp_runtime._core.versions import separated
 from amp_runtime.optim import _checks
 from amp_runtime.optim._base import ApexZeroGrad, Batch, GroupStep
 from amp_runtime.optim.novograd import NORM_TYPES, NovoGrad, gradient_norms
@@ -70,7 +71,7 @@ class FusedNovoGrad(ApexZeroGrad, GroupStep, NovoGrad):
         first = torch.zeros_like(fresh) if group["init_zero"] else fresh
         held = torch.stack([
             state["norm"].to(fresh) if "norm" in state else start
-            for state, start in zip(batch.states, first.unbind(), strict=True)
+            for state, start in zip(batch.states, separated(first), strict=True)
         ])  # fmt: skip
         beta2: float = group["betas"][1]
         blended: torch.Tensor
@@ -78,7 +79,7 @@ class FusedNovoGrad(ApexZeroGrad, GroupStep, NovoGrad):
             blended = (beta2 * held.square() + (1 - beta2) * fresh.square()).sqrt()
         else:
             blended = beta2 * held + (1 - beta2) * fresh
-        for state, one in zip(batch.states, blended.unbind(), strict=True):
+        for state, one in zip(batch.states, separated(blended), strict=True):
             state["norm"] = one.clone()
         return blended
 
@@ -103,7 +104,7 @@ class FusedNovoGrad(ApexZeroGrad, GroupStep, NovoGrad):
             norms = group.pop("exp_avg_sq", None)
             if norms is None:
                 continue
-            left = [list(norms[0].float().unbind()), list(norms[1].float().unbind())]
+            left = [separated(norms[0].float()), separated(norms[1].float())]
             for key in group["params"]:
                 state = states.get(key, {})
                 if "exp_avg" in state and left[_place(state)]:

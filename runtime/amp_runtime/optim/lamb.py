@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.versions import separated, two_norms
 from amp_runtime.optim import _checks
 from amp_runtime.optim._base import Base, Batch, total_norm
 from amp_runtime.optim._kernels import direction_plain, directions
@@ -137,8 +138,8 @@ def _together(batch: Batch, group: dict[str, Any], factor: torch.Tensor | None) 
     if weight_decay and decoupled:
         torch._foreach_add_(updates, values, alpha=weight_decay)
     if weight_decay or group["always_adapt"]:
-        norms = torch.stack(torch._foreach_norm(values)), torch.stack(torch._foreach_norm(updates))
-        torch._foreach_mul_(updates, list((trust_ratio(*norms) * group["lr"]).unbind()))
+        norms = torch.stack(two_norms(values)), torch.stack(two_norms(updates))
+        torch._foreach_mul_(updates, separated(trust_ratio(*norms) * group["lr"]))
     else:
         torch._foreach_mul_(updates, group["lr"])
     torch._foreach_sub_(values, updates)

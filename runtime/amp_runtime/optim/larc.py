@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import HALF_DTYPES
+from amp_runtime._core.versions import separated, two_norms
 from amp_runtime.optim import _checks
 from amp_runtime.optim._base import evaluated, with_gradients
 
@@ -142,9 +143,9 @@ class LARC(torch.optim.Optimizer):
                 rates = (rates / group["lr"]).clamp(max=1.0)
             adapts = (norms > 0) & (gradient_norms > 0)
             if decay:
-                penalties = list((adapts * decay).to(gradients[0].dtype).unbind())
+                penalties = separated((adapts * decay).to(gradients[0].dtype))
                 torch._foreach_add_(gradients, torch._foreach_mul(parameters, penalties))
-            torch._foreach_mul_(gradients, list(torch.where(adapts, rates, 1.0).to(gradients[0].dtype).unbind()))
+            torch._foreach_mul_(gradients, separated(torch.where(adapts, rates, 1.0).to(gradients[0].dtype)))
 
 
 def _alike(parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
@@ -158,4 +159,4 @@ def _norms(tensors: list[torch.Tensor]) -> torch.Tensor:
     """2-norms, in float32 for half tensors: theirs could overflow."""
     if tensors[0].dtype in HALF_DTYPES:
         return torch.stack([torch.linalg.vector_norm(tensor, dtype=torch.float32) for tensor in tensors])
-    return torch.stack(torch._foreach_norm(tensors))
+    return torch.stack(two_norms(tensors))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.versions import separated, two_norms
 from amp_runtime.optim import _checks
 from amp_runtime.optim._base import Base, Batch
 
@@ -103,9 +104,9 @@ def _together(batch: Batch, group: dict[str, Any]) -> None:
     if weight_decay:
         torch._foreach_add_(updates, values, alpha=weight_decay)
     if group["adapt"]:
-        norms = torch.stack(torch._foreach_norm(values)), torch.stack(torch._foreach_norm(gradients))
+        norms = torch.stack(two_norms(values)), torch.stack(two_norms(gradients))
         ratio = ratios(*norms, group["trust_coefficient"], weight_decay, group["eps"])
-        torch._foreach_mul_(updates, list((ratio * group["lr"]).unbind()))
+        torch._foreach_mul_(updates, separated(ratio * group["lr"]))
     else:
         torch._foreach_mul_(updates, group["lr"])
     if momentum:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.versions import separated, two_norms
 from amp_runtime.optim import _checks
 from amp_runtime.optim._base import Base, Batch
 
@@ -94,24 +95,24 @@ class NovoGrad(Base):
         first = torch.zeros_like(fresh) if group["init_zero"] else fresh
         held = torch.stack([
             state["exp_avg_sq"].to(fresh) if "exp_avg_sq" in state else start
-            for state, start in zip(batch.states, first.unbind(), strict=True)
+            for state, start in zip(batch.states, separated(first), strict=True)
         ])  # fmt: skip
         blended = torch.lerp(held, fresh, 1 - group["betas"][1])
-        for state, one in zip(batch.states, blended.unbind(), strict=True):
+        for state, one in zip(batch.states, separated(blended), strict=True):
             state["exp_avg_sq"] = one.clone()
         return blended.sqrt() if squared else blended
 
 
 def gradient_norms(gradients: list[torch.Tensor], norm_type: int) -> torch.Tensor:
     """A vector of the norms of the gradients: 2-norms, or largest elements for ``norm_type=0``."""
-    return torch.stack(torch._foreach_norm(gradients, 2 if norm_type == 2 else math.inf))
+    return torch.stack(two_norms(gradients) if norm_type == 2 else torch._foreach_norm(gradients, math.inf))
 
 
 def _one_by_one(batch: Batch, group: dict[str, Any], norms: torch.Tensor) -> None:
     beta1, correction1, divisors = _constants(batch, group, norms)
     weight = 1 - beta1 if group["grad_averaging"] else 1.0
     for value, gradient, exp_avg, divisor in zip(
-        batch.values, batch.gradients, batch.buffers("exp_avg"), divisors.unbind(), strict=True
+        batch.values, batch.gradients, batch.buffers("exp_avg"), separated(divisors), strict=True
     ):
         if group["reg_inside_moment"]:
             gradient = gradient / divisor + group["weight_decay"] * value
@@ -130,7 +131,7 @@ def _together(batch: Batch, group: dict[str, Any], norms: torch.Tensor) -> None:
     terms = batch.gradients
     if inside:
         terms = batch.scratch.copy(terms, 0)
-        torch._foreach_div_(terms, list(divisors.unbind()))
+        torch._foreach_div_(terms, separated(divisors))
         if weight_decay:
             torch._foreach_add_(terms, values, alpha=weight_decay)
     torch._foreach_mul_(moments, beta1)
@@ -140,7 +141,7 @@ def _together(batch: Batch, group: dict[str, Any], norms: torch.Tensor) -> None:
     if inside:
         torch._foreach_mul_(updates, rate)
     else:
-        torch._foreach_mul_(updates, list((rate / divisors).unbind()))
+        torch._foreach_mul_(updates, separated(rate / divisors))
         if weight_decay:
             torch._foreach_mul_(values, 1 - group["lr"] * weight_decay)
     torch._foreach_sub_(values, updates)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.versions import separated, two_norms
 from amp_runtime.optim import _checks
 from amp_runtime.optim._base import Base, Batch, total_norm
 from amp_runtime.optim._kernels import directions
@@ -69,9 +70,9 @@ class NpuFusedLamb(Base):
         if group["weight_decay"]:
             torch._foreach_add_(updates, values, alpha=group["weight_decay"])
         if not self.adam:
-            norms = torch.stack(torch._foreach_norm(values)).clamp(max=_LARGEST_NORM)
-            ratio = trust_ratio(norms, torch.stack(torch._foreach_norm(updates)))
-            torch._foreach_mul_(updates, list(ratio.unbind()))
+            norms = torch.stack(two_norms(values)).clamp(max=_LARGEST_NORM)
+            ratio = trust_ratio(norms, torch.stack(two_norms(updates)))
+            torch._foreach_mul_(updates, separated(ratio))
         torch._foreach_add_(values, updates, alpha=-group["lr"])
 
 
