@@ -104,8 +104,8 @@ def direction_plain(
     beta1, beta2 = betas
     exp_avg.mul_(beta1).add_(gradient, alpha=weight)
     exp_avg_sq.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-    denominator = exp_avg_sq.div(1 - beta2**step).sqrt_().add_(eps)
-    return exp_avg.div(1 - beta1**step).div_(denominator)
+    denominator = exp_avg_sq.div(_correction(beta2, step)).sqrt_().add_(eps)
+    return exp_avg.div(_correction(beta1, step)).div_(denominator)
 
 
 def directions(
@@ -134,12 +134,19 @@ def directions(
     torch._foreach_add_(exp_avgs, gradients, alpha=weight)
     torch._foreach_mul_(exp_avg_sqs, betas[1])
     torch._foreach_addcmul_(exp_avg_sqs, gradients, gradients, value=1 - betas[1])
-    denominators = torch._foreach_div(exp_avg_sqs, 1 - betas[1] ** step)
+    denominators = torch._foreach_div(exp_avg_sqs, _correction(betas[1], step))
     torch._foreach_sqrt_(denominators)
     torch._foreach_add_(denominators, eps)
-    means = torch._foreach_div(exp_avgs, 1 - betas[0] ** step)
+    means = torch._foreach_div(exp_avgs, _correction(betas[0], step))
     torch._foreach_div_(means, denominators)
     return list(means)
+
+
+def _correction(beta: float, step: float | torch.Tensor) -> Any:
+    """``1 - beta ** step``, by way of float64: with a float32 ``step`` the first ones would lose three digits."""
+    if isinstance(step, torch.Tensor):
+        return (1 - beta ** step.double()).float()
+    return 1 - beta**step
 
 
 def sgd_(
