@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -93,18 +94,27 @@ def emitted_names(source: str) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
     ]
-    return {name for text in strings for name in re.findall(r"\{amp\}\.([A-Za-z_]\w*)", text)}
+    found = {name for text in strings for name in re.findall(r"\{amp\}\.([A-Za-z_]\w*)", text)}
+    for node in ast.walk(tree):
+        parts = node.values if isinstance(node, ast.JoinedStr) else []
+        for part, following in itertools.pairwise(parts):
+            if isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "file.amp":
+                text = following.value if isinstance(following, ast.Constant) else ""
+                found |= set(re.findall(r"^\.([A-Za-z_]\w*)", str(text)))
+    return found
 
 
 def test_emitted_names_are_found_in_strings_and_not_in_docstrings():
     source = '"""{amp}.doc"""\nx = "with {amp}.scaler.scale(y)"\nw = "torch.amp.nope, {amp}.autocast()"\n'
-    assert emitted_names(source) == {"scaler", "autocast"}
+    source += 'v = f"{file.amp}.init({x}.nope)"\n'
+    assert emitted_names(source) == {"scaler", "autocast", "init"}
 
 
 def test_every_name_that_a_rule_emits_is_exported_by_the_runtime():
     emitted: dict[str, list[str]] = {}
     rules = ROOT / "rules/amp_rules"
-    for path in sorted([*(rules / "codemods").rglob("*.py"), *(rules / "planning").rglob("*.py")]):
+    folders = ("codemods", "planning", "tables", "legacy")
+    for path in sorted(path for folder in folders for path in (rules / folder).rglob("*.py")):
         for name in emitted_names(path.read_text(encoding="utf-8")):
             emitted.setdefault(name, []).append(path.name)
     assert {"init", "autocast", "scaler", "prepare_model", "prepare_loader"} <= set(emitted)
@@ -112,3 +122,16 @@ def test_every_name_that_a_rule_emits_is_exported_by_the_runtime():
     assert done.returncode == 0, done.stderr
     missing = {name: files for name, files in emitted.items() if name not in done.stdout.split()}
     assert missing == {}
+
+
+def test_the_runtime_has_the_optimizers_and_modules_that_apex_scripts_get():
+    from amp_rules.tables import apex_api
+
+    done = run("import amp_runtime.optim; print(*amp_runtime.optim.__all__)")
+    assert done.returncode == 0, done.stderr
+    assert {path.rpartition(".")[2] for path in apex_api.OPTIMIZER_PATHS.values()} <= set(done.stdout.split())
+    folder = ROOT / "runtime/amp_runtime/apex"
+    names = {".".join(path.relative_to(folder.parent).with_suffix("").parts) for path in folder.rglob("*.py")}
+    modules = {name.removesuffix(".__init__").removeprefix("apex.amp_C").removeprefix("apex.apex_C") for name in names}
+    public = {name for name in modules if name and not re.search(r"\._(?!amp_state)", name)}
+    assert public | apex_api.EXTENSIONS == apex_api.DROPIN_MODULES
