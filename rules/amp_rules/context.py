@@ -56,7 +56,7 @@ class Context:
     def alias(self, module: Module) -> str:
         """The name that the runtime has in a file: ``amp``, unless the file uses that name for something else."""
         if module not in self._aliases:
-            self._aliases[module] = imported_runtime(module) or _free_name(module)
+            self._aliases[module] = imported_runtime(module) or free_name(module)
         return self._aliases[module]
 
     def code(self, module: Module, template: str) -> str:
@@ -73,7 +73,8 @@ def imported_runtime(module: Module) -> str | None:
     return None
 
 
-def _free_name(module: Module) -> str:
+def free_name(module: Module) -> str:
+    """``amp``, unless the file uses that name for something else."""
     taken = any("amp" in _names_bound_by(node) for node in ast.walk(module.tree))
     return "amp_runtime" if taken else "amp"
 

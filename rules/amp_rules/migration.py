@@ -23,7 +23,7 @@ from amp_rules.program.flow import is_main_guard
 from amp_rules.program.modules import Module, Project
 from amp_rules.program.source import SourceFile
 from amp_rules.program.steps import Program
-from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report
+from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report, in_order
 from amp_rules.rewrite import Action, apply
 
 
@@ -267,4 +267,4 @@ def _edits(changes: list[Change]) -> tuple[Edit, ...]:
         )
         for change in changes
     ]
-    return tuple(sorted(found, key=lambda edit: (str(edit.path), edit.span, edit.code)))
+    return in_order(found)

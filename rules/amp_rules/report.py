@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -38,6 +39,11 @@ class Edit:
     code: str
     name: str
     message: str
+
+
+def in_order(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """The edits by file, place and rule, so that a report comes out the same every time."""
+    return tuple(sorted(edits, key=lambda edit: (str(edit.path), edit.span, edit.code)))
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from amp_rules.legacy.references import References
+from amp_rules.context import free_name
+from amp_rules.legacy.references import Names, References
 from amp_rules.options import Options
-from amp_rules.program.modules import Module, Project
+from amp_rules.program.modules import Module
+from amp_rules.tables import apex_api as api
 
 RUNTIME = "amp_runtime"
 STAND_IN = "_aM"  # as long as ``amp``: rows of arguments are aligned below it
@@ -42,7 +44,6 @@ class LegacyFile:
     """
 
     module: Module
-    project: Project
     options: Options
     wanted_elsewhere: frozenset[str] = frozenset()
 
@@ -50,6 +51,11 @@ class LegacyFile:
     def references(self) -> References:
         """What names in this file mean of Apex."""
         return References(self.module)
+
+    @cached_property
+    def names(self) -> Names:
+        """What names in this file mean of any package."""
+        return Names(self.module)
 
     @property
     def amp(self) -> str:
@@ -75,17 +81,14 @@ class LegacyFile:
 
 def finished(text: str, module: Module) -> str:
     """The text with the runtime's name: ``amp``, unless the file uses that for something else."""
-    alias = "amp" if not any(_takes_amp(node) for node in ast.walk(module.tree)) else RUNTIME
+    alias = free_name(module)
     text = text.replace(f"import {RUNTIME} as {STAND_IN}", f"import {RUNTIME} as {alias}")
     text = text.replace(f"import {RUNTIME} as {RUNTIME}", f"import {RUNTIME}")
     return re.sub(rf"\b{STAND_IN}\b", alias, text)  # a name such as `no_amp_layers` holds the same letters
 
 
-def _takes_amp(node: ast.AST) -> bool:
-    if isinstance(node, ast.Name):
-        return node.id == "amp"
-    if isinstance(node, ast.arg):
-        return node.arg == "amp"
-    if isinstance(node, ast.alias):
-        return (node.asname or node.name) == "amp"
-    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == "amp"
+def dropin(path: str) -> str:
+    """Where the runtime has a module of Apex; the drop-in itself for the empty path, which holds ``amp_C``."""
+    if not path:
+        return f"{RUNTIME}.apex"
+    return f"{RUNTIME}.apex.{path}" if path.split(".")[0] in api.EXTENSIONS else f"{RUNTIME}.{path}"

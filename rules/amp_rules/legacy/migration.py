@@ -14,7 +14,7 @@ from amp_rules.planning import refusal
 from amp_rules.program.modules import Module, Project
 from amp_rules.program.source import SourceFile
 from amp_rules.program.steps import Program
-from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report
+from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report, in_order
 
 Overrides = Mapping[Path, SourceFile]
 MigratePlain = Callable[[Program, bool], Report]
@@ -133,7 +133,7 @@ def _joined(program: Program, drafts: Mapping[Path, Draft], report: Report) -> R
     return replace(
         report,
         changes=tuple(sorted(files, key=lambda item: str(item.path))),
-        edits=tuple(sorted(edits, key=lambda edit: (str(edit.path), edit.span, edit.code))),
+        edits=in_order(edits),
         refusals=tuple(_placed(item, drafts) for item in report.refusals),
     )
 
@@ -185,5 +185,4 @@ def _changes(drafts: Iterable[Draft]) -> tuple[FileChange, ...]:
 
 
 def _edits(drafts: Iterable[Draft]) -> tuple[Edit, ...]:
-    edits = [edit for draft in drafts for edit in draft.edits]
-    return tuple(sorted(edits, key=lambda edit: (str(edit.path), edit.span, edit.code)))
+    return in_order(edit for draft in drafts for edit in draft.edits)

@@ -169,3 +169,10 @@ def imported(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | None:
 def is_apex(name: str | None) -> bool:
     """Whether a qualified name belongs to a package that an installation of Apex brings."""
     return name is not None and name.split(".")[0] in api.ROOTS
+
+
+def root_of(node: ast.expr) -> ast.expr:
+    """What a chain of attributes begins with: ``apex`` in ``apex.amp.initialize``."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node

@@ -53,7 +53,7 @@ def scaled_loss_of(file: LegacyFile, node: ast.stmt) -> ScaledLoss | None:
 
 
 def _call(file: LegacyFile, node: ast.expr) -> ast.Call | None:
-    """The call of ``scale_loss``, also where a condition replaces it by a context that does nothing."""
+    """The expression, if it is a call of ``scale_loss``."""
     if isinstance(node, ast.Call) and file.references.target(node.func) == SCALE_LOSS:
         return node
     return None

@@ -60,18 +60,20 @@ class Draft:
         original: the file as it is on disk.
         module: its present text.
         origins: for each present line the line, from 1, of the original that it stands for.
+        wanted_elsewhere: names that other files of the project import or read as attributes.
         edits: what was done, at places of the original.
     """
 
     original: Module
     module: Module
     origins: list[int]
+    wanted_elsewhere: frozenset[str]
     edits: list[Edit] = field(default_factory=list)
 
     @classmethod
-    def of(cls, module: Module) -> Draft:
+    def of(cls, module: Module, wanted_elsewhere: frozenset[str]) -> Draft:
         """The file untouched."""
-        return cls(module, module, list(range(1, len(module.lines) + 1)))
+        return cls(module, module, list(range(1, len(module.lines) + 1)), wanted_elsewhere)
 
     @property
     def changed(self) -> bool:
@@ -145,21 +147,22 @@ def up_to_date(program: Program, options: Options) -> list[Draft]:
 
 def _run(program: Program, options: Options, stages: Sequence[Stage]) -> list[Draft]:
     users = set(uses_apex(program))
+    wanted = {module: _wanted_by(module) for module in program.project.modules}
     drafts = [
-        Draft.of(module)
+        Draft.of(module, frozenset().union(*(names for other, names in wanted.items() if other is not module)))
         for module in program.flow.modules
         if module in users or (_mentions_old_names(module) and not _is_part_of_apex(program, module))
     ]
     for stage in stages:
         for draft in drafts:
-            _finish_stage(program, options, draft, stage)
+            _finish_stage(options, draft, stage)
     return [draft for draft in drafts if draft.changed]
 
 
-def _finish_stage(program: Program, options: Options, draft: Draft, stage: Stage) -> None:
+def _finish_stage(options: Options, draft: Draft, stage: Stage) -> None:
     """Runs one rewrite until it finds nothing more: what it takes away can uncover another place."""
     for _ in range(_MAX_ROUNDS):
-        file = LegacyFile(draft.module, program.project, options, _wanted_elsewhere(program, draft.original))
+        file = LegacyFile(draft.module, options, draft.wanted_elsewhere)
         try:
             changes = _apart(list(stage(file)))
         except NotUnderstood as left:
@@ -187,17 +190,15 @@ def _apart(changes: list[Change]) -> list[Change]:
     return sorted(chosen, key=lambda item: item.module.start(item.node))
 
 
-def _wanted_elsewhere(program: Program, module: Module) -> frozenset[str]:
+def _wanted_by(module: Module) -> set[str]:
+    """Names that a file may take from other files: those that it imports, and its attributes."""
     names: set[str] = set()
-    for other in program.project.modules:
-        if other is module:
-            continue
-        for node in ast.walk(other.tree):
-            if isinstance(node, ast.ImportFrom):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.Attribute):
-                names.add(node.attr)
-    return frozenset(names)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+    return names
 
 
 def _mentions(module: Module) -> bool:

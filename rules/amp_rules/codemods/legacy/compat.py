@@ -29,8 +29,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.context import Change
-from amp_rules.legacy.file import RUNTIME, LegacyFile
-from amp_rules.legacy.references import imported, is_apex
+from amp_rules.legacy.file import RUNTIME, LegacyFile, dropin
+from amp_rules.legacy.references import imported, is_apex, root_of
 from amp_rules.program import blocks
 from amp_rules.rewrite import Action, Insert, Remove
 from amp_rules.rule import Rule
@@ -72,10 +72,8 @@ def _check_uses(file: LegacyFile) -> None:
     for use in file.references.uses:
         if api.has_dropin(use.target):
             continue
-        root: ast.expr = use.node
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        imported_whole = all(api.has_dropin(api.canonical(target)) for target in file.references.targets(root))
+        roots = file.references.targets(root_of(use.node))
+        imported_whole = all(api.has_dropin(api.canonical(target)) for target in roots)
         guarded = any(isinstance(parent, ast.Try) for parent in blocks.enclosing(file.module, use.node))
         if imported_whole and not guarded:
             raise file.not_understood(use.node, f"the runtime has no `{use.target}`")
@@ -83,29 +81,21 @@ def _check_uses(file: LegacyFile) -> None:
 
 def _lines(statement: ast.Import | ast.ImportFrom) -> list[str]:
     if isinstance(statement, ast.ImportFrom):
-        names = ", ".join(_as(alias.name, alias.asname) for alias in statement.names)
-        line = f"from {_package(statement.module or '')} import {names}"
+        names = ", ".join(ast.unparse(alias) for alias in statement.names)
+        line = f"from {dropin(statement.module or '')} import {names}"
         if len(line) > 88 and len(statement.names) > 1:
-            rows = "".join(f"    {_as(alias.name, alias.asname)},\n" for alias in statement.names)
-            line = f"from {_package(statement.module or '')} import (\n{rows})"
+            rows = "".join(f"    {ast.unparse(alias)},\n" for alias in statement.names)
+            line = f"from {dropin(statement.module or '')} import (\n{rows})"
         return [line]
     lines = []
     for alias in statement.names:
         if not is_apex(imported(statement, alias)):
-            lines.append(f"import {_as(alias.name, alias.asname)}")
+            lines.append(f"import {ast.unparse(alias)}")
         elif alias.asname is not None:
-            lines.append(f"import {_package(alias.name)} as {alias.asname}")
+            lines.append(f"import {dropin(alias.name)} as {alias.asname}")
         elif alias.name in api.EXTENSIONS:
             lines.append(f"from {RUNTIME}.apex import {alias.name}")
         else:
             # ``import apex.parallel`` binds ``apex``, which has all its parts as attributes here.
             lines.append(f"import {RUNTIME}.apex as apex")
     return list(dict.fromkeys(lines))
-
-
-def _package(name: str) -> str:
-    return f"{RUNTIME}.apex.{name}" if name.split(".")[0] in api.EXTENSIONS else f"{RUNTIME}.{name}"
-
-
-def _as(name: str, asname: str | None) -> str:
-    return f"{name} as {asname}" if asname else name

@@ -29,10 +29,10 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.codemods.init import import_place
-from amp_rules.context import Change
+from amp_rules.context import Change, imported_runtime
 from amp_rules.legacy.conditions import emptied
-from amp_rules.legacy.file import RUNTIME, LegacyFile
-from amp_rules.legacy.references import Binding, imported, is_apex
+from amp_rules.legacy.file import RUNTIME, LegacyFile, dropin
+from amp_rules.legacy.references import Binding, imported, is_apex, root_of
 from amp_rules.rewrite import Action, Insert, Remove, Replace, Unwrap, substitute
 from amp_rules.rule import Rule
 from amp_rules.tables import apex_api as api
@@ -62,13 +62,12 @@ def changes(file: LegacyFile) -> Iterator[Change]:
             yield Change(RULE, file.module, use.node, "PyTorch has it", [Replace(use.node, substitute(code))])
         else:
             left |= {(item.name, id(item.statement)) for item in _bindings(file, use.node)}
-    placed = _has_runtime(file) or not _names_runtime(file)
+    placed = imported_runtime(file.module) is not None or not _names_runtime(file)
     for statement in [*references.statements, *references.stars]:
         lines = [line for alias in _names(file, statement) for line in _line(statement, alias, left)]
         others = [alias for alias in statement.names if not is_apex(imported(statement, alias)) and alias.name != "*"]
         if others:
-            names = ", ".join(f"{item.name} as {item.asname}" if item.asname else item.name for item in others)
-            lines.append(f"import {names}")
+            lines.append(f"import {', '.join(ast.unparse(item) for item in others)}")
         if not placed and references.is_plain(statement):
             lines.insert(0, f"import {RUNTIME} as {file.amp}")
             placed = True
@@ -121,11 +120,10 @@ def _imports_torch(file: LegacyFile) -> bool:
 
 def _bindings(file: LegacyFile, node: ast.expr) -> list[Binding]:
     """The imports that give a chain of attributes its first name."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    assert isinstance(node, ast.Name)
-    owner = file.references.scope_of(node).owner(node.id)
-    return [item for item in file.references.bindings if item.name == node.id and item.scope is owner]
+    root = root_of(node)
+    assert isinstance(root, ast.Name)
+    owner = file.references.scope_of(root).owner(root.id)
+    return [item for item in file.references.bindings if item.name == root.id and item.scope is owner]
 
 
 def _line(statement: ast.Import | ast.ImportFrom, alias: ast.alias, left: set[tuple[str, int]]) -> Iterator[str]:
@@ -139,21 +137,8 @@ def _line(statement: ast.Import | ast.ImportFrom, alias: ast.alias, left: set[tu
         yield f"import {RUNTIME}.apex as {name}"
         return
     package, _, last = target.rpartition(".")
-    package, last = _MOVED.get(target, (_dropin(package), last))
+    package, last = _MOVED.get(target, (dropin(package), last))
     yield f"from {package} import {last}" + (f" as {name}" if name != last else "")
-
-
-def _dropin(path: str) -> str:
-    if not path:  # ``import amp_C``
-        return f"{RUNTIME}.apex"
-    return f"{RUNTIME}.apex.{path}" if path.split(".")[0] in api.EXTENSIONS else f"{RUNTIME}.{path}"
-
-
-def _has_runtime(file: LegacyFile) -> bool:
-    return any(
-        isinstance(node, ast.Import) and any(alias.name == RUNTIME for alias in node.names)
-        for node in file.module.tree.body
-    )
 
 
 def _names_runtime(file: LegacyFile) -> bool:

@@ -33,7 +33,6 @@ from dataclasses import dataclass
 
 from amp_rules.context import Change
 from amp_rules.legacy.file import LegacyFile
-from amp_rules.legacy.references import Names
 from amp_rules.program import blocks
 from amp_rules.rewrite import Action, Insert, Remove
 from amp_rules.rule import Rule
@@ -97,7 +96,7 @@ def _arguments(file: LegacyFile, call: ast.Call) -> dict[str, ast.expr]:
 
 def _check_wrapped(file: LegacyFile, statement: ast.stmt, models: ast.expr) -> None:
     """Apex refuses a model that is wrapped already; what the script meant cannot be known."""
-    names = Names(file.module)
+    names = file.names
     scope = names.scope_of(statement)
     given = {blocks.path_of(item) for item in ast.walk(models) if isinstance(item, (ast.Name, ast.Attribute))}
     for node in file.module.parents:

@@ -33,7 +33,6 @@ import libcst as cst
 
 from amp_rules.context import Change
 from amp_rules.legacy.file import LegacyFile
-from amp_rules.legacy.references import Names
 from amp_rules.rewrite import Action, ExpressionEdit, Insert, Remove, Replace, add_keyword, substitute
 from amp_rules.rule import Rule
 
@@ -47,7 +46,7 @@ _AUTOCAST_PARAMETERS = ("enabled", "dtype", "cache_enabled")
 
 def changes(file: LegacyFile) -> Iterator[Change]:
     """Yield an edit for each import, and one for each call."""
-    names = Names(file.module)
+    names = file.names
     found = [(use.node, *split) for use in names.uses if (split := _split(use.target)) is not None]
     if any(not _is_called(file, node, name) for node, _, name in found):
         return
@@ -119,7 +118,7 @@ def _named(argument: cst.Arg, parameter: str) -> cst.Arg:
 
 
 def _import(statement: ast.Import | ast.ImportFrom) -> str | None:
-    names = ", ".join(f"{item.name} as {item.asname}" if item.asname else item.name for item in statement.names)
+    names = ", ".join(ast.unparse(item) for item in statement.names)
     if isinstance(statement, ast.ImportFrom):
         if statement.level:
             return None
