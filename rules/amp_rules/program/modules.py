@@ -104,32 +104,19 @@ def parse(source: SourceFile, *, is_entry: bool = False) -> Module:
     return Module(source, parse_source(source), is_entry)
 
 
-class Project:
-    """The entry script and every module of the same project that it can import."""
+class Importer:
+    """Finds and parses the modules of one project that imports lead to."""
 
-    def __init__(self, entry: Path, overrides: Mapping[Path, SourceFile] | None = None) -> None:
+    def __init__(self, root: Path, overrides: Mapping[Path, SourceFile] | None = None) -> None:
+        self.root = root
         self.overrides = {path.resolve(): source for path, source in (overrides or {}).items()}
-        self.entry_path = entry.resolve()
         self._modules: dict[Path, Module | None] = {}
+        self._existing: dict[Path, bool] = {}
         self.unreadable: list[SourceError] = []
-        self._folders: dict[str, bool] = {}
-        self.root = self._find_root()
-        self.entry = parse(self._read(self.entry_path), is_entry=True)
-        self._modules[self.entry_path] = self.entry
 
     def _read(self, path: Path) -> SourceFile:
         found = self.overrides.get(path)
         return found if found is not None else read_source(path)
-
-    def _find_root(self) -> Path:
-        folder = self.entry_path.parent
-        for parent in [folder, *folder.parents][:_MAX_PARENTS]:
-            if any((parent / marker).exists() for marker in _ROOT_MARKERS):
-                return parent
-        # Packages reach up as far as their __init__.py files do; a script stands alone.
-        while (folder / "__init__.py").exists() and folder.parent != folder:
-            folder = folder.parent
-        return folder
 
     def load(self, path: Path) -> Module | None:
         """The module of a file of this project, or None where it cannot be read."""
@@ -145,11 +132,14 @@ class Project:
 
     @property
     def modules(self) -> list[Module]:
-        """The modules loaded so far, the entry first."""
+        """The modules loaded so far, in the order of loading."""
         return [module for module in self._modules.values() if module is not None]
 
     def _exists(self, path: Path) -> bool:
-        return path in self.overrides or path.is_file()
+        known = self._existing.get(path)
+        if known is None:
+            known = self._existing[path] = path in self.overrides or path.is_file()
+        return known
 
     def _at(self, base: Path, parts: list[str]) -> Path | None:
         target = base.joinpath(*parts) if parts else base
@@ -159,17 +149,67 @@ class Project:
             return package
         return None
 
+    def _starts(self, importer: Module) -> list[Path]:
+        return [importer.path.parent]
+
     def _bases(self, importer: Module) -> list[Path]:
-        """Where Python would look: beside the entry, at the project's root, and on the way between."""
+        """Where Python would look: beside the files that it may start from, at the root, and on the way between."""
         bases = []
-        for start in (self.entry_path.parent, importer.path.parent):
+        for start in self._starts(importer):
             for folder in [start, *start.parents]:
                 bases.append(folder)
                 if folder == self.root or self.root not in folder.parents:
                     break
         bases.append(self.root / "src")
-        bases.extend(self._path_entries)
         return list(dict.fromkeys(bases))
+
+    def locate(self, importer: Module, name: str, level: int = 0) -> Path | None:
+        """The project's file that ``import name`` in ``importer`` leads to, or None when it is external."""
+        parts = [part for part in name.split(".") if part]
+        if level:
+            base = importer.path.parent
+            for _ in range(level - 1):
+                base = base.parent
+            return self._at(base, parts)
+        for base in self._bases(importer):
+            path = self._at(base, parts)
+            if path is not None and path != importer.path:
+                return path
+        return None
+
+    def find(self, importer: Module, name: str, level: int = 0) -> Module | None:
+        """The project's module that ``import name`` in ``importer`` leads to, or None when it is external."""
+        path = self.locate(importer, name, level)
+        return self.load(path) if path is not None else None
+
+
+def project_root(file: Path) -> Path:
+    """The folder of the project that ``file`` belongs to."""
+    folder = file.parent
+    for parent in [folder, *folder.parents][:_MAX_PARENTS]:
+        if any((parent / marker).exists() for marker in _ROOT_MARKERS):
+            return parent
+    # Packages reach up as far as their __init__.py files do; a script stands alone.
+    while (folder / "__init__.py").exists() and folder.parent != folder:
+        folder = folder.parent
+    return folder
+
+
+class Project(Importer):
+    """The entry script and every module of the same project that it can import."""
+
+    def __init__(self, entry: Path, overrides: Mapping[Path, SourceFile] | None = None) -> None:
+        self.entry_path = entry.resolve()
+        super().__init__(project_root(self.entry_path), overrides)
+        self._folders: dict[str, bool] = {}
+        self.entry = parse(self._read(self.entry_path), is_entry=True)
+        self._modules[self.entry_path] = self.entry
+
+    def _starts(self, importer: Module) -> list[Path]:
+        return [self.entry_path.parent, importer.path.parent]
+
+    def _bases(self, importer: Module) -> list[Path]:
+        return list(dict.fromkeys([*super()._bases(importer), *self._path_entries]))
 
     @cached_property
     def _path_entries(self) -> list[Path]:
@@ -183,21 +223,6 @@ class Project:
                     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                         found.append((self.entry_path.parent / argument.value).resolve())
         return found
-
-    def find(self, importer: Module, name: str, level: int = 0) -> Module | None:
-        """The project's module that ``import name`` in ``importer`` leads to, or None when it is external."""
-        parts = [part for part in name.split(".") if part]
-        if level:
-            base = importer.path.parent
-            for _ in range(level - 1):
-                base = base.parent
-            path = self._at(base, parts)
-            return self.load(path) if path is not None else None
-        for base in self._bases(importer):
-            path = self._at(base, parts)
-            if path is not None and path != importer.path:
-                return self.load(path)
-        return None
 
     def is_folder(self, importer: Module, name: str) -> bool:
         """Whether the dotted name is a folder of this project, which is a package even without ``__init__.py``."""

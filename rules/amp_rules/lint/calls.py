@@ -1,0 +1,555 @@
+"""Evaluates calls: operations of torch, layers, conversions, the project's own functions."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+
+from amp_rules.lint import operations as ops
+from amp_rules.lint.evaluation import EVALUATORS, evaluate
+from amp_rules.lint.frame import Frame
+from amp_rules.lint.module import ClassFacts, FunctionFacts
+from amp_rules.lint.values import (
+    ASSUMED,
+    BOOL,
+    CAST,
+    F32,
+    INT,
+    INTEGRAL,
+    LOW,
+    NUM,
+    OTHER,
+    POSITION,
+    TENSORS,
+    ZERO_DIM,
+    Value,
+    constant,
+    join,
+)  # fmt: skip
+
+_AUTOCASTS = frozenset(
+    {
+        "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast",
+        "torch.amp.autocast_mode.autocast", "torch.cuda.amp.autocast_mode.autocast", "amp_runtime.autocast",
+    }
+)  # fmt: skip
+
+
+def _call(frame: Frame, node: ast.Call) -> Value:
+    function = node.func
+    args: list[Value] = []
+    open_ended = False
+    kwargs: dict[str, Value] | None = None
+    if isinstance(function, ast.Attribute):
+        receiver = evaluate(frame, function.value)
+        if receiver.sym is None or receiver.op == "instance":
+            for item in node.args:
+                args.append(evaluate(frame, item))
+            kwargs = _keywords(frame, node)
+            return _method(frame, node, receiver, function.attr, args, kwargs)
+        target = evaluate(frame, function)
+    else:
+        target = evaluate(frame, function)
+    for item in node.args:
+        if item.__class__ is ast.Starred:
+            open_ended = True
+        args.append(evaluate(frame, item))
+    kwargs = _keywords(frame, node)
+    if target.op == "function" and target.data is not None:
+        return _of_project(frame, node, target.data, args, kwargs, None, open_ended)
+    if target.op == "class":
+        return _construct(frame, node, target.data, args, kwargs)
+    if target.sym is not None and target.op != "instance":
+        return _named(frame, node, target.sym, args, kwargs)
+    if target.op in ("layer", "instance"):
+        return call_object(frame, node, target, args, kwargs)
+    if target.op == "lambda" and isinstance(target.node, ast.Lambda):
+        return frame.machine.run_lambda(frame, target, args, node)
+    return _unknown(frame, node, target, args, kwargs)
+
+
+def _keywords(frame: Frame, node: ast.Call) -> dict[str, Value] | None:
+    if not node.keywords:
+        return None
+    found = {}
+    for item in node.keywords:
+        value = evaluate(frame, item.value)
+        if item.arg is not None:
+            found[item.arg] = value
+    return found
+
+
+def _unknown(frame: Frame, node: ast.Call, target: Value, args: list[Value], kwargs: dict[str, Value] | None) -> Value:
+    made = frame.machine.unknown("call", node, None)
+    made.args = (target, *args)
+    made.kwargs = kwargs
+    made.dtypes |= NUM | OTHER | F32 | LOW
+    frame.machine.show(made, frame)
+    return made
+
+
+# ---- methods -----------------------------------------------------------------------------------------------------
+
+
+def _method(
+    frame: Frame, node: ast.Call, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value] | None
+) -> Value:
+    if receiver.op == "self":
+        return _method_of_self(frame, node, receiver, name, args, kwargs)
+    if receiver.op == "super":
+        return frame.machine.unknown("call", node, None)
+    if receiver.op == "instance" and isinstance(receiver.data, ClassFacts):
+        item = receiver.data.method(name)
+        if item is not None:
+            return _of_project(frame, node, item, args, kwargs, receiver)
+    if receiver.op == "layer" and name in ("to", "cuda", "half", "float", "eval", "train", "bfloat16", "cpu"):
+        made = Value(f"layer_{name}", node, (receiver, *args), kwargs=kwargs)
+        frame.machine.show(made, frame)
+        return receiver
+    inplace = name.endswith("_") and not name.startswith("_")
+    plain = name[:-1] if inplace else name
+    if (receiver.tensor or receiver.dtypes & TENSORS) and plain in ops.TENSOR_METHODS:
+        if plain not in ops.SHARED_METHODS and receiver.tensor == 1:
+            receiver.tensor = 2
+        return operation(frame, node, plain, (receiver, *args), kwargs, inplace)
+    if receiver.op == "list" or receiver.op == "dict":
+        if name == "append" and args and receiver.op == "list":
+            receiver.args = (*receiver.args[:6], args[0])
+            receiver.data = "appended"
+    made = frame.machine.unknown("method", node, name)
+    made.args = (receiver, *args)
+    made.kwargs = kwargs
+    made.dtypes |= NUM | OTHER | F32 | LOW
+    frame.machine.show(made, frame)
+    return made
+
+
+def _method_of_self(
+    frame: Frame, node: ast.Call, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value] | None
+) -> Value:
+    cls = receiver.data if isinstance(receiver.data, ClassFacts) else None
+    item = cls.method(name) if cls is not None else None
+    if item is not None:
+        return _of_project(frame, node, item, args, kwargs, receiver)
+    held = frame.machine.attribute_of_self(frame, receiver, name, node)
+    if held.op in ("layer", "instance"):
+        return call_object(frame, node, held, args, kwargs)
+    if held.op == "function" and isinstance(held.data, FunctionFacts):
+        return _of_project(frame, node, held.data, args, kwargs, None)
+    if held.sym is not None:
+        return _named(frame, node, held.sym, args, kwargs)
+    made = _unknown(frame, node, held, args, kwargs)
+    if any(item.tensor for item in args) and (cls is None or cls.is_module):
+        _like_a_layer(frame, made, args)
+    return made
+
+
+def _like_a_layer(frame: Frame, made: Value, args: list[Value]) -> None:
+    """A module that nothing is known of takes activations and gives activations."""
+    made.op = "module"
+    made.dtypes = frame.machine.unknown_float
+    made.tensor = 1
+    made.bits = ASSUMED
+
+
+def call_object(frame: Frame, node: ast.Call, held: Value, args: list[Value], kwargs: dict[str, Value] | None) -> Value:
+    """Call a layer of torch, or an object of a class of the project."""
+    if held.op == "layer":
+        op = ops.MODULES.get(held.sym.rpartition(".")[2]) if held.sym else None
+        if op is not None:
+            made = operation(frame, node, op, tuple(args), None, False)
+            made.data = held
+            if op in ("lstm", "gru", "rnn", "multi_head_attention"):
+                made.data = held
+            return made
+        if held.sym and held.sym.endswith(("Sequential", "ModuleList")) and held.args and args:
+            return _sequential(frame, node, held, args[0])
+    elif isinstance(held.data, ClassFacts):
+        method = held.data.method("forward") or held.data.method("__call__")
+        if method is not None and frame.machine.worth_running(args, kwargs):
+            return _of_project(frame, node, method, args, kwargs, held)
+    made = _unknown(frame, node, held, args, kwargs)
+    _like_a_layer(frame, made, args)
+    return made
+
+
+def _sequential(frame: Frame, node: ast.Call, held: Value, given: Value) -> Value:
+    value = given
+    for item in held.args:
+        if item.op == "starred" or item.op not in ("layer", "instance"):
+            value = frame.machine.unknown("module", node, None)
+            value.dtypes, value.tensor, value.bits = frame.machine.unknown_float, 1, ASSUMED
+            continue
+        value = call_object(frame, node, item, [value], None)
+    return value
+
+
+# ---- operations of torch -----------------------------------------------------------------------------------------
+
+
+def operation(
+    frame: Frame, node: ast.AST, name: str, args: tuple[Value, ...], kwargs: dict[str, Value] | None, inplace: bool
+) -> Value:
+    """The result of an operation on tensors."""
+    op = ops.RENAMED.get(name, name)
+    made = Value(op, node, args)
+    made.kwargs = kwargs
+    made.inplace = inplace
+    if kwargs and "out" in kwargs:
+        made.inplace = True
+    special = _SPECIAL.get(op)
+    if special is not None:
+        special(frame, made)
+    else:
+        ops.apply(made, frame.machine.table if frame.autocast else None)
+        if made.tensor == 1 and op not in ops.SHARED_METHODS:
+            made.tensor = 2
+    frame.machine.show(made, frame)
+    if inplace and args:
+        _rebind(frame, args[0], made)
+    return made
+
+
+def _rebind(frame: Frame, old: Value, new: Value) -> None:
+    """After an operation in place, the variables that held the receiver hold the result."""
+    for name, value in frame.variables.items():
+        if value is old:
+            frame.variables[name] = new
+
+
+def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value] | None) -> Value:
+    """A call of something that is known by its dotted name."""
+    if name.startswith("torch."):
+        return _of_torch(frame, node, name, args, kwargs)
+    if name.startswith("builtins."):
+        return _builtin(frame, node, name[9:], args, kwargs)
+    if name.startswith("math."):
+        return _of_math(node, name[5:], args)
+    if name.startswith("numpy."):
+        made = Value("numpy", node, tuple(args), NUM | OTHER)
+        made.data = name
+        made.kwargs = kwargs
+        frame.machine.show(made, frame)
+        return made
+    if name.startswith("einops."):
+        first = args[0] if args else None
+        if first is not None and name in ("einops.rearrange", "einops.repeat"):
+            first.tensor = max(first.tensor, 1)
+            return operation(frame, node, "rearrange", tuple(args), kwargs, False)
+        if name == "einops.einsum":
+            return operation(frame, node, "einsum", tuple(args), kwargs, False)
+    found = frame.machine.library.resolve(frame.module, name) if frame.machine.worth_running(args, kwargs) else None
+    if isinstance(found, FunctionFacts):
+        return _of_project(frame, node, found, args, kwargs, None)
+    if isinstance(found, ClassFacts):
+        return _construct(frame, node, found, args, kwargs)
+    target = Value("name", node.func)
+    target.sym = name
+    return _unknown(frame, node, target, args, kwargs)
+
+
+def _of_torch(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value] | None) -> Value:
+    head, _, last = name.rpartition(".")
+    if head in ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.Tensor", "torch.fft"):
+        inplace = last.endswith("_") and not last.startswith("_")
+        plain = last[:-1] if inplace else last
+        known = ops.RENAMED.get(plain, plain)
+        if known in _SPECIAL or known in _KNOWN:
+            given = tuple(args)
+            if kwargs and "input" in kwargs:
+                given = (kwargs["input"], *given)
+            for item in given[:1]:
+                if item.tensor == 1:
+                    item.tensor = 2
+            made = operation(frame, node, plain, given, kwargs, inplace)
+            if made.dtypes & TENSORS and known not in ops.NUMBERS:
+                made.tensor = 2
+            return made
+        if last[:1].isupper() or last in ("from_numpy", "load"):
+            return _construct_torch(frame, node, name, args, kwargs)
+        made = Value("call", node, tuple(args), frame.machine.unknown_any, 2)
+        made.sym, made.kwargs, made.op = None, kwargs, last
+        made.data = name
+        frame.machine.show(made, frame)
+        return made
+    return _construct_torch(frame, node, name, args, kwargs)
+
+
+def _construct_torch(
+    frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value] | None
+) -> Value:
+    last = name.rpartition(".")[2]
+    made: Value
+    if name in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
+        made = frame.machine.parameter(node, args[0] if args else None)
+        made.kwargs = kwargs
+    elif name in ops.DTYPES:
+        made = Value("typed_tensor", node, tuple(args), ops.DTYPES[name], 2)
+        made.data = name
+    elif name.startswith("torch.nn.") and last[:1].isupper():
+        made = Value("layer", node, tuple(args))
+        made.sym = name
+        made.kwargs = kwargs
+    elif name == "torch.finfo":
+        made = Value("finfo", node, tuple(args))
+    elif name in _AUTOCASTS:
+        made = Value("autocast", node, tuple(args))
+        made.kwargs = kwargs
+    else:
+        made = Value("call", node, tuple(args), OTHER)
+        made.data = name
+        made.kwargs = kwargs
+    frame.machine.show(made, frame)
+    return made
+
+
+def _of_math(node: ast.Call, name: str, args: list[Value]) -> Value:
+    function: Callable[[float], float] | None = getattr(math, name, None)
+    number = args[0].number if len(args) == 1 else None
+    if function is not None and number is not None and math.isfinite(number):
+        try:
+            return constant(function(number), node)
+        except (ValueError, OverflowError, TypeError):
+            pass
+    return Value("math", node, tuple(args), NUM)
+
+
+def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value] | None) -> Value:
+    first = args[0] if args else None
+    if name in ("float", "int") and first is not None:
+        if first.is_const:
+            try:
+                return constant(float(first.const) if name == "float" else int(first.const), node)
+            except (TypeError, ValueError, OverflowError):
+                pass
+        return Value("item", node, tuple(args), NUM)
+    if name in ("max", "min") and args and all(item.number is not None for item in args) and len(args) > 1:
+        numbers = [item.number for item in args if item.number is not None]
+        return constant(max(numbers) if name == "max" else min(numbers), node)
+    if name in ("max", "min") and len(args) > 1:
+        made = Value(f"builtin_{name}", node, tuple(args), NUM if all(i.dtypes == NUM for i in args) else OTHER | NUM)
+        ops.INTERVALS[name + "imum"](made)
+        return made
+    if name == "abs" and first is not None and first.tensor:
+        return operation(frame, node, "abs", tuple(args), kwargs, False)
+    if name == "sum" and first is not None:
+        made = Value("builtin_sum", node, tuple(args))
+        inner = first.args[0] if first.op == "list" and first.args else first
+        made.dtypes, made.tensor, made.bits = inner.dtypes, inner.tensor, inner.bits
+        frame.machine.show(made, frame)
+        return made
+    if name == "pow" and len(args) == 2 and first is not None and first.tensor:
+        return operation(frame, node, "pow", tuple(args), kwargs, False)
+    if name == "len":
+        made = Value("len", node, tuple(args), NUM, 0, INTEGRAL)
+        made.lo = 0.0
+        return made
+    if name == "super":
+        return Value("super", node)
+    if name in ("range", "enumerate", "zip"):
+        return Value(name, node, tuple(args))
+    if name in ("list", "tuple", "reversed", "sorted", "iter", "next", "set") and first is not None:
+        return first
+    if name == "getattr" and len(args) >= 2:
+        made = frame.machine.unknown("attr", node, None)
+        return join(made, args[2]) if len(args) > 2 else made
+    return Value("call", node, tuple(args), NUM | OTHER)
+
+
+# ---- operations with rules of their own --------------------------------------------------------------------------
+
+
+def _to(frame: Frame, made: Value) -> None:
+    """``x.to(dtype | device | other)``, ``x.type(dtype)``."""
+    given = (made.kwargs or {}).get("dtype")
+    like: Value | None = None
+    mask = 0
+    for item in [*made.args[1:], *([given] if given is not None else [])]:
+        if item.is_const and (isinstance(item.const, (str, bool)) or item.const is None) and made.op == "to":
+            continue
+        mask = mask or ops.dtype_named(item)
+        if mask and item.op == "dtype" and item.args:
+            like = item.args[0]
+        if not mask and item.tensor == 2:
+            mask, like = item.dtypes, item
+        if not mask and (item.op in ("param", "attr", "name") and _names_a_type(item)):
+            mask = LOW | F32
+    if made.op == "type" and len(made.args) == 1 and given is None:
+        made.op, made.dtypes = "dtype", OTHER
+        return
+    ops.cast(made, mask, like)
+
+
+def _names_a_type(value: Value) -> bool:
+    return isinstance(value.data, str) and "dtype" in value.data
+
+
+def _type_as(frame: Frame, made: Value) -> None:
+    like = made.args[1] if len(made.args) > 1 else None
+    ops.cast(made, like.dtypes & TENSORS if like is not None else 0, like)
+
+
+def _convert(frame: Frame, made: Value) -> None:
+    ops.cast(made, ops.CASTS[made.op])
+
+
+def _factory(frame: Frame, made: Value) -> None:
+    given = ops.explicit_dtype(made)
+    made.tensor = 2
+    if given is not None:
+        made.dtypes = ops.dtype_named(given) or LOW | F32
+        made.bits |= CAST
+        if given.op == "dtype":
+            made.anchor = given.args[0].root
+    elif made.op in ("arange", "range"):
+        floating = any(item.is_const and isinstance(item.const, float) for item in made.args)
+        made.dtypes = F32 if floating or made.op == "range" else INT
+    elif made.op in ("randint", "randperm"):
+        made.dtypes = INT
+    elif made.op in ("tensor", "as_tensor", "full", "scalar_tensor"):
+        made.dtypes = _type_of_data(made)
+    elif made.op == "from_numpy":
+        made.dtypes = LOW | F32 | INT | BOOL
+    else:
+        made.dtypes = F32
+    if made.op in ("arange", "range"):
+        made.bits |= POSITION | INTEGRAL
+        made.lo = 0.0
+    if made.op in ("tensor", "as_tensor") and made.args:
+        first = made.args[0]
+        if first.dtypes == NUM and first.op not in ("tuple", "list"):
+            made.bits |= ZERO_DIM
+        made.lo, made.hi = first.lo, first.hi
+    elif made.op == "full" and len(made.args) > 1:
+        made.lo, made.hi = made.args[1].lo, made.args[1].hi
+    elif made.op in ("zeros", "ones", "rand", "eye"):
+        made.lo, made.hi = (1.0 if made.op == "ones" else 0.0), (0.0 if made.op == "zeros" else 1.0)
+
+
+def _type_of_data(made: Value) -> int:
+    data = made.args[1] if made.op == "full" and len(made.args) > 1 else made.args[0] if made.args else None
+    if data is None:
+        return F32
+    items = data.args if data.op in ("tuple", "list") and data.args else (data,)
+    if all(item.is_const and isinstance(item.const, bool) for item in items):
+        return BOOL
+    if all(item.is_const and isinstance(item.const, int) for item in items):
+        return INT
+    if all(item.is_const and isinstance(item.const, float) for item in items):
+        return F32
+    if data.tensor:
+        return data.dtypes
+    return F32 | INT
+
+
+def _like(frame: Frame, made: Value) -> None:
+    given = ops.explicit_dtype(made)
+    first = made.args[0] if made.args else None
+    made.tensor = 2
+    if given is not None:
+        made.dtypes = ops.dtype_named(given) or LOW | F32
+        made.bits |= CAST
+    elif first is not None:
+        made.dtypes = first.dtypes & TENSORS or LOW | F32
+        made.anchor = first.root
+        made.bits |= first.bits & ASSUMED
+    if made.op in ("zeros_like", "new_zeros"):
+        made.lo = made.hi = 0.0
+    elif made.op in ("ones_like", "new_ones"):
+        made.lo = made.hi = 1.0
+    elif made.op == "rand_like":
+        made.lo, made.hi = 0.0, 1.0
+
+
+def _split(frame: Frame, made: Value) -> None:
+    first = made.args[0]
+    if first.op in ("tuple", "list"):
+        made.op, made.args = "list", first.args
+        return
+    ops.apply_view(made, first)
+
+
+def _pair(frame: Frame, made: Value) -> None:
+    ops.apply_view(made, made.args[0])
+
+
+def _finfo_call(frame: Frame, made: Value) -> None:
+    made.dtypes = OTHER
+
+
+def _backward(frame: Frame, made: Value) -> None:
+    made.dtypes = OTHER
+
+
+def _numpy(frame: Frame, made: Value) -> None:
+    made.dtypes, made.tensor = OTHER, 0
+
+
+def _recurrent(frame: Frame, made: Value) -> None:
+    ops.apply(made, frame.machine.table if frame.autocast else None)
+    made.tensor = 2
+
+
+_SPECIAL: dict[str, Callable[[Frame, Value], None]] = {
+    "to": _to,
+    "type": _to,
+    "type_as": _type_as,
+    **{name: _convert for name in ops.CASTS},
+    **{name: _factory for name in ops.FACTORIES if not name[0].isupper()},
+    **{name: _like for name in ops.LIKES | ops.NEWS},
+    **{name: _split for name in ops.SPLITS},
+    **{name: _pair for name in ops.PAIRS},
+    "finfo": _finfo_call,
+    "backward": _backward,
+    "numpy": _numpy,
+    "lstm": _recurrent,
+    "gru": _recurrent,
+    "rnn": _recurrent,
+}
+_KNOWN = ops.VIEWS | ops.ELEMENTWISE | ops.REDUCTIONS | ops.INTEGERS | ops.BOOLEANS | ops.NUMBERS
+
+
+# ---- the project's own -------------------------------------------------------------------------------------------
+
+
+def _of_project(
+    frame: Frame,
+    node: ast.Call,
+    function: FunctionFacts,
+    args: list[Value],
+    kwargs: dict[str, Value] | None,
+    receiver: Value | None,
+    open_ended: bool = False,
+) -> Value:
+    target = Value("function", node.func)
+    target.data = function
+    shown = Value("call", node, (target, *([receiver] if receiver is not None else []), *args), kwargs=kwargs)
+    frame.machine.show(shown, frame)
+    if open_ended:
+        return _unknown_result(frame, node, target, args, kwargs)
+    result = frame.machine.call_function(frame, node, function, args, kwargs, receiver)
+    return result if result is not None else _unknown_result(frame, node, target, args, kwargs)
+
+
+def _unknown_result(
+    frame: Frame, node: ast.Call, target: Value, args: list[Value], kwargs: dict[str, Value] | None
+) -> Value:
+    made = frame.machine.unknown("call", node, None)
+    made.args = (target, *args)
+    made.kwargs = kwargs
+    made.dtypes |= NUM | OTHER | F32 | LOW
+    return made
+
+
+def _construct(
+    frame: Frame, node: ast.Call, cls: ClassFacts, args: list[Value], kwargs: dict[str, Value] | None
+) -> Value:
+    made = Value("instance", node, tuple(args))
+    made.data = cls
+    made.kwargs = kwargs
+    frame.machine.show(made, frame)
+    return made
+
+
+EVALUATORS[ast.Call] = _call

@@ -1,0 +1,523 @@
+"""The abstract machine: runs functions, remembers what classes hold, calls the project's functions in line."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from amp_rules.lint import calls as _calls  # noqa: F401  (enters the evaluator of calls)
+from amp_rules.lint import operations as ops
+from amp_rules.lint.check import Check
+from amp_rules.lint.evaluation import evaluate
+from amp_rules.lint.expressions import global_value
+from amp_rules.lint.finding import Finding
+from amp_rules.lint.frame import Frame
+from amp_rules.lint.library import Library
+from amp_rules.lint.mode import Mode
+from amp_rules.lint.module import ClassFacts, Function, FunctionFacts, ModuleFacts
+from amp_rules.lint.statements import merge, run
+from amp_rules.lint.values import (
+    ASSUMED,
+    BOOL,
+    F32,
+    INT,
+    LOW,
+    NUM,
+    OTHER,
+    PARAMETER,
+    POSITION,
+    Value,
+    constant,
+    join,
+)  # fmt: skip
+
+_MAX_DEPTH = 3
+_MAX_LINES = 120
+_MAX_CALLS = 150
+"""Functions called in line for each function that is judged."""
+
+
+class Machine:
+    """Runs functions in one mode and shows their operations to the rules.
+
+    Attributes:
+        mode: in which the code is judged.
+        library: finds the project's other files.
+        hooks: the rules that want to see an operation, by its name.
+        table: the cast table that autocast follows.
+        unknown_float: the types of an activation that nothing else is known of.
+        unknown_any: the types of a value that nothing is known of.
+        turns_twice: whether loops are run twice, for rules about the order of events.
+    """
+
+    def __init__(self, mode: Mode, library: Library, checks: Sequence[Check]) -> None:
+        self.mode = mode
+        self.library = library
+        self.hooks: dict[str, list[Callable[[Value, Frame], None]]] = {}
+        for check in checks:
+            for op in check.operations:
+                self.hooks.setdefault(op, []).append(check.visit)
+        self.table = ops.Casts(mode)
+        self.unknown_float = LOW | F32 if mode.autocast else LOW
+        self.unknown_any = LOW | F32
+        self.tensor_only = ops.TENSOR_METHODS - ops.SHARED_METHODS
+        self.jumps: list[dict[str, Value]] | None = None
+        self.turns_twice = False
+        self.findings: list[Finding] = []
+        self._calls = 0
+        self._running: list[ast.AST] = []
+        self._summaries: dict[Any, Value | None] = {}
+        self._imported: dict[tuple[int, str], Value | None] = {}
+
+    # ---- running -------------------------------------------------------------------------------------------------
+
+    def judge(self, function: FunctionFacts) -> Frame:
+        """Run a function for its findings."""
+        self._calls = 0
+        frame = Frame(self, function.module, function, {}, self.autocast_in(function))
+        self._bind_parameters(frame, function)
+        self._run(frame, function.node)
+        return frame
+
+    def judge_statements(self, module: ModuleFacts, body: list[ast.stmt]) -> Frame:
+        """Run the statements of a file outside of functions and classes."""
+        self._calls = 0
+        frame = Frame(self, module, None, {}, False)
+        run(frame, [item for item in body if not isinstance(item, (Function, ast.ClassDef))])
+        return frame
+
+    def _run(self, frame: Frame, node: Function) -> None:
+        self._running.append(node)
+        kept, self.jumps = self.jumps, None
+        try:
+            run(frame, node.body)
+        finally:
+            self.jumps = kept
+            self._running.pop()
+
+    def show(self, value: Value, frame: Frame) -> None:
+        """Show an operation to the rules that asked for it."""
+        hooks = self.hooks.get(value.op)
+        if hooks is not None and not frame.silent:
+            for visit in hooks:
+                visit(value, frame)
+
+    def take(self, module: ModuleFacts, finding: Finding) -> None:
+        """Keep a finding."""
+        self.findings.append(finding)
+
+    def leave(self, frame: Frame) -> None:
+        """Note that the function returns here."""
+        states = {name: value for name, value in frame.variables.items() if name[0] == "$"}
+        if states:
+            frame.left = merge(frame.left, states)
+
+    # ---- what is not known ---------------------------------------------------------------------------------------
+
+    def unknown(self, op: str, node: ast.AST, name: str | None) -> Value:
+        """A value that nothing is known of."""
+        made = Value(op, node, (), self.unknown_any, 1)
+        made.data = name
+        return made
+
+    def parameter(self, node: ast.AST, initial: Value | None) -> Value:
+        """A weight of a module."""
+        low = not self.mode.autocast
+        made = Value("parameter", node, (initial,) if initial is not None else (), LOW if low else F32, 2, PARAMETER)
+        if low:
+            made.bits |= ASSUMED
+        return made
+
+    def autocast_in(self, function: FunctionFacts) -> bool:
+        """Whether operations of a function are cast when it starts."""
+        for name, node in function.decorators:
+            last = name.rpartition(".")[2]
+            if last == "autocast":
+                keywords = node.keywords if isinstance(node, ast.Call) else []
+                given = [*(node.args if isinstance(node, ast.Call) else []), *(item.value for item in keywords)]
+                return not any(isinstance(item, ast.Constant) and item.value is False for item in given)
+            if last == "custom_fwd" and isinstance(node, ast.Call) and node.keywords:
+                if any(item.arg == "cast_inputs" for item in node.keywords):
+                    return False
+        if not self.mode.autocast:
+            return False
+        cls = function.cls
+        if cls is None:
+            return True
+        if cls.is_autograd_function and function.name == "backward":
+            return function.has_decorator("custom_bwd")
+        return not cls.is_optimizer
+
+    def autocast_enabled(self, context: Value) -> bool | None:
+        """Whether a context manager turns autocast on or off; None where it is about something else."""
+        if context.op != "autocast":
+            return None
+        given = context.kwargs.get("enabled") if context.kwargs else None
+        if given is None:
+            given = next((item for item in context.args if item.is_const and isinstance(item.const, bool)), None)
+        return not (given is not None and given.is_const and given.const is False)
+
+    # ---- parameters ----------------------------------------------------------------------------------------------
+
+    def _bind_parameters(self, frame: Frame, function: FunctionFacts) -> None:
+        arguments = function.node.args
+        names = [*arguments.posonlyargs, *arguments.args]
+        defaults: dict[str, ast.expr] = {}
+        for item, default in zip(reversed(names), reversed(arguments.defaults), strict=False):
+            defaults[item.arg] = default
+        for item, keyword_default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            if keyword_default is not None:
+                defaults[item.arg] = keyword_default
+        method = function.cls is not None and not function.is_static
+        for index, item in enumerate([*names, *arguments.kwonlyargs]):
+            if index == 0 and method:
+                made = Value("self", item)
+                made.data = function.cls
+                if function.cls is not None and function.cls.is_autograd_function:
+                    made = Value("context", item)
+            else:
+                made = self._parameter_value(frame, function, item, defaults.get(item.arg))
+            frame.variables[item.arg] = made
+        for star in (arguments.vararg, arguments.kwarg):
+            if star is not None:
+                frame.variables[star.arg] = Value("starargs", star)
+
+    def _parameter_value(self, frame: Frame, function: FunctionFacts, item: ast.arg, default: ast.expr | None) -> Value:
+        made = Value("param", item, (), self.unknown_float, 1)
+        made.data = item.arg
+        if not self.mode.autocast:
+            made.bits |= ASSUMED
+        if function.is_forward:
+            made.tensor = 1
+        known = default is not None and evaluate(frame, default)
+        if isinstance(known, Value) and known.is_const and known.const is not None:
+            made.const, made.is_const = known.const, True
+            made.lo, made.hi = known.lo, known.hi
+            made.dtypes, made.tensor = known.dtypes, 0
+            made.bits = known.bits
+        annotation = item.annotation
+        if annotation is not None:
+            self._annotate(made, annotation.id if isinstance(annotation, ast.Name) else ast.unparse(annotation))
+        if made.tensor:
+            lowered = item.arg.lower()
+            if any(part in lowered for part in _MASKS):
+                made.dtypes |= BOOL | INT
+            if any(part in lowered for part in _INTEGERS):
+                made.dtypes |= INT
+            if lowered.startswith(("num_", "n_")) or lowered in _NUMBERS:
+                made.dtypes |= NUM
+        if function.cls is not None and function.cls.is_optimizer and self.mode.opt_level != "O3":
+            made.dtypes = F32
+        if self.mode.opt_level == "O2" and made.tensor and _is_loss(function):
+            # O2 gives the model's results back in float32.
+            made.dtypes = made.dtypes & ~LOW | F32
+        return made
+
+    def _annotate(self, made: Value, annotation: str) -> None:
+        if "Tensor" in annotation:
+            made.tensor = 2
+            if "LongTensor" in annotation or "IntTensor" in annotation:
+                made.dtypes = INT
+            elif "BoolTensor" in annotation:
+                made.dtypes = BOOL
+            elif not made.dtypes & (LOW | F32):
+                made.dtypes = self.unknown_float
+        elif annotation.strip("'\" ").split("[")[0].rpartition(".")[2] in _PLAIN or "ndarray" in annotation:
+            made.tensor = 0
+            made.dtypes = NUM if annotation.strip("'\"") in ("int", "float", "bool") else OTHER | NUM
+
+    def run_nested(self, function: FunctionFacts, outer: Frame) -> None:
+        """Run a function that is defined inside of another, with the variables that it sees there."""
+        if outer.caller is not None or outer.silent or function.node in self._running:
+            return
+        autocast = self.autocast_in(function) if function.decorators or function.cls else outer.autocast
+        frame = Frame(self, outer.module, function, dict(outer.variables), autocast)
+        for name in [name for name in frame.variables if name[0] == "$"]:
+            del frame.variables[name]
+        self._bind_parameters(frame, function)
+        self._run(frame, function.node)
+
+    def run_lambda(self, frame: Frame, target: Value, args: list[Value], node: ast.AST) -> Value:
+        """Call a lambda."""
+        function = target.node
+        assert isinstance(function, ast.Lambda)
+        names = [item.arg for item in function.args.args]
+        if len(args) > len(names) or function in self._running or any(item.op == "starred" for item in args):
+            return self.unknown("call", node, None)
+        kept, frame.variables = frame.variables, {**target.data, **dict(zip(names, args, strict=False))}
+        self._running.append(function)
+        try:
+            return evaluate(frame, function.body)
+        finally:
+            self._running.pop()
+            frame.variables = kept
+
+    # ---- calls in line -------------------------------------------------------------------------------------------
+
+    def worth_running(self, args: Sequence[Value], kwargs: Mapping[str, Value] | None) -> bool:
+        """Whether what a call is given can be the cause of a finding in another file."""
+        return any(is_remarkable(item) for item in [*args, *(kwargs.values() if kwargs else ())])
+
+    def call_function(
+        self,
+        frame: Frame,
+        node: ast.Call,
+        function: FunctionFacts,
+        args: list[Value],
+        kwargs: dict[str, Value] | None,
+        receiver: Value | None,
+    ) -> Value | None:
+        """Run a function of the project in line; None where that leads nowhere."""
+        definition = function.node
+        states = {name: value for name, value in frame.variables.items() if name[0] == "$"}
+        size = (definition.end_lineno or definition.lineno) - definition.lineno
+        if (
+            self._calls >= _MAX_CALLS
+            or size > _MAX_LINES * (4 if states else 1)
+            or frame.depth >= _MAX_DEPTH
+            or definition in self._running
+            or definition.args.vararg is not None
+            or definition.args.kwarg is not None
+            or any(item.op == "starred" for item in args)
+            or _is_generator(definition)
+        ):
+            return None
+        remarkable = self.worth_running(args, kwargs)
+        silent = not (remarkable or states)
+        key = None
+        if silent:
+            given = [*args, *(kwargs[name] for name in sorted(kwargs or {}))]  # type: ignore[index]
+            key = (
+                definition,
+                frame.autocast,
+                receiver.data if receiver is not None else None,
+                tuple(sorted(kwargs)) if kwargs else (),
+                tuple(
+                    (item.dtypes, item.tensor, item.bits, item.sym, item.const if item.is_const else item.op == "const")
+                    for item in given
+                ),
+            )
+            try:
+                if key in self._summaries:
+                    return _copied(self._summaries[key], node)
+            except TypeError:
+                key = None
+        self._calls += 1
+        inner = Frame(self, function.module, function, {}, frame.autocast, frame, node)
+        inner.silent = silent or frame.silent
+        inner.loops = frame.loops if states else 0
+        inner.contexts = list(frame.contexts) if states else []
+        if function.decorators and any(name.rpartition(".")[2] == "autocast" for name, _ in function.decorators):
+            inner.autocast = self.autocast_in(function)
+        self._bind_parameters(inner, function)
+        if not self._bind_arguments(inner, function, args, kwargs, receiver):
+            return None
+        inner.variables.update(states)
+        self._run(inner, definition)
+        if states:
+            if inner.alive:
+                self.leave(inner)
+            frame.variables.update(inner.left)
+        result: Value | None = None
+        for value in inner.returned:
+            result = value if result is None else join(result, value)
+        if result is None:
+            result = constant(None, node)
+        if key is not None:
+            self._summaries[key] = result
+            return _copied(result, node)
+        return result
+
+    def _bind_arguments(
+        self,
+        inner: Frame,
+        function: FunctionFacts,
+        args: list[Value],
+        kwargs: dict[str, Value] | None,
+        receiver: Value | None,
+    ) -> bool:
+        arguments = function.node.args
+        names = [item.arg for item in [*arguments.posonlyargs, *arguments.args]]
+        if function.cls is not None and not function.is_static and names:
+            own = names.pop(0)
+            if receiver is not None:
+                made = receiver
+                if receiver.op == "instance":
+                    made = Value("self", receiver.node)
+                    made.data = receiver.data
+                inner.variables[own] = made
+        if len(args) > len(names):
+            return False
+        accepted = {*names, *(item.arg for item in arguments.kwonlyargs)}
+        for name, value in [*zip(names, args, strict=False), *(kwargs or {}).items()]:
+            if name not in accepted:
+                return False
+            inner.variables[name] = value
+            inner.given[id(value)] = value
+        return True
+
+    # ---- module variables ----------------------------------------------------------------------------------------
+
+    def module_value(self, module: ModuleFacts, node: ast.expr) -> Value:
+        """The value of a module variable's expression."""
+        frame = Frame(self, module, None, {}, False)
+        frame.silent = True
+        return evaluate(frame, node)
+
+    def imported_constant(self, importer: ModuleFacts, dotted: str) -> Value | None:
+        """The value of a module variable of another file of the project."""
+        key = (id(importer), dotted)
+        if key not in self._imported:
+            found = self.library.module_of_constant(importer, dotted)
+            value = None
+            if found is not None:
+                frame = Frame(self, found[0], None, {}, False)
+                frame.silent = True
+                value = global_value(frame, found[1], found[0].constants[found[1]])
+            self._imported[key] = value
+        return self._imported[key]
+
+    # ---- classes -------------------------------------------------------------------------------------------------
+
+    def class_attribute(self, cls: ClassFacts, name: str) -> Value | None:
+        """What instances of a class hold under a name, as far as its ``__init__`` tells."""
+        for owner in cls.lineage:
+            held = self._attributes(owner)
+            if name in held:
+                return held[name]
+        return None
+
+    def _attributes(self, cls: ClassFacts) -> dict[str, Value]:
+        if cls.attributes is None:
+            cls.attributes = {}
+            frame = Frame(self, cls.module, None, {}, False)
+            frame.silent = True
+            run(frame, [item for item in cls.node.body if isinstance(item, (ast.Assign, ast.AnnAssign))])
+            held = frame.variables
+            init = cls.methods.get("__init__")
+            if init is not None and init.node not in self._running:
+                inner = Frame(self, cls.module, init, {}, False)
+                inner.silent = True
+                kept, self._calls = self._calls, 0
+                self._bind_parameters(inner, init)
+                self._run(inner, init.node)
+                self._calls = kept
+                for name, value in inner.variables.items():
+                    if name.startswith("self."):
+                        held[name[5:]] = value
+                held.update(self._registered(inner, init))
+            cls.attributes = held
+        return cls.attributes
+
+    def _registered(self, frame: Frame, init: FunctionFacts) -> dict[str, Value]:
+        """Buffers and parameters that ``__init__`` registers under a literal name."""
+        found: dict[str, Value] = {}
+        frame.alive = True
+        for item in ast.walk(init.node):
+            if not (isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.args):
+                continue
+            name = item.args[0]
+            if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
+                continue
+            if item.func.attr == "register_buffer":
+                content = evaluate(frame, item.args[1]) if len(item.args) > 1 else None
+                found[name.value] = self._buffer(item, content)
+            elif item.func.attr == "register_parameter":
+                found[name.value] = self.parameter(item, None)
+        return found
+
+    def _buffer(self, node: ast.AST, content: Value | None) -> Value:
+        made = Value("buffer", node, (content,) if content is not None else (), self.unknown_any, 2)
+        if content is not None and content.tensor:
+            made.dtypes, made.lo, made.hi = content.dtypes, content.lo, content.hi
+            made.bits = content.bits & POSITION
+        if not self.mode.autocast and made.dtypes & (LOW | F32):
+            # ``model.half()`` converts buffers that hold floats.
+            made.dtypes = made.dtypes & ~F32 | LOW
+            made.bits |= ASSUMED
+        return made
+
+    def attribute_of_self(self, frame: Frame, base: Value, attr: str, node: ast.AST) -> Value:
+        """``self.x``: what this function left there, else what ``__init__`` did."""
+        key = f"self.{attr}"
+        held = frame.variables.get(key)
+        if held is not None:
+            return held
+        cls = base.data if isinstance(base.data, ClassFacts) else None
+        if cls is not None:
+            item = cls.method(attr)
+            if item is not None:
+                made = Value("function", node)
+                made.data = item
+                return made
+            value = self.class_attribute(cls, attr)
+            if value is not None:
+                if value.op == "param" and not value.is_const:
+                    value = self._of_init(value, node, attr)
+                frame.variables[key] = value
+                return value
+        made = self.unknown("attr", node, attr)
+        frame.variables[key] = made
+        return made
+
+    def _of_init(self, value: Value, node: ast.AST, attr: str) -> Value:
+        """An argument of ``__init__`` that was kept: a setting more often than a tensor."""
+        made = self.unknown("attr", node, attr)
+        made.dtypes |= NUM | OTHER
+        made.args = (value,)
+        return made
+
+
+def is_remarkable(value: Value) -> bool:
+    """Whether a value is a number that half precision may not hold, or a limit of a type."""
+    if value.op.startswith("finfo"):
+        return True
+    number = value.number
+    return number is not None and (abs(number) > 2048 or 0 < abs(number) < 2e-5)
+
+
+def _copied(value: Value | None, node: ast.AST) -> Value | None:
+    """A summary's result at another call."""
+    if value is None:
+        return None
+    made = Value("result", node, (value,), value.dtypes, value.tensor, value.bits)
+    made.lo, made.hi, made.sym, made.data = value.lo, value.hi, value.sym, value.data
+    if value.op in ("tuple", "list", "layer", "instance", "self", "dict", "function"):
+        made.op, made.args = value.op, value.args
+    if value.is_const:
+        made.const, made.is_const = value.const, True
+    return made
+
+
+def _is_generator(node: ast.AST) -> bool:
+    return any(isinstance(item, (ast.Yield, ast.YieldFrom)) for item in ast.walk(node))
+
+
+def _is_loss(function: FunctionFacts) -> bool:
+    name = (function.cls.name if function.cls else function.name).lower()
+    return "loss" in name or "criterion" in name
+
+
+_MASKS = ("mask", "valid", "padding", "where")
+_INTEGERS = (
+    "index",
+    "indices",
+    "idx",
+    "ids",
+    "label",
+    "target",
+    "length",
+    "len",
+    "count",
+    "num",
+    "step",
+    "size",
+    "pos",
+)
+_NUMBERS = frozenset(
+    "eps epsilon alpha beta gamma dim axis k p temperature scale lr weight_decay momentum ratio".split()
+)
+_PLAIN = frozenset(
+    "int float bool str dict list tuple Dict List Tuple Callable Path Any Mapping Sequence Iterable".split()
+)

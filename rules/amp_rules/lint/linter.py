@@ -1,0 +1,160 @@
+"""Lints one file at a time: which rules, which functions."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib
+import pkgutil
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from amp_rules import checks as checks_package
+from amp_rules.lint.check import Check
+from amp_rules.lint.finding import Finding, by_place
+from amp_rules.lint.interpreter import Machine
+from amp_rules.lint.library import Library
+from amp_rules.lint.mode import Mode
+from amp_rules.lint.module import FunctionFacts
+from amp_rules.lint.triggers import Triggers
+from amp_rules.program.source import SourceFile
+
+_COLLECT_AFTER = 4_000_000
+"""Bytes of source after which abstract values that refer to each other are given back."""
+
+
+@dataclass(frozen=True)
+class LintResult:
+    """What one file gave.
+
+    Attributes:
+        findings: by place. Suppression comments are not looked at here.
+        dependencies: other files whose content the findings rest on, with the hash of each (None: looked for and
+            not there).
+    """
+
+    findings: tuple[Finding, ...]
+    dependencies: Mapping[Path, str | None] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=1)
+def all_checks() -> tuple[Check, ...]:
+    """Every rule, by code."""
+    found: list[Check] = []
+    for item in pkgutil.iter_modules(checks_package.__path__):
+        module = importlib.import_module(f"{checks_package.__name__}.{item.name}")
+        found += [
+            value()
+            for value in vars(module).values()
+            if isinstance(value, type) and issubclass(value, Check) and value.__module__ == module.__name__
+        ]
+    return tuple(sorted(found, key=lambda check: check.code))
+
+
+class Linter:
+    """Lints files in one mode with some rules; keeps parsed modules between files.
+
+    Args:
+        mode: in which the code is judged.
+        codes: the rules to ask; None for all that are not in preview.
+    """
+
+    def __init__(self, mode: Mode, codes: Collection[str] | None = None) -> None:
+        self.mode = mode
+        self.checks = [
+            check
+            for check in all_checks()
+            if (check.code in codes if codes is not None else not check.preview) and check.applies(mode)
+        ]
+        self.library = Library()
+        self._read = 0
+        self._operational = [check for check in self.checks if check.operations or _overrides(check, "visit_function")]
+        self._of_functions = [check for check in self.checks if _overrides(check, "visit_function")]
+        self._of_classes = [check for check in self.checks if _overrides(check, "visit_class")]
+        self._of_modules = [check for check in self.checks if _overrides(check, "visit_module")]
+        self._triggers = Triggers([text for check in self._operational for text in check.triggers])
+        self._class_triggers = {
+            check.code: Triggers(check.triggers) for check in [*self._of_classes, *self._of_modules]
+        }
+        self._ordered = Triggers([text for check in self.checks if check.in_order for text in check.triggers])
+
+    def lint(self, source: SourceFile) -> LintResult:
+        """Judge one file.
+
+        Raises:
+            SourceError: it is not Python 3.
+        """
+        # Syntax trees hold no cycles, and looking for some after every few hundred nodes takes half of the time.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return self._lint(source)
+        finally:
+            self._read += len(source.data)
+            if self._read > _COLLECT_AFTER:
+                self._read = 0
+                gc.collect()
+            if collecting:
+                gc.enable()
+
+    def _lint(self, source: SourceFile) -> LintResult:
+        text = source.text
+        lines = self._triggers.lines(text)
+        asked = {code for code, triggers in self._class_triggers.items() if triggers.match(text)}
+        if not lines and not asked:
+            # Python would say whether it parses, but nobody asked for that.
+            return LintResult(())
+        module = self.library.start(source)
+        machine = Machine(self.mode, self.library, self._operational)
+        module.report = machine.findings.append
+        if lines:
+            ordered = self._ordered.lines(text)
+            for function in module.all_functions():
+                if _within(lines, function.node):
+                    machine.turns_twice = bool(ordered) and _within(ordered, function.node)
+                    self._judge(machine, function)
+            machine.turns_twice = bool(ordered)
+            machine.judge_statements(module, [item for item in module.module.tree.body if _within(lines, item)])
+        for check in self._of_classes:
+            if check.code in asked:
+                for cls in module.classes.values():
+                    check.visit_class(cls, module)
+        for check in self._of_modules:
+            if check.code in asked:
+                check.visit_module(module)
+        findings = sorted(set(machine.findings), key=by_place)
+        return LintResult(_once(findings), dict(self.library.used))
+
+    def _judge(self, machine: Machine, function: FunctionFacts) -> None:
+        try:
+            frame = machine.judge(function)
+        except RecursionError:
+            # An expression nested this deeply is data, not arithmetic.
+            return
+        for check in self._of_functions:
+            check.visit_function(function, frame)
+
+
+def _overrides(check: Check, method: str) -> bool:
+    return getattr(type(check), method) is not getattr(Check, method)
+
+
+def _within(lines: list[int], node: ast.AST) -> bool:
+    """Whether one of the sorted ``lines`` is in the text of ``node``."""
+    first: int = getattr(node, "lineno", 1)
+    decorators = getattr(node, "decorator_list", None)
+    if decorators:
+        first = min(first, decorators[0].lineno)
+    index = bisect_left(lines, first)
+    return index < len(lines) and lines[index] <= (getattr(node, "end_lineno", None) or first)
+
+
+def _once(findings: list[Finding]) -> tuple[Finding, ...]:
+    """One finding of a rule at a place: branches and turns of a loop may find it again."""
+    found: dict[object, Finding] = {}
+    for item in findings:
+        found.setdefault((item.code, item.span), item)
+    return tuple(found.values())

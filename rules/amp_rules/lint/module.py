@@ -1,0 +1,314 @@
+"""Facts of one file that need no analysis: what its names mean, its functions and its classes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from amp_rules.lint.finding import Finding
+from amp_rules.program.modules import Module
+from amp_rules.tables import torch_api as api
+
+if TYPE_CHECKING:
+    from amp_rules.lint.library import Library
+    from amp_rules.lint.values import Value
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_AUTOGRAD_FUNCTIONS = frozenset({"torch.autograd.Function", "torch.autograd.function.Function"})
+_OPTIMIZER = "torch.optim."
+_MODEL_METHODS = frozenset({"forward", "__call__"})
+
+
+class FunctionFacts:
+    """A function or method of a file.
+
+    Attributes:
+        node: its definition.
+        module: the file.
+        cls: the class whose method it is.
+        outer: the function that it is defined in.
+    """
+
+    def __init__(
+        self, node: Function, module: ModuleFacts, cls: ClassFacts | None = None, outer: FunctionFacts | None = None
+    ) -> None:
+        self.node = node
+        self.module = module
+        self.cls = cls
+        self.outer = outer
+
+    def __repr__(self) -> str:
+        return f"FunctionFacts({self.qualname})"
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self.node.name
+
+    @property
+    def qualname(self) -> str:
+        """Its name with that of its class."""
+        return f"{self.cls.name}.{self.node.name}" if self.cls else self.node.name
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether it is the forward pass of a module."""
+        return self.cls is not None and self.cls.is_module and self.node.name in _MODEL_METHODS
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it has no ``self``."""
+        return any(isinstance(item, ast.Name) and item.id == "staticmethod" for item in self.node.decorator_list)
+
+    @cached_property
+    def decorators(self) -> list[tuple[str, ast.expr]]:
+        """Its decorators: the dotted name that each resolves to, and its node."""
+        found = []
+        for item in self.node.decorator_list:
+            target = item.func if isinstance(item, ast.Call) else item
+            found.append((self.module.dotted(target) or "", item))
+        return found
+
+    def has_decorator(self, *last_names: str) -> bool:
+        """Whether a decorator's name ends in one of ``last_names``."""
+        return any(name.rpartition(".")[2] in last_names for name, _ in self.decorators)
+
+
+class ClassFacts:
+    """A class of a file.
+
+    Attributes:
+        node: its definition.
+        module: the file.
+        methods: its own functions by name.
+    """
+
+    def __init__(self, node: ast.ClassDef, module: ModuleFacts, outer: FunctionFacts | None = None) -> None:
+        self.node = node
+        self.module = module
+        self.outer = outer
+        self.attributes: dict[str, Value] | None = None
+        """What ``__init__`` leaves in ``self``, filled in by the interpreter when it is first asked for."""
+        self.methods: dict[str, FunctionFacts] = {}
+        _collect_methods(node.body, self)
+
+    def __repr__(self) -> str:
+        return f"ClassFacts({self.name})"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.node.name
+
+    @cached_property
+    def base_names(self) -> tuple[str, ...]:
+        """The dotted names of its bases, as far as they have one."""
+        return tuple(name for base in self.node.bases if (name := self.module.dotted(base)))
+
+    @cached_property
+    def bases(self) -> tuple[ClassFacts, ...]:
+        """Those of its bases that are classes of the project."""
+        found = []
+        for base in self.node.bases:
+            facts = self.module.class_named(base)
+            if facts is not None and facts is not self:
+                found.append(facts)
+        return tuple(found)
+
+    @cached_property
+    def lineage(self) -> tuple[ClassFacts, ...]:
+        """This class and its bases of the project, nearest first."""
+        found: list[ClassFacts] = [self]
+        for item in found:
+            if len(found) > 12:
+                break
+            found.extend(base for base in item.bases if base not in found)
+        return tuple(found)
+
+    @cached_property
+    def external_bases(self) -> frozenset[str]:
+        """The dotted names of all its bases outside of the project."""
+        return frozenset(name for cls in self.lineage for name in cls.base_names)
+
+    def inherits(self, test: Callable[[str], bool]) -> bool:
+        """Whether a base's dotted name passes ``test``; those of bases in the project are looked at last."""
+        if any(test(name) for name in self.base_names):
+            return True
+        return any(test(name) for name in self.external_bases)
+
+    @cached_property
+    def is_module(self) -> bool:
+        """Whether it is an ``nn.Module``."""
+        return self.inherits(_is_module_name)
+
+    @cached_property
+    def is_autograd_function(self) -> bool:
+        """Whether it is a ``torch.autograd.Function``."""
+        return self.inherits(lambda name: name in _AUTOGRAD_FUNCTIONS)
+
+    @cached_property
+    def is_optimizer(self) -> bool:
+        """Whether it is an optimizer."""
+        return self.inherits(lambda name: name.startswith(_OPTIMIZER) and "lr_scheduler" not in name)
+
+    def method(self, name: str) -> FunctionFacts | None:
+        """The method of that name, its own or inherited within the project."""
+        for cls in self.lineage:
+            if name in cls.methods:
+                return cls.methods[name]
+        return None
+
+
+def _is_module_name(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return (
+        name in api.TORCH_MODULE_BASES
+        or last.endswith(api.MODULE_BASE_SUFFIXES)
+        or (name.startswith("torch.nn.") and last[:1].isupper() and "Parameter" not in last)
+    )
+
+
+def _collect_methods(body: list[ast.stmt], cls: ClassFacts) -> None:
+    for item in body:
+        if isinstance(item, Function):
+            cls.methods[item.name] = FunctionFacts(item, cls.module, cls)
+        elif isinstance(item, ast.If):
+            _collect_methods(item.body, cls)
+            _collect_methods(item.orelse, cls)
+        elif isinstance(item, ast.Try):
+            _collect_methods(item.body, cls)
+
+
+class ModuleFacts:
+    """What the names of a file mean.
+
+    Attributes:
+        module: the parsed file.
+        library: finds the project's other files.
+        imports: local name to dotted name; a relative import keeps its leading dots.
+        functions: its functions by name.
+        classes: its classes by name.
+        constants: module variables that are assigned once, with their expressions.
+        stars: modules of which everything is imported.
+        report: takes the findings of checks that judge a class or the whole file.
+    """
+
+    def __init__(self, module: Module, library: Library) -> None:
+        self.module = module
+        self.library = library
+        self.imports: dict[str, str] = {}
+        self.stars: list[str] = []
+        self.functions: dict[str, FunctionFacts] = {}
+        self.classes: dict[str, ClassFacts] = {}
+        self.constants: dict[str, ast.expr] = {}
+        self.values: dict[str, Value] = {}
+        """The abstract values of module variables, filled in by the interpreter."""
+        self._assigned: set[str] = set()
+        self.report: Callable[..., None] = _ignore
+        self._collect(module.tree.body)
+
+    def __repr__(self) -> str:
+        return f"ModuleFacts({self.module.path.name})"
+
+    def _collect(self, body: list[ast.stmt]) -> None:
+        for item in body:
+            if isinstance(item, Function):
+                self.functions[item.name] = FunctionFacts(item, self)
+            elif isinstance(item, ast.ClassDef):
+                self.classes[item.name] = ClassFacts(item, self)
+            elif isinstance(item, (ast.Import, ast.ImportFrom)):
+                for name, dotted in imported_names(item):
+                    if name == "*":
+                        self.stars.append(dotted)
+                    else:
+                        self.imports.setdefault(name, dotted)
+            elif isinstance(item, (ast.Assign, ast.AnnAssign)):
+                self._collect_assignment(item)
+            elif isinstance(item, ast.If):
+                self._collect(item.body)
+                self._collect(item.orelse)
+            elif isinstance(item, ast.Try):
+                self._collect(item.body)
+                for handler in item.handlers:
+                    self._collect(handler.body)
+            elif isinstance(item, ast.With):
+                self._collect(item.body)
+
+    def _collect_assignment(self, item: ast.Assign | ast.AnnAssign) -> None:
+        targets = item.targets if isinstance(item, ast.Assign) else [item.target]
+        for target in targets:
+            if isinstance(target, ast.Name):
+                if target.id in self._assigned or item.value is None:
+                    self.constants.pop(target.id, None)
+                else:
+                    self.constants[target.id] = item.value
+                self._assigned.add(target.id)
+
+    def dotted(self, node: ast.expr) -> str | None:
+        """The dotted name that an expression of names and attributes stands for, through imports."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        head = self.imports.get(node.id, node.id)
+        return canonical(".".join([head, *reversed(parts)]))
+
+    def class_named(self, node: ast.expr) -> ClassFacts | None:
+        """The class of the project that an expression names."""
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        if isinstance(node, ast.Name) and node.id in self.classes:
+            return self.classes[node.id]
+        name = self.dotted(node)
+        found = self.library.resolve(self, name) if name else None
+        return found if isinstance(found, ClassFacts) else None
+
+    def all_functions(self) -> Iterator[FunctionFacts]:
+        """Yield its functions and methods, in the order of lines; functions inside of functions are not among them."""
+        found = [*self.functions.values(), *(item for cls in self.classes.values() for item in cls.methods.values())]
+        yield from sorted(found, key=lambda item: item.node.lineno)
+
+
+def imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Yield the names that an import binds with what they stand for; ``*`` with the module."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if alias.asname:
+                yield alias.asname, canonical(alias.name)
+            else:
+                head = alias.name.partition(".")[0]
+                yield head, head
+        return
+    prefix = "." * node.level + (node.module or "")
+    for alias in node.names:
+        if alias.name == "*":
+            yield "*", prefix
+        else:
+            joint = "" if prefix.endswith(".") or not prefix else "."
+            yield alias.asname or alias.name, canonical(f"{prefix}{joint}{alias.name}")
+
+
+_CANONICAL = {
+    "torch.functional.": "torch.",
+    "torch.nn.modules.": "torch.nn.",
+    "torch._C._nn.": "torch.nn.functional.",
+}
+
+
+def canonical(name: str) -> str:
+    """One spelling for names that torch offers under several."""
+    if name.startswith("torch."):
+        for prefix, plain in _CANONICAL.items():
+            if name.startswith(prefix):
+                rest = name[len(prefix) :]
+                return plain + rest.rpartition(".")[2] if prefix == "torch.nn.modules." else plain + rest
+    return name
+
+
+def _ignore(finding: Finding) -> None:
+    """Drop a finding."""
