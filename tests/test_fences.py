@@ -34,12 +34,14 @@ CLI = """
 from amp_migrate.cli import main
 main(prog_name="amp-migrate")
 """
+LINT = CLI.replace("amp_migrate.cli", "amp_migrate.lint.cli").replace("amp-migrate", "amp-lint")
 
 
-def test_help_needs_no_torch():
-    done = run(CLI, "--help", blocked=("torch", "amp_runtime"))
+@pytest.mark.parametrize(("code", "name"), [(CLI, "amp-migrate"), (LINT, "amp-lint")])
+def test_help_needs_no_torch(code, name):
+    done = run(code, "--help", blocked=("torch", "amp_runtime"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Usage: amp-migrate" in done.stdout
+    assert f"Usage: {name}" in done.stdout
 
 
 def test_a_file_is_migrated_without_torch(tmp_path):
@@ -51,6 +53,13 @@ def test_a_file_is_migrated_without_torch(tmp_path):
     assert "no training step found" in done.stderr
 
 
+def test_a_file_is_linted_without_torch_and_without_libcst(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("import torch\n\nprint(torch.ones(1))\n")
+    done = run(LINT, str(file), "--no-cache", blocked=("torch", "amp_runtime", "libcst", "numpy"))
+    assert (done.returncode, done.stderr) == (0, "nothing found in 1 file\n")
+
+
 def test_every_tool_module_imports_without_torch():
     names = [
         ".".join(path.relative_to(ROOT / root).with_suffix("").parts).removesuffix(".__init__")
@@ -58,7 +67,7 @@ def test_every_tool_module_imports_without_torch():
         for path in sorted((ROOT / root).rglob("*.py"))
         if path.name != "__main__.py"
     ]
-    assert "amp_migrate.cli" in names
+    assert {"amp_migrate.cli", "amp_migrate.lint.cli", "amp_migrate.lint.formats.sarif"} <= set(names)
     code = f"import importlib\nfor name in {names!r}: importlib.import_module(name)"
     done = run(code, blocked=("torch", "amp_runtime", "numpy"))
     assert done.returncode == 0, done.stderr
@@ -70,12 +79,14 @@ def test_the_runtime_imports_without_the_tools_libraries():
     assert done.returncode == 0, done.stderr
 
 
-def test_help_imports_nothing_slow():
-    code = """
+@pytest.mark.parametrize("module", ["amp_migrate.cli", "amp_migrate.lint.cli"])
+def test_help_imports_nothing_slow(module):
+    code = f"""
 import sys
-from amp_migrate.cli import main
+from {module} import main
 main(["--help"], standalone_mode=False)
-print("LOADED", sorted({"libcst", "rich", "pathspec", "hypothesis"} & set(sys.modules)))
+slow = {{"libcst", "rich", "pathspec", "multiprocessing", "hypothesis", "amp_rules.lint.linter", "amp_rules.codemods"}}
+print("LOADED", sorted(slow & set(sys.modules)))
 """
     assert run(code).stdout.splitlines()[-1] == "LOADED []"
 

@@ -226,6 +226,7 @@ def _deliver(
     """Print or write the result; return where each written file went."""
     from amp_migrate import jsonout, results, vendor
     from amp_migrate.problems import shown
+    from amp_migrate.terminal import print_bytes
 
     output = arguments["output"]
     writing = arguments["write"] or output is not None
@@ -246,7 +247,7 @@ def _deliver(
             path: lines.decode(run.updates[path].source.encoding.removesuffix("-sig"), "replace")
             for path, lines in results.diffs(run).items()
         }
-        results.print_bytes(jsonout.render(run, texts).encode())
+        print_bytes(jsonout.render(run, texts).encode())
     for path in written.values():
         summary.line(("wrote ", "green"), shown(path))
     if arguments["check"]:
@@ -262,8 +263,8 @@ def _print_text(run: Run, paths: tuple[Path, ...], given: SourceFile | None) -> 
     """Print the one migrated text, or the text as it was where nothing changes."""
     from amp_rules.program.source import read_source
 
-    from amp_migrate import results
     from amp_migrate.problems import shown
+    from amp_migrate.terminal import print_bytes
 
     if run.problems:
         return
@@ -273,9 +274,9 @@ def _print_text(run: Run, paths: tuple[Path, ...], given: SourceFile | None) -> 
         names = ", ".join(shown(path) for path in others) or "several paths"
         raise UserError(f"standard output can take one file only, but there is more to write: {names}")
     if entry in run.updates:
-        results.print_bytes(run.updates[entry].data)
+        print_bytes(run.updates[entry].data)
     else:
-        results.print_bytes(given.data if given else read_source(entry).data)
+        print_bytes(given.data if given else read_source(entry).data)
 
 
 def _read_stdin(name: Path | None) -> SourceFile:

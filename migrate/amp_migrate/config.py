@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,12 +10,7 @@ from typing import Any, Literal
 
 from amp_rules.options import APEX_MODES, DTYPES, OPT_LEVELS, Options
 
-from amp_migrate.problems import UserError, shown
-
-SECTION = "tool.amp-migrate"
-_BOOLEANS = ("ddp", "sync-bn", "fused", "vendor")
-KEYS = ("opt-level", "ddp", "sync-bn", "fused", "dtype", "loss-scale", "apex", "vendor", "exclude")
-_CHOICES: dict[str, tuple[str, ...]] = {"opt-level": OPT_LEVELS, "dtype": DTYPES, "apex": APEX_MODES}
+from amp_migrate.pyproject import Key, boolean, choice, load_table, strings
 
 
 @dataclass(frozen=True)
@@ -51,18 +44,10 @@ def load_settings(start: Path, explicit: Path | None) -> Settings:
     Raises:
         UserError: the file cannot be read, or holds a key or a value that is not known.
     """
-    if explicit is not None:
-        table = _section(_read_toml(explicit))
-        if table is None:
-            raise UserError(f"{shown(explicit)}: has no table [{SECTION}]")
-        return _settings(table, explicit)
-    for folder in (start, *start.parents):
-        candidate = folder / "pyproject.toml"
-        if candidate.is_file():
-            table = _section(_read_toml(candidate))
-            if table is not None:
-                return _settings(table, candidate)
-    return Settings()
+    table = load_table("amp-migrate", KEYS, start, explicit)
+    if table is None:
+        return Settings()
+    return Settings(root=table.path.resolve().parent).overridden(table.values)
 
 
 def parse_loss_scale(value: object) -> float | Literal["dynamic"]:
@@ -80,68 +65,15 @@ def parse_loss_scale(value: object) -> float | Literal["dynamic"]:
     raise ValueError(value)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
-    try:
-        document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{shown(path)}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{shown(path)}: is not UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{shown(path)}: is not valid TOML: {error}") from error
-    return document
-
-
-def _section(document: dict[str, Any]) -> object | None:
-    tool = document.get("tool")
-    return tool.get("amp-migrate") if isinstance(tool, dict) else None
-
-
-def _settings(table: object, path: Path) -> Settings:
-    if not isinstance(table, dict):
-        raise UserError(f"{shown(path)}: [{SECTION}] must be a table, not {table!r}")
-    values = {}
-    for key, value in table.items():
-        if key not in KEYS:
-            close = difflib.get_close_matches(key.replace("_", "-").lower(), KEYS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(KEYS)}"
-            raise UserError(f"{shown(path)}: unknown key {key!r} in [{SECTION}]; {hint}")
-        values[key] = _checked(key, value, path)
-    return Settings(root=path.resolve().parent).overridden(values)
-
-
-def _checked(key: str, value: Any, path: Path) -> Any:
-    """Return ``value`` if ``key`` allows it, in the type that the program uses."""
-    if key in _BOOLEANS and isinstance(value, bool):
-        return value
-    if value in _CHOICES.get(key, ()):
-        return value
-    if key == "exclude" and isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return value
-    if key == "loss-scale":
-        try:
-            return parse_loss_scale(value)
-        except ValueError:
-            pass
-    raise UserError(f"{shown(path)}: {key} = {_toml(value)} in [{SECTION}]; allowed: {_allowed(key)}")
-
-
-def _allowed(key: str) -> str:
-    if key in _BOOLEANS:
-        return "true, false"
-    if key == "exclude":
-        return 'a list of gitignore patterns, as in ["legacy/", "*_test.py"]'
-    if key == "loss-scale":
-        return '"dynamic" or a positive number'
-    return ", ".join(f'"{choice}"' for choice in _CHOICES[key])
-
-
-def _toml(value: object) -> str:
-    """Write a value about as it stands in the file."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+EXCLUDE = strings('a list of gitignore patterns, as in ["legacy/", "*_test.py"]')
+KEYS = {
+    "opt-level": choice(OPT_LEVELS),
+    "ddp": boolean(),
+    "sync-bn": boolean(),
+    "fused": boolean(),
+    "dtype": choice(DTYPES),
+    "loss-scale": Key('"dynamic" or a positive number', parse_loss_scale),
+    "apex": choice(APEX_MODES),
+    "vendor": boolean(),
+    "exclude": EXCLUDE,
+}

@@ -13,6 +13,7 @@ from amp_migrate.problems import Problem
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
+NOTEBOOK = ".ipynb"
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "__pypackages__"})
 # Files whose presence tells a virtual or conda environment apart from a folder that is only called "env".
 _ENVIRONMENT_MARKERS = ("pyvenv.cfg", "conda-meta")
@@ -20,7 +21,7 @@ _ENVIRONMENT_MARKERS = ("pyvenv.cfg", "conda-meta")
 
 @dataclass(frozen=True)
 class Target:
-    """A file to migrate; ``named`` when the user wrote its very path."""
+    """A file to deal with; ``named`` when the user wrote its very path."""
 
     path: Path
     named: bool
@@ -35,7 +36,13 @@ class Discovery:
     barren: list[Path] = field(default_factory=list)
 
 
-def discover(paths: Sequence[Path], exclude: Sequence[str] = (), root: Path | None = None) -> Discovery:
+def discover(
+    paths: Sequence[Path],
+    exclude: Sequence[str] = (),
+    root: Path | None = None,
+    *,
+    notebooks: bool = False,
+) -> Discovery:
     """Find the Python files that ``paths`` stand for: files as named, folders walked in sorted order.
 
     Every path is resolved, as Python resolves a script before it looks for the script's modules, and comes
@@ -43,7 +50,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = (), root: Path | No
     """
     found = Discovery()
     seen: dict[Path, int] = {}
-    walk = _Walk(found, _spec(exclude), root)
+    walk = _Walk(found, ignore_spec(exclude), root, (".py", NOTEBOOK) if notebooks else (".py",))
 
     def add(path: Path, named: bool) -> None:
         resolved = path.resolve()
@@ -62,7 +69,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = (), root: Path | No
                     add(file, named=False)
                 if not files and len(found.problems) == before:
                     found.barren.append(path)
-            elif reason := _unsuitable(path):
+            elif reason := _unsuitable(path, notebooks):
                 found.problems.append(Problem(path.absolute(), reason))
             else:
                 add(path, named=True)
@@ -81,13 +88,13 @@ def git_root(path: Path) -> Path | None:
     return None
 
 
-def _unsuitable(path: Path) -> str | None:
+def _unsuitable(path: Path, notebooks: bool) -> str | None:
     """Say why a named path is no Python file, or return None."""
     if not path.exists():
         return "no such file or directory" if not path.is_symlink() else "is a link to nothing"
-    if path.suffix == ".ipynb":
+    if path.suffix == NOTEBOOK and not notebooks:
         return "notebooks are not supported yet"
-    if path.suffix in (".py", ".pyw"):
+    if path.suffix in (".py", ".pyw", NOTEBOOK):
         return None if path.is_file() else "is not a regular file"
     if not path.suffix and path.is_file():
         with path.open("rb") as file:
@@ -114,8 +121,11 @@ class _Rule:
 
 
 class _Walk:
-    def __init__(self, found: Discovery, exclude: GitIgnoreSpec | None, root: Path | None) -> None:
+    def __init__(
+        self, found: Discovery, exclude: GitIgnoreSpec | None, root: Path | None, suffixes: tuple[str, ...]
+    ) -> None:
         self.found = found
+        self.suffixes = suffixes
         self.exclude = _Rule((root or Path.cwd()).resolve(), exclude) if exclude else None
 
     def files(self, folder: Path) -> Iterator[Path]:
@@ -138,7 +148,7 @@ class _Walk:
             if is_folder:
                 if not _is_foreign(path) and not self._is_ignored(path, True, rules):
                     yield from self._below(path, rules)
-            elif entry.name.endswith(".py") and path.is_file() and not self._is_ignored(path, False, rules):
+            elif entry.name.endswith(self.suffixes) and path.is_file() and not self._is_ignored(path, False, rules):
                 yield path
 
     def _is_ignored(self, path: Path, is_folder: bool, rules: tuple[_Rule, ...]) -> bool:
@@ -179,11 +189,12 @@ def _rules_from(file: Path, folder: Path) -> tuple[_Rule, ...]:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ()
-    spec = _spec(lines)
+    spec = ignore_spec(lines)
     return (_Rule(folder, spec),) if spec else ()
 
 
-def _spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
+def ignore_spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
+    """Return what gitignore patterns match, or None where there are none."""
     if not lines:
         return None
     from pathspec import GitIgnoreSpec

@@ -1,23 +1,17 @@
-"""What people read: the summary on standard error, and the diff on a terminal."""
+"""What people read: the summary on standard error."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
 
 from amp_rules.report import Outcome, Refusal, Report
 
-from amp_migrate.problems import Problem, place, shown
+from amp_migrate.problems import place, shown
 from amp_migrate.runner import Run
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from amp_migrate.terminal import Messages, plural
 
 _STYLES: dict[Outcome, str] = {
     "migrated": "green",
@@ -26,80 +20,11 @@ _STYLES: dict[Outcome, str] = {
     "absent": "dim",
     "not requested": "dim",
 }
-# Fewer files are done before anybody could read a bar.
-_BAR_FROM = 8
-
-
-def wants_colour(choice: str, stream: TextIO) -> bool:
-    """Decide on colour: ``--color`` first, then NO_COLOR and TERM, then whether anybody is watching."""
-    if choice != "auto":
-        return choice == "always"
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return stream.isatty()
 
 
 @dataclass
-class Summary:
-    """Prints to standard error what was done, what was left alone and why, and what to do next.
-
-    Attributes:
-        colour: ``--color``.
-        quiet: say nothing but errors.
-        verbose: also list every edit, and the traceback of an internal error.
-    """
-
-    colour: str = "auto"
-    quiet: bool = False
-    verbose: bool = False
-    _console: Console | None = field(default=None, init=False)
-
-    @property
-    def console(self) -> Console:
-        """The console, made when first needed: importing rich takes longer than ``--help`` should."""
-        if self._console is None:
-            from rich.console import Console
-
-            colour = wants_colour(self.colour, sys.stderr)
-            self._console = Console(
-                file=sys.stderr,
-                force_terminal=colour,
-                color_system="standard" if colour else None,
-                soft_wrap=True,
-                highlight=False,
-                markup=False,
-                emoji=False,
-            )
-        return self._console
-
-    @contextmanager
-    def progress(self, total: int) -> Iterator[Callable[[Path], None]]:
-        """Yield the function to call before each file; it draws a bar where somebody watches."""
-        if self.quiet or total < _BAR_FROM or not sys.stderr.isatty():
-            yield lambda path: None
-            return
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-        with Progress(*columns, console=self.console, transient=True) as bar:
-            task = bar.add_task("", total=total, completed=-1)
-
-            def advance(path: Path) -> None:
-                bar.update(task, advance=1, description=shown(path))
-
-            yield advance
-
-    def line(self, *parts: str | tuple[str, str]) -> None:
-        """Print one line of plain or (text, style) parts, unless quiet."""
-        if not self.quiet:
-            self._print(*parts)
-
-    def problem(self, problem: Problem) -> None:
-        """Print why a file was left as it was."""
-        self._print(("error: ", "bold red"), str(problem))
-        if self.verbose and problem.detail:
-            for line in problem.detail.rstrip().splitlines():
-                self._print(f"    {line}")
+class Summary(Messages):
+    """Prints what was done, what was left alone and why, and what to do next; ``verbose`` also lists every edit."""
 
     def reports(self, reports: Sequence[Report], named: set[Path]) -> None:
         """Print one paragraph for each entry script; of walked files only those that train."""
@@ -118,7 +43,7 @@ class Summary:
             return
         by_rule = Counter((edit.code, edit.name) for edit in edits)
         rules = ", ".join(f"{code} {name} {count}" for (code, name), count in sorted(by_rule.items()))
-        numbers = f"{_plural(len(edits), 'edit')} in {_plural(len(run.updates), 'file')}"
+        numbers = f"{plural(len(edits), 'edit')} in {plural(len(run.updates), 'file')}"
         self.line((numbers, "bold"), f": {rules}" if rules else "")
 
     def next_steps(self, run: Run, written: Mapping[Path, Path], vendored: bool) -> None:
@@ -168,19 +93,3 @@ class Summary:
         self.line(f"  {where}: ", (f"{refusal.code} {refusal.name}", "yellow"), f": {refusal.message}")
         for line in refusal.recipe.splitlines():
             self.line(f"      {line}" if line.strip() else "")
-
-    def _print(self, *parts: str | tuple[str, str]) -> None:
-        from rich.text import Text
-
-        # Control characters in a file's name or text are shown, lest they steer the terminal.
-        self.console.print(Text.assemble(*(_visible(part) for part in parts)), soft_wrap=True)
-
-
-def _visible(part: str | tuple[str, str]) -> str | tuple[str, str]:
-    text, style = part if isinstance(part, tuple) else (part, "")
-    safe = "".join(char if char.isprintable() or char in " \t" else ascii(char)[1:-1] for char in text)
-    return (safe, style)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -18,7 +18,7 @@ class UserError(Exception):
 class Problem:
     """One file that was left as it was although it should have been dealt with.
 
-    ``detail`` is a traceback, shown on request only.
+    ``detail`` is a traceback, shown on request only; ``cell`` the place in a notebook.
     """
 
     path: Path
@@ -26,14 +26,33 @@ class Problem:
     line: int | None = None
     column: int | None = None
     detail: str = ""
+    cell: int | None = None
 
     @classmethod
     def from_source_error(cls, error: SourceError) -> Problem:
         """Take over place and message of a file that cannot be read."""
         return cls(error.path, error.message, error.line, error.column)
 
+    @classmethod
+    def from_exception(cls, path: Path, error: Exception, consequence: str) -> Problem:
+        """Say what came of an error while ``path`` was dealt with; ``consequence`` is what became of the file.
+
+        To be called while the error is being handled, so that its traceback is known.
+        """
+        import traceback
+
+        from amp_rules.program.source import TOO_DEEP_MESSAGE, SourceError
+
+        if isinstance(error, SourceError):
+            return cls.from_source_error(error)
+        if isinstance(error, (RecursionError, MemoryError)):
+            return cls(path, TOO_DEEP_MESSAGE, detail=traceback.format_exc())
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        message = f"internal error: {reason}; please report; {consequence}"
+        return cls(path, message, detail=traceback.format_exc())
+
     def __str__(self) -> str:
-        return f"{place(self.path, self.line, self.column)}: {self.message}"
+        return f"{place(self.path, self.line, self.column, cell=self.cell)}: {self.message}"
 
 
 def shown(path: Path) -> str:
@@ -44,6 +63,7 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def place(path: Path, line: int | None = None, column: int | None = None) -> str:
+def place(path: Path, line: int | None = None, column: int | None = None, *, cell: int | None = None) -> str:
     """Return ``path:line:column``, as far as known, in the form that editors make clickable."""
-    return ":".join([shown(path), *(str(number) for number in (line, column) if number is not None)])
+    parts = [f"cell {cell}" if cell is not None else None, line, column]
+    return ":".join([shown(path), *(str(part) for part in parts if part is not None)])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from amp_migrate import diff, vendor
-from amp_migrate.output import wants_colour
 from amp_migrate.problems import Problem, UserError, shown
 from amp_migrate.runner import Run
+from amp_migrate.terminal import print_diff
 from amp_migrate.write import Replacement, replace_all
 
 
@@ -25,30 +24,8 @@ def diffs(run: Run) -> dict[Path, bytes]:
 
 def print_diffs(run: Run, colour: str) -> None:
     """Write the diffs to standard output: each in its file's own bytes, or readable on a terminal."""
-    paint = wants_colour(colour, sys.stdout)
     for path, lines in diffs(run).items():
-        if sys.stdout.isatty():
-            text = diff.for_terminal(lines, run.updates[path].source.encoding)
-            lines = text.encode(sys.stdout.encoding or "utf-8", "replace")
-        print_bytes(diff.coloured(lines) if paint else lines)
-
-
-def print_bytes(data: bytes) -> None:
-    """Write to standard output.
-
-    Raises:
-        UserError: it cannot be written, for another reason than that nobody reads on.
-    """
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        # As in ``amp-migrate . | head``: nothing is wrong, and nothing more is wanted.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise UserError(f"standard output cannot be written: {error.strerror or error}") from error
+        print_diff(lines, run.updates[path].source.encoding, colour)
 
 
 def write_in_place(run: Run, runtime: Path | None) -> tuple[dict[Path, Path], list[Problem]]:

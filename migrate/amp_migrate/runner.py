@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from amp_rules.options import Options
 from amp_rules.program.source import (
-    TOO_DEEP_MESSAGE,
     SourceError,
     SourceFile,
     parse_source,
@@ -79,14 +77,8 @@ def run_all(
         advance(target.path)
         try:
             _run_one(target, options, run, overrides)
-        except SourceError as error:
-            run.problems.append(Problem.from_source_error(error))
-        except (RecursionError, MemoryError):
-            run.problems.append(Problem(target.path, TOO_DEEP_MESSAGE, detail=traceback.format_exc()))
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            message = f"internal error: {reason}; please report; the file was left as it was"
-            run.problems.append(Problem(target.path, message, detail=traceback.format_exc()))
+            run.problems.append(Problem.from_exception(target.path, error, "the file was left as it was"))
     return run
 
 

@@ -10,6 +10,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
@@ -19,6 +20,7 @@ from amp_rules.program.source import SourceError
 
 ExpressionEdit = Callable[[cst.BaseExpression], cst.BaseExpression]
 Place = tuple[int, int]
+_Definition = TypeVar("_Definition", cst.FunctionDef, cst.ClassDef)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,15 @@ class Unwrap:
     suites: tuple[str, ...] = ("body",)
 
 
-Action = Replace | Insert | Wrap | Remove | Unwrap
+@dataclass(frozen=True)
+class Decorate:
+    """Put a decorator directly above a function or a class, below those that it has; ``code`` is without ``@``."""
+
+    definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    code: str
+
+
+Action = Replace | Insert | Wrap | Remove | Unwrap | Decorate
 
 
 # ---- expression edits --------------------------------------------------------------------------------------
@@ -140,7 +150,7 @@ def apply(module: Module, actions: Sequence[Action]) -> str:
     """Return the module's text with the actions applied.
 
     Raises:
-        SourceError: LibCST cannot read the text.
+        SourceError: LibCST cannot read the text, or would change lines that no action names.
     """
     try:
         tree = cst.parse_module(module.source.text)
@@ -148,6 +158,9 @@ def apply(module: Module, actions: Sequence[Action]) -> str:
         raise SourceError(module.path, f"cannot be rewritten: {error.message}", error.raw_line) from None
     except RecursionError:
         raise SourceError(module.path, "nested too deeply to be rewritten") from None
+    if tree.code != module.source.text:
+        # It loses the form feeds that some old files have at the head of a line.
+        raise SourceError(module.path, "cannot be rewritten: a form feed stands at the head of a line; remove it first")
     wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
     positions = wrapper.resolve(PositionProvider)
     editor = _Editor(module, actions, positions)
@@ -170,6 +183,7 @@ class _Editor(cst.CSTTransformer):
         self._wraps: dict[Place, list[Wrap]] = defaultdict(list)
         self._removals: set[Place] = set()
         self._unwraps: dict[Place, Unwrap] = {}
+        self._decorations: dict[Place, list[Decorate]] = defaultdict(list)
         self._carried: list[cst.EmptyLine] = []
         self._done: set[int] = set()
         self._actions = list(actions)
@@ -182,6 +196,8 @@ class _Editor(cst.CSTTransformer):
                 self._wraps[self._start(action.first)].append(action)
             elif isinstance(action, Unwrap):
                 self._unwraps[self._start(action.statement)] = action
+            elif isinstance(action, Decorate):
+                self._decorations[module.start(action.definition)].append(action)
             else:
                 self._removals.add(self._start(action.statement))
         self._touched = {*self._inserts, *self._wraps, *self._removals, *self._unwraps}
@@ -196,6 +212,7 @@ class _Editor(cst.CSTTransformer):
                     getattr(action, "node", None)
                     or getattr(action, "statement", None)
                     or getattr(action, "first", None)
+                    or getattr(action, "definition", None)
                 )
                 found.append(getattr(node, "lineno", 0))
         return found
@@ -216,9 +233,8 @@ class _Editor(cst.CSTTransformer):
             and isinstance(original_node, cst.BaseExpression)
             and isinstance(updated, cst.BaseExpression)
         ):
-            where = self._positions.get(original_node)
-            if where is not None:
-                key = ((where.start.line, where.start.column), (where.end.line, where.end.column))
+            key = self._extent(original_node)
+            if key is not None:
                 for replacement in self._replacements.get(key, ()):
                     if not _same_kind(replacement.node, original_node):
                         continue
@@ -227,6 +243,15 @@ class _Editor(cst.CSTTransformer):
             if isinstance(original_node, cst.Call) and isinstance(updated, cst.Call):
                 updated = self._realigned(original_node, updated)
         return updated
+
+    def _extent(self, node: cst.BaseExpression) -> tuple[Place, Place] | None:
+        """Where an expression begins and ends to :mod:`ast`: the parentheses of a tuple or a generator are its own."""
+        first, last = self._positions.get(node), self._positions.get(node)
+        if isinstance(node, (cst.Tuple, cst.GeneratorExp)) and node.lpar:
+            first, last = self._positions.get(node.lpar[-1]), self._positions.get(node.rpar[0])
+        if first is None or last is None:
+            return None
+        return (first.start.line, first.start.column), (last.end.line, last.end.column)
 
     def _realigned(self, original: cst.Call, updated: cst.Call) -> cst.Call:
         """Arguments that stood below the first one still do when the function's name has another length."""
@@ -255,6 +280,22 @@ class _Editor(cst.CSTTransformer):
         if body and self._statement_place(original_node.body[0]) in self._removals:
             body[0] = _without_blank_lines_above(body[0])
         return updated_node.with_changes(body=body or [cst.parse_statement("pass\n")])
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        return self._decorated(original_node, updated_node)
+
+    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
+        return self._decorated(original_node, updated_node)
+
+    def _decorated(self, original: _Definition, updated: _Definition) -> _Definition:
+        actions = self._decorations.get(self._place(original) or (0, 0))
+        if not actions:
+            return updated
+        self._done.update(id(item) for item in actions)
+        added: list[cst.Decorator] = [cst.Decorator(cst.parse_expression(item.code)) for item in actions]
+        # A comment below the other decorators stays where it is.
+        added[0] = added[0].with_changes(leading_lines=updated.lines_after_decorators)
+        return updated.with_changes(decorators=[*updated.decorators, *added], lines_after_decorators=())
 
     def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
         """An ``elif`` stands in no suite: what happens to it happens here."""

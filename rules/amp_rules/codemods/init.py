@@ -31,6 +31,7 @@ from collections.abc import Iterator, Sequence
 from amp_rules.context import Change, Context, imported_runtime
 from amp_rules.planning.main_path import anchor
 from amp_rules.program import blocks
+from amp_rules.program.head import import_place
 from amp_rules.program.modules import Module
 from amp_rules.rewrite import Insert
 from amp_rules.rule import Rule
@@ -97,32 +98,10 @@ def _arguments(context: Context) -> str:
 def _import(context: Context, module: Module, used: list[ast.stmt]) -> Change:
     code = "import amp_runtime as amp" if context.alias(module) == "amp" else "import amp_runtime"
     top = {_top_level(module, item) for item in used}
-    statement, after = import_place(module, [item for item in module.tree.body if item in top])
+    statement, after = import_place(module.tree, [item for item in module.tree.body if item in top])
     return Change(
         RULE, module, statement, "the runtime's names", [Insert(statement, code, after=after, order=-2, gap=True)]
     )
-
-
-def import_place(module: Module, used: list[ast.stmt]) -> tuple[ast.stmt, bool]:
-    """After torch's imports at the head of the file, else after the last import there; before what uses the runtime."""
-    body = module.tree.body
-    imports: list[ast.stmt] = []
-    for statement in body:
-        if statement in used or isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If)):
-            break
-        if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            imports.append(statement)
-    if not imports:
-        first = body[0]
-        is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        return first, is_docstring
-    return ([item for item in imports if _is_torch(item)] or imports)[-1], True
-
-
-def _is_torch(node: ast.stmt) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        return (node.module or "").split(".")[0] == "torch"
-    return isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torch" for alias in node.names)
 
 
 def _top_level(module: Module, statement: ast.stmt) -> ast.AST:

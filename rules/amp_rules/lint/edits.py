@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from types import UnionType
 from typing import Literal
 
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.program.head import import_place
 from amp_rules.program.modules import Module
-from amp_rules.report import Span
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 # Whatever stands around these, they keep together.
@@ -49,19 +50,45 @@ class ResolvedEdit:
     gap: bool = False
 
 
-def resolve(module: Module, fix: Fix) -> list[ResolvedEdit] | None:
-    """Return the edits of a fix, or None if a node is not where the fix says."""
-    found: list[ResolvedEdit] = []
-    for edit in fix.edits:
-        if edit.kind == "import":
-            found += _import(module, edit.text)
-            continue
-        wanted = {"replace": ast.expr, "decorate": Definition}.get(edit.kind, ast.stmt)
-        place = next(((node, parent) for node, parent in _at(module, edit.span) if isinstance(node, wanted)), None)
-        if place is None:
+class Resolver:
+    """Finds the nodes that the fixes of one file are about."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def resolve(self, fix: Fix) -> list[ResolvedEdit] | None:
+        """Return the edits of a fix, or None if a node is not where the fix says or the new text is no Python."""
+        found: list[ResolvedEdit] = []
+        try:
+            for edit in fix.edits:
+                if edit.kind == "import":
+                    found += _import(self.module, edit.text)
+                    continue
+                node = self._node(edit)
+                if node is None:
+                    return None
+                found.append(_resolved(self.module, edit, node))
+        except SyntaxError:
             return None
-        found.append(_resolved(module, edit, *place))
-    return found
+        return found
+
+    def _node(self, edit: TextEdit) -> ast.expr | ast.stmt | None:
+        """Return the outermost node of the right kind that is exactly where the edit says."""
+        wanted: type[ast.AST] | UnionType = ast.stmt
+        if edit.kind in ("replace", "decorate"):
+            wanted = ast.expr if edit.kind == "replace" else Definition
+        span = edit.span
+        nodes = self._by_line.get(span.start.line, ())
+        return next((node for node in nodes if isinstance(node, wanted) and self.module.span(node) == span), None)
+
+    @cached_property
+    def _by_line(self) -> Mapping[int, list[ast.expr | ast.stmt]]:
+        """The nodes by the line on which they begin, outer ones first."""
+        found: dict[int, list[ast.expr | ast.stmt]] = {}
+        for node in ast.walk(self.module.tree):
+            if isinstance(node, (ast.expr, ast.stmt)):
+                found.setdefault(node.lineno, []).append(node)
+        return found
 
 
 def imports_already(module: Module, statement: ast.Import | ast.ImportFrom) -> bool:
@@ -86,9 +113,9 @@ def _import(module: Module, text: str) -> list[ResolvedEdit]:
     return [ResolvedEdit("insert after" if after else "insert before", node, module.tree, text, gap=True)]
 
 
-def _resolved(module: Module, edit: TextEdit, node: ast.AST, parent: ast.AST) -> ResolvedEdit:
-    assert isinstance(node, (ast.expr, ast.stmt)) and edit.kind != "import"
-    text = edit.text
+def _resolved(module: Module, edit: TextEdit, node: ast.expr | ast.stmt) -> ResolvedEdit:
+    assert edit.kind != "import"
+    text, parent = edit.text, module.parents[node]
     if (
         edit.kind == "replace"
         and _falls_apart(text, node, parent)
@@ -118,17 +145,3 @@ def _is_enclosed(module: Module, node: ast.AST) -> bool:
     """Whether an operand stands in parentheses already."""
     (first, start), (last, end) = module.start(node), module.end(node)
     return module.lines[first - 1][:start].endswith("(") and module.lines[last - 1][end:].startswith(")")
-
-
-def _at(module: Module, span: Span) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Yield the nodes at exactly that place with their parents, outer ones first."""
-    line = span.start.line
-    stack: list[tuple[ast.AST, ast.AST]] = [(child, module.tree) for child in module.tree.body]
-    while stack:
-        node, parent = stack.pop()
-        first, last = getattr(node, "lineno", line), getattr(node, "end_lineno", line)
-        if first == line and isinstance(node, (ast.expr, ast.stmt)) and module.span(node) == span:
-            yield node, parent
-        decorated = bool(getattr(node, "decorator_list", ()))
-        if last >= line and (first <= line or decorated):
-            stack.extend((child, node) for child in ast.iter_child_nodes(node))

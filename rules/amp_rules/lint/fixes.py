@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from amp_rules.lint.edits import Definition, ResolvedEdit, resolve
+from amp_rules.lint.edits import Definition, ResolvedEdit, Resolver
 from amp_rules.lint.finding import Fix
 from amp_rules.program.modules import Module, parse
 from amp_rules.program.source import SourceFile
@@ -44,6 +44,7 @@ class _Plan:
 
     def __init__(self, module: Module) -> None:
         self.module = module
+        self.resolver = Resolver(module)
         self.edits: list[ResolvedEdit] = []
 
     @property
@@ -53,7 +54,7 @@ class _Plan:
 
     def take(self, fix: Fix) -> bool:
         """Add all edits of a fix, or none if one of them is in the way of another fix."""
-        edits = resolve(self.module, fix)
+        edits = self.resolver.resolve(fix)
         if edits is None:
             return False
         new = [edit for edit in edits if not any(_same(edit, other) for other in self.edits)]
@@ -99,11 +100,10 @@ def _substituted(code: str) -> Callable[[cst.BaseExpression], cst.BaseExpression
 
     def edit(node: cst.BaseExpression) -> cst.BaseExpression:
         new = cst.parse_expression(code)
-        if not getattr(node, "lpar", None):
-            return new
-        # Those around a generator are its own.
-        if isinstance(new, (cst.Tuple, cst.GeneratorExp)) or new.lpar:
-            return new
-        return new.with_changes(lpar=node.lpar, rpar=node.rpar)
+        opening, closing = list(node.lpar), list(node.rpar)
+        if isinstance(node, (cst.Tuple, cst.GeneratorExp)):
+            # The innermost ones are its own.
+            opening, closing = opening[:-1], closing[1:]
+        return new.with_changes(lpar=[*opening, *new.lpar], rpar=[*new.rpar, *closing])
 
     return edit

@@ -28,11 +28,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.codemods.init import import_place
 from amp_rules.context import Change, imported_runtime
 from amp_rules.legacy.conditions import emptied
 from amp_rules.legacy.file import RUNTIME, LegacyFile, dropin
 from amp_rules.legacy.references import Binding, imported, is_apex, root_of
+from amp_rules.program.head import import_place
 from amp_rules.rewrite import Action, Insert, Remove, Replace, Unwrap, substitute
 from amp_rules.rule import Rule
 from amp_rules.tables import apex_api as api
@@ -76,7 +76,7 @@ def changes(file: LegacyFile) -> Iterator[Change]:
         actions: list[Action] = [*inserted, Remove(where, keep_comments=True)]
         yield Change(RULE, file.module, where, "Apex is not needed any more", actions, uses_runtime=False)
     if not placed:
-        where, after = import_place(file.module, [])
+        where, after = import_place(file.module.tree)
         edit = Insert(where, f"import {RUNTIME} as {file.amp}", after=after, gap=True)
         yield Change(RULE, file.module, where, "the runtime's names", [edit], uses_runtime=False)
     yield from _globals(file)

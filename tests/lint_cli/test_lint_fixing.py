@@ -1,0 +1,151 @@
+"""Mending files: what is written, what is only shown, and what stays as it was."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+BEFORE = """\
+import torch
+
+y = fill(x, 1)
+z = fill(log(x), 2)
+
+
+def bare(x):
+    half(x)  # why
+    return log(x)
+"""
+SAFE = """\
+import torch
+from t import keep
+
+y = full(x)
+z = full(log(x))
+
+
+@keep
+def bare(x):
+    return log(x)
+"""
+UNSAFE = SAFE.replace("log(x)", "log(x + eps)")
+
+
+def test_fix_mends_what_is_safe(write, invoke):
+    path = write(a=BEFORE)
+    done = invoke("a.py", "--fix", "--format", "concise")
+    assert path.read_text() == SAFE
+    assert done.exit_code == 1
+    assert [line.split()[1] for line in done.stdout.splitlines()] == ["AMP602", "AMP602"]
+    assert "mended 1 file: AMP601 2, AMP701 1, AMP801 1\n" in done.stderr
+    assert "2 findings in 1 file; 2 more with --unsafe-fixes\n" in done.stderr
+
+
+def test_unsafe_fixes_are_made_on_request(write, invoke):
+    path = write(a=BEFORE)
+    done = invoke("a.py", "--fix", "--unsafe-fixes")
+    assert (path.read_text(), done.exit_code, done.stdout) == (UNSAFE, 0, "")
+    assert invoke("a.py", "--fix", "--unsafe-fixes").exit_code == 0
+    assert path.read_text() == UNSAFE
+
+
+def test_unsafe_fixes_alone_change_nothing(write, invoke):
+    path = write(a=BEFORE)
+    done = invoke("a.py", "--unsafe-fixes", "--format", "concise")
+    assert path.read_text() == BEFORE
+    assert done.stdout.count("[*]") == 6
+
+
+def test_only_what_is_reported_is_mended(write, invoke):
+    path = write(a=BEFORE)
+    invoke("a.py", "--write-baseline", "known.json")
+    invoke("a.py", "--fix", "--baseline", "known.json")
+    invoke("a.py", "--fix", "--select", "AMP602")
+    invoke("a.py", "--fix", "--severity", "error", "--select", "AMP7")
+    assert path.read_text() == BEFORE
+    write(a="fill(x, 1)  # noqa\n")
+    invoke("a.py", "--fix")
+    assert path.read_text() == "fill(x, 1)  # noqa\n"
+
+
+def test_diff_shows_what_fix_would_do(write, invoke):
+    write(b="x = 1\n")
+    path = write(a=BEFORE)
+    done = invoke("a.py", "b.py", "--diff")
+    assert (done.exit_code, path.read_text()) == (1, BEFORE)
+    assert done.stdout.startswith("diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@")
+    assert "-y = fill(x, 1)\n" in done.stdout and "+y = full(x)\n" in done.stdout
+    assert "eps" not in done.stdout
+    assert "+    return log(x + eps)\n" in invoke("a.py", "--diff", "--unsafe-fixes").stdout
+    assert done.stderr == "would mend 1 file\n"
+    done = invoke("b.py", "--diff")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "nothing to mend\n")
+
+
+def test_standard_input_comes_back_mended(invoke):
+    done = invoke("-", "--fix", "--format", "concise", input=BEFORE)
+    assert (done.exit_code, done.stdout) == (1, SAFE)
+    assert "<stdin>:5:10: AMP602" in done.stderr
+    assert invoke("-", "--fix", input="x = 1\n").stdout == "x = 1\n"
+    assert "+y = full(x)" in invoke("-", "--diff", "--stdin-filename", "b.py", input=BEFORE).stdout
+
+
+def test_fixes_that_come_to_light_by_others_are_made_in_the_next_round(write, invoke):
+    path = write(a="y = fill(fill(x, 1), 2)\nz = log(fill(x, 1))\n")
+    assert invoke("a.py", "--fix").exit_code == 0
+    assert path.read_text() == "y = full(full(x))\nz = log(full(x))\n"
+
+
+def test_a_fix_that_breaks_the_file_is_not_made_and_the_others_are(write, invoke):
+    path = write(a="y = broken(x)\nz = fill(x, 1)\n", b="y = broken(x)\n")
+    done = invoke(".", "--fix", "--format", "concise")
+    assert done.exit_code == 2
+    assert path.read_text() == "y = broken(x)\n"
+    assert (path.parent / "a.py").read_text() == "y = broken(x)\nz = full(x)\n"
+    assert "error: b.py: " in done.stderr
+    assert "its findings were left as they are" in done.stderr
+
+
+def test_files_that_cannot_be_written_are_errors_and_stay(write, invoke, monkeypatch):
+    path = write(a="fill(x, 1)\n")
+    path.chmod(stat.S_IREAD)
+    done = invoke("a.py", "--fix", "--format", "concise")
+    assert done.exit_code == 2
+    assert "error: a.py: is read-only" in done.stderr
+    assert "a.py:1:1: AMP601" in done.stdout
+    path.chmod(0o644)
+    monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    done = invoke("a.py", "--fix", "--no-cache")
+    assert "error: a.py: cannot be written: No space left on device" in done.stderr
+    assert path.read_text() == "fill(x, 1)\n"
+    assert [item.name for item in path.parent.iterdir() if item.suffix == ".tmp"] == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"# -*- coding: latin-1 -*-\ny = fill('\xe9', 1)\n",
+        b"\xef\xbb\xbfy = fill('x', 1)\r\nz = 1\r\n",
+        b"y = fill('x', 1)",
+        b"y = fill('\xe2\x80\xa8', 1)\n\x0c\nz = '\x0c\xe2\x80\xa8'\n",
+    ],
+)
+def test_encoding_and_line_ends_survive(write, invoke, data):
+    path = write({"a.py": data})
+    assert invoke("a.py", "--fix").exit_code == 0
+    assert path.read_bytes() == data.replace(b"fill(", b"full(").replace(b", 1)", b")")
+
+
+def test_a_file_that_would_not_survive_is_left_alone(write, invoke):
+    path = write({"a.py": "fill(x, 1)\n\x0cdef f():\n    pass\n"})
+    done = invoke("a.py", "--fix", "--format", "concise")
+    assert (done.exit_code, path.read_text()) == (2, "fill(x, 1)\n\x0cdef f():\n    pass\n")
+    assert "error: a.py: cannot be rewritten: a form feed stands at the head of a line" in done.stderr
+
+
+def test_permissions_survive(write, invoke):
+    path = write(a="fill(x, 1)\n")
+    path.chmod(0o755)
+    invoke("a.py", "--fix")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
