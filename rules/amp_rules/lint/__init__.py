@@ -12,9 +12,12 @@ Layers, each importing only those above it:
 ``evaluation``, ``conditions``, ``expressions``, ``calls``, ``statements``
                  run Python's constructs
 ``check``        what a rule is
+``paths``        states that rules keep along the ways through a function, told apart by the tests on them
 ``interpreter``  the machine: runs functions, remembers classes, calls functions in line
 ``triggers``     finds the places that rules can be about without parsing
 ``linter``       which functions to run, which rules to ask
+
+``protocol``, ``steps``, ``regions``, ``autograd``, ``apex`` are for the rules about the training step.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from amp_rules.lint import operations as ops
 from amp_rules.lint.evaluation import EVALUATORS, evaluate
+from amp_rules.lint.expressions import attribute_of, element, put, rebind, span_of
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.module import ClassFacts, FunctionFacts
 from amp_rules.lint.values import (
@@ -15,6 +16,7 @@ from amp_rules.lint.values import (
     BOOL,
     CAST,
     F32,
+    FLOATS,
     INT,
     INTEGRAL,
     LOW,
@@ -26,6 +28,8 @@ from amp_rules.lint.values import (
     Value,
     constant,
     join,
+    overwritten,
+    promote,
 )  # fmt: skip
 
 _AUTOCASTS = frozenset(
@@ -43,12 +47,12 @@ def _call(frame: Frame, node: ast.Call) -> Value:
     kwargs: dict[str, Value] | None = None
     if isinstance(function, ast.Attribute):
         receiver = evaluate(frame, function.value)
-        if receiver.sym is None or receiver.op == "instance":
+        if receiver.sym is None or receiver.op in ("instance", "layer"):
             for item in node.args:
                 args.append(evaluate(frame, item))
             kwargs = _keywords(frame, node)
             return _method(frame, node, receiver, function.attr, args, kwargs)
-        target = evaluate(frame, function)
+        target = attribute_of(frame, receiver, function)  # type: ignore[arg-type]
     else:
         target = evaluate(frame, function)
     for item in node.args:
@@ -60,10 +64,10 @@ def _call(frame: Frame, node: ast.Call) -> Value:
         return _of_project(frame, node, target.data, args, kwargs, None, open_ended)
     if target.op == "class":
         return _construct(frame, node, target.data, args, kwargs)
-    if target.sym is not None and target.op != "instance":
-        return _named(frame, node, target.sym, args, kwargs)
-    if target.op in ("layer", "instance"):
+    if target.op in ("layer", "instance") or _is_some_layer(target):
         return call_object(frame, node, target, args, kwargs)
+    if target.sym is not None:
+        return _named(frame, node, target.sym, args, kwargs)
     if target.op == "lambda" and isinstance(target.node, ast.Lambda):
         return frame.machine.run_lambda(frame, target, args, node)
     return _unknown(frame, node, target, args, kwargs)
@@ -98,7 +102,7 @@ def _method(
     if receiver.op == "self":
         return _method_of_self(frame, node, receiver, name, args, kwargs)
     if receiver.op == "super":
-        return frame.machine.unknown("call", node, None)
+        return _unfollowed(frame, node, receiver, args, kwargs)
     if receiver.op == "instance" and isinstance(receiver.data, ClassFacts):
         item = receiver.data.method(name)
         if item is not None:
@@ -110,19 +114,31 @@ def _method(
     inplace = name.endswith("_") and not name.startswith("_")
     plain = name[:-1] if inplace else name
     if (receiver.tensor or receiver.dtypes & TENSORS) and plain in ops.TENSOR_METHODS:
-        if plain not in ops.SHARED_METHODS and receiver.tensor == 1:
-            receiver.tensor = 2
+        if plain not in ops.SHARED_METHODS:
+            _is_one(receiver)
+        if plain == "where" and len(args) == 2:
+            return operation(frame, node, plain, (args[0], receiver, args[1]), kwargs, inplace)
         return operation(frame, node, plain, (receiver, *args), kwargs, inplace)
-    if receiver.op == "list" or receiver.op == "dict":
-        if name == "append" and args and receiver.op == "list":
-            receiver.args = (*receiver.args[:6], args[0])
-            receiver.data = "appended"
+    if receiver.op == "list" and args:
+        if name in ("append", "add", "insert"):
+            put(receiver, args[-1])
+        elif name == "extend":
+            put(receiver, element(frame, args[0], node))
+    elif inplace and receiver.tensor:
+        overwritten(receiver, None)
     made = frame.machine.unknown("method", node, name)
     made.args = (receiver, *args)
     made.kwargs = kwargs
     made.dtypes |= NUM | OTHER | F32 | LOW
     frame.machine.show(made, frame)
     return made
+
+
+def _is_one(value: Value) -> None:
+    """Note that what may be a tensor is one: only tensors can be used like this."""
+    if value.tensor == 1:
+        value.tensor = 2
+        value.dtypes = value.dtypes & TENSORS or value.dtypes
 
 
 def _method_of_self(
@@ -132,8 +148,11 @@ def _method_of_self(
     item = cls.method(name) if cls is not None else None
     if item is not None:
         return _of_project(frame, node, item, args, kwargs, receiver)
+    if name in ("register_buffer", "register_parameter") and args and isinstance(args[0].const, str):
+        frame.machine.register(frame, node, args[0].const, name, args[1] if len(args) > 1 else None)
+        return constant(None, node)
     held = frame.machine.attribute_of_self(frame, receiver, name, node)
-    if held.op in ("layer", "instance"):
+    if held.op in ("layer", "instance") or _is_some_layer(held):
         return call_object(frame, node, held, args, kwargs)
     if held.op == "function" and isinstance(held.data, FunctionFacts):
         return _of_project(frame, node, held.data, args, kwargs, None)
@@ -153,16 +172,23 @@ def _like_a_layer(frame: Frame, made: Value, args: list[Value]) -> None:
     made.bits = ASSUMED
 
 
+def _is_some_layer(value: Value) -> bool:
+    """Whether a value is one of several layers, or a layer or nothing."""
+    return value.op == "join" and any(item.op in ("layer", "instance") for item in value.args)
+
+
 def call_object(frame: Frame, node: ast.Call, held: Value, args: list[Value], kwargs: dict[str, Value] | None) -> Value:
     """Call a layer of torch, or an object of a class of the project."""
+    if held.op == "join":
+        results = [call_object(frame, node, item, args, kwargs) for item in held.args[:4]]
+        for other in results[1:]:
+            results[0] = join(results[0], other)
+        return results[0]
     if held.op == "layer":
         op = ops.MODULES.get(held.sym.rpartition(".")[2]) if held.sym else None
         if op is not None:
-            made = operation(frame, node, op, tuple(args), None, False)
-            made.data = held
-            if op in ("lstm", "gru", "rnn", "multi_head_attention"):
-                made.data = held
-            return made
+            given = (*args, frame.machine.parameter(node, held)) if op in _HOLD_A_TABLE else tuple(args)
+            return operation(frame, node, op, given, _settings(held), False, held)
         if held.sym and held.sym.endswith(("Sequential", "ModuleList")) and held.args and args:
             return _sequential(frame, node, held, args[0])
     elif isinstance(held.data, ClassFacts):
@@ -172,6 +198,16 @@ def call_object(frame: Frame, node: ast.Call, held: Value, args: list[Value], kw
     made = _unknown(frame, node, held, args, kwargs)
     _like_a_layer(frame, made, args)
     return made
+
+
+_HOLD_A_TABLE = frozenset({"embedding", "embedding_bag", "bilinear"})
+
+
+def _settings(layer: Value) -> dict[str, Value] | None:
+    """The arguments of a layer that its operation has as well."""
+    if not layer.kwargs:
+        return None
+    return {name: layer.kwargs[name] for name in ("dim", "reduction") if name in layer.kwargs} or None
 
 
 def _sequential(frame: Frame, node: ast.Call, held: Value, given: Value) -> Value:
@@ -189,9 +225,15 @@ def _sequential(frame: Frame, node: ast.Call, held: Value, given: Value) -> Valu
 
 
 def operation(
-    frame: Frame, node: ast.AST, name: str, args: tuple[Value, ...], kwargs: dict[str, Value] | None, inplace: bool
+    frame: Frame,
+    node: ast.AST,
+    name: str,
+    args: tuple[Value, ...],
+    kwargs: dict[str, Value] | None,
+    inplace: bool,
+    layer: Value | None = None,
 ) -> Value:
-    """The result of an operation on tensors."""
+    """The result of an operation on tensors; rules are shown the ``layer`` that it is as its data."""
     op = ops.RENAMED.get(name, name)
     made = Value(op, node, args)
     made.kwargs = kwargs
@@ -205,17 +247,12 @@ def operation(
         ops.apply(made, frame.machine.table if frame.autocast else None)
         if made.tensor == 1 and op not in ops.SHARED_METHODS:
             made.tensor = 2
+    if layer is not None:
+        made.data = layer
     frame.machine.show(made, frame)
-    if inplace and args:
-        _rebind(frame, args[0], made)
+    if made.inplace and args:
+        rebind(frame, args[0] if inplace or not kwargs else kwargs["out"], made)
     return made
-
-
-def _rebind(frame: Frame, old: Value, new: Value) -> None:
-    """After an operation in place, the variables that held the receiver hold the result."""
-    for name, value in frame.variables.items():
-        if value is old:
-            frame.variables[name] = new
 
 
 def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value] | None) -> Value:
@@ -260,20 +297,31 @@ def _of_torch(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs
             if kwargs and "input" in kwargs:
                 given = (kwargs["input"], *given)
             for item in given[:1]:
-                if item.tensor == 1:
-                    item.tensor = 2
+                _is_one(item)
             made = operation(frame, node, plain, given, kwargs, inplace)
             if made.dtypes & TENSORS and known not in ops.NUMBERS:
                 made.tensor = 2
+            if head == "torch.fft":
+                # Complex numbers, of which nothing else is known.
+                made.dtypes, made.tensor = (LOW | F32 if last.startswith(("irfft", "hfft")) else OTHER), 2
             return made
         if last[:1].isupper() or last in ("from_numpy", "load"):
             return _construct_torch(frame, node, name, args, kwargs)
-        made = Value("call", node, tuple(args), frame.machine.unknown_any, 2)
+        dtypes = _RESULTS.get(last, frame.machine.unknown_any)
+        made = Value("call", node, tuple(args), dtypes, 0 if dtypes == NUM else 2)
         made.sym, made.kwargs, made.op = None, kwargs, last
         made.data = name
         frame.machine.show(made, frame)
         return made
     return _construct_torch(frame, node, name, args, kwargs)
+
+
+_RESULTS = {
+    "one_hot": INT, "is_tensor": NUM, "is_storage": NUM, "is_grad_enabled": NUM, "is_complex": NUM, "numel": NUM,
+    "is_autocast_enabled": NUM, "view_as_complex": OTHER, "complex": OTHER, "polar": OTHER, "seed": NUM,
+    "initial_seed": NUM, "get_num_threads": NUM,
+}  # fmt: skip
+"""What functions give whose result is not a float of any type."""
 
 
 def _construct_torch(
@@ -296,8 +344,15 @@ def _construct_torch(
     elif name in _AUTOCASTS:
         made = Value("autocast", node, tuple(args))
         made.kwargs = kwargs
+    elif name.startswith("torch.nn.init.") and args:
+        overwritten(args[0], None)
+        made = Value("call", node, tuple(args), args[0].dtypes, args[0].tensor)
+        made.anchor = args[0].root
+        made.data = name
     else:
         made = Value("call", node, tuple(args), OTHER)
+        if name.startswith("torch.nn.utils."):
+            made.dtypes, made.tensor = frame.machine.unknown_any | OTHER, 1
         made.data = name
         made.kwargs = kwargs
     frame.machine.show(made, frame)
@@ -335,8 +390,18 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
         return operation(frame, node, "abs", tuple(args), kwargs, False)
     if name == "sum" and first is not None:
         made = Value("builtin_sum", node, tuple(args))
-        inner = first.args[0] if first.op == "list" and first.args else first
-        made.dtypes, made.tensor, made.bits = inner.dtypes, inner.tensor, inner.bits
+        items = first.args if first.op in ("list", "tuple") and first.args else (first,)
+        for item in items:
+            before = made.dtypes if item is not items[0] else item.dtypes
+            made.dtypes = promote(before, item.dtypes)
+            if any(other.bits & ZERO_DIM for other in items):
+                made.dtypes |= before | item.dtypes
+            made.tensor, made.bits = max(made.tensor, item.tensor), item.bits & ops.ELEMENTWISE_BITS
+        if made.dtypes & BOOL:
+            # It begins with 0.
+            made.dtypes = made.dtypes & ~BOOL | INT
+        if first.op not in ("list", "tuple"):
+            made.dtypes |= NUM
         frame.machine.show(made, frame)
         return made
     if name == "pow" and len(args) == 2 and first is not None and first.tensor:
@@ -351,10 +416,22 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
         return Value(name, node, tuple(args))
     if name in ("list", "tuple", "reversed", "sorted", "iter", "next", "set") and first is not None:
         return first
+    if name == "map" and len(args) == 2 and args[0].op == "lambda":
+        return _mapped(frame, node, args[0], args[1])
     if name == "getattr" and len(args) >= 2:
         made = frame.machine.unknown("attr", node, None)
         return join(made, args[2]) if len(args) > 2 else made
     return Value("call", node, tuple(args), NUM | OTHER)
+
+
+def _mapped(frame: Frame, node: ast.Call, function: Value, items: Value) -> Value:
+    """``map`` of a lambda over a tuple, or over the parts of a tensor."""
+    if items.op in ("tuple", "list") and items.data is None:
+        results = tuple(frame.machine.run_lambda(frame, function, [item], node) for item in items.args)
+        return Value("tuple", node, results)
+    made = Value("list", node, (frame.machine.run_lambda(frame, function, [element(frame, items, node)], node),))
+    made.data = "comprehension"
+    return made
 
 
 # ---- operations with rules of their own --------------------------------------------------------------------------
@@ -371,14 +448,25 @@ def _to(frame: Frame, made: Value) -> None:
         mask = mask or ops.dtype_named(item)
         if mask and item.op == "dtype" and item.args:
             like = item.args[0]
-        if not mask and item.tensor == 2:
-            mask, like = item.dtypes, item
+        if not mask and (item.tensor == 2 or _is_named_tensor(frame, item)):
+            mask, like = item.dtypes & TENSORS, item
         if not mask and (item.op in ("param", "attr", "name") and _names_a_type(item)):
             mask = LOW | F32
+        if not mask and item.tensor and item.dtypes & FLOATS and not _names_a_place(item):
+            mask, like = made.args[0].dtypes & TENSORS | item.dtypes & TENSORS, None
     if made.op == "type" and len(made.args) == 1 and given is None:
         made.op, made.dtypes = "dtype", OTHER
         return
     ops.cast(made, mask, like)
+
+
+def _is_named_tensor(frame: Frame, value: Value) -> bool:
+    return value.tensor == 1 and isinstance(value.node, ast.Name) and frame.used_as_tensor(value.node.id)
+
+
+def _names_a_place(value: Value) -> bool:
+    name = value.data if isinstance(value.data, str) else ""
+    return any(part in name for part in ("dev", "gpu", "cuda", "rank", "place"))
 
 
 def _names_a_type(value: Value) -> bool:
@@ -402,6 +490,7 @@ def _factory(frame: Frame, made: Value) -> None:
         made.bits |= CAST
         if given.op == "dtype":
             made.anchor = given.args[0].root
+            made.bits |= given.args[0].bits & ASSUMED
     elif made.op in ("arange", "range"):
         floating = any(item.is_const and isinstance(item.const, float) for item in made.args)
         made.dtypes = F32 if floating or made.op == "range" else INT
@@ -414,8 +503,8 @@ def _factory(frame: Frame, made: Value) -> None:
     else:
         made.dtypes = F32
     if made.op in ("arange", "range"):
-        made.bits |= POSITION | INTEGRAL
-        made.lo = 0.0
+        made.bits |= POSITION | (INTEGRAL if made.dtypes == INT else 0)
+        made.lo, made.hi = span_of(made)
     if made.op in ("tensor", "as_tensor") and made.args:
         first = made.args[0]
         if first.dtypes == NUM and first.op not in ("tuple", "list"):
@@ -423,24 +512,36 @@ def _factory(frame: Frame, made: Value) -> None:
         made.lo, made.hi = first.lo, first.hi
     elif made.op == "full" and len(made.args) > 1:
         made.lo, made.hi = made.args[1].lo, made.args[1].hi
-    elif made.op in ("zeros", "ones", "rand", "eye"):
+    if made.op in _BY_SHAPE and made.args and made.args[0].op in ("tuple", "list") and not made.args[0].args:
+        made.bits |= ZERO_DIM
+    if made.op in ("zeros", "ones", "rand", "eye"):
         made.lo, made.hi = (1.0 if made.op == "ones" else 0.0), (0.0 if made.op == "zeros" else 1.0)
+
+
+_BY_SHAPE = frozenset({"zeros", "ones", "empty", "full", "rand", "randn"})
 
 
 def _type_of_data(made: Value) -> int:
     data = made.args[1] if made.op == "full" and len(made.args) > 1 else made.args[0] if made.args else None
     if data is None:
         return F32
-    items = data.args if data.op in ("tuple", "list") and data.args else (data,)
+    items = _leaves(data)
     if all(item.is_const and isinstance(item.const, bool) for item in items):
         return BOOL
     if all(item.is_const and isinstance(item.const, int) for item in items):
         return INT
-    if all(item.is_const and isinstance(item.const, float) for item in items):
+    if all(item.is_const and isinstance(item.const, (int, float)) for item in items):
         return F32
     if data.tensor:
         return data.dtypes
     return F32 | INT
+
+
+def _leaves(data: Value) -> list[Value]:
+    """The numbers of nested lists."""
+    if data.op in ("tuple", "list") and data.args and data.data is None:
+        return [leaf for item in data.args for leaf in _leaves(item)]
+    return [data]
 
 
 def _like(frame: Frame, made: Value) -> None:
@@ -486,6 +587,28 @@ def _numpy(frame: Frame, made: Value) -> None:
     made.dtypes, made.tensor = OTHER, 0
 
 
+def _embedding(frame: Frame, made: Value) -> None:
+    table = made.arg(1, "weight")
+    made.dtypes, made.tensor = (table.dtypes & FLOATS if table is not None else 0) or LOW | F32, 2
+    if table is not None:
+        made.bits, made.anchor = table.bits & ASSUMED, table.root
+
+
+def _pad(frame: Frame, made: Value) -> None:
+    ops.apply(made, None)
+    kind = made.arg(2, "mode")
+    constant = kind is None or (kind.is_const and kind.const == "constant")
+    if frame.autocast and frame.mode.device == "cpu" and not constant and made.dtypes & LOW:
+        # Reflections are float32 to the CPU, but for some numbers of dimensions.
+        made.dtypes, made.anchor = made.dtypes | F32, None
+
+
+def _einsum(frame: Frame, made: Value) -> None:
+    # With a single operand it is a sum to the CPU, and no product that would be cast.
+    alone = len(made.args) == 2 and frame.mode.device == "cpu"
+    ops.apply(made, frame.machine.table if frame.autocast and not alone else None)
+
+
 def _recurrent(frame: Frame, made: Value) -> None:
     ops.apply(made, frame.machine.table if frame.autocast else None)
     made.tensor = 2
@@ -500,6 +623,10 @@ _SPECIAL: dict[str, Callable[[Frame, Value], None]] = {
     **{name: _like for name in ops.LIKES | ops.NEWS},
     **{name: _split for name in ops.SPLITS},
     **{name: _pair for name in ops.PAIRS},
+    "embedding": _embedding,
+    "embedding_bag": _embedding,
+    "einsum": _einsum,
+    "pad": _pad,
     "finfo": _finfo_call,
     "backward": _backward,
     "numpy": _numpy,
@@ -527,14 +654,16 @@ def _of_project(
     shown = Value("call", node, (target, *([receiver] if receiver is not None else []), *args), kwargs=kwargs)
     frame.machine.show(shown, frame)
     if open_ended:
-        return _unknown_result(frame, node, target, args, kwargs)
+        return _unfollowed(frame, node, target, args, kwargs)
     result = frame.machine.call_function(frame, node, function, args, kwargs, receiver)
-    return result if result is not None else _unknown_result(frame, node, target, args, kwargs)
+    return result if result is not None else _unfollowed(frame, node, target, args, kwargs)
 
 
-def _unknown_result(
+def _unfollowed(
     frame: Frame, node: ast.Call, target: Value, args: list[Value], kwargs: dict[str, Value] | None
 ) -> Value:
+    """A call of the project's that is not run in line; rules about the order of events lose track there."""
+    frame.machine.show(Value("unfollowed", node, (target, *args), kwargs=kwargs), frame)
     made = frame.machine.unknown("call", node, None)
     made.args = (target, *args)
     made.kwargs = kwargs

@@ -37,6 +37,8 @@ class Check:
             ``visit_class``, ``visit_module``) for the rule to find anything there; a compiled pattern where plain
             text is not enough. What holds none is not even looked at, which is why the linter is fast.
         in_order: whether the rule is about the order of events, for which loops are run twice.
+        states: the variables (``$...``) in which such a rule keeps its states; see :mod:`amp_rules.lint.paths`.
+        follows: texts in the names of arguments for which a call is followed into another file by such a rule.
         operations: the canonical names of the operations that ``visit`` is shown.
     """
 
@@ -50,6 +52,8 @@ class Check:
     preview: ClassVar[bool] = False
     triggers: ClassVar[tuple[str | re.Pattern[str], ...]]
     in_order: ClassVar[bool] = False
+    states: ClassVar[tuple[str, ...]] = ()
+    follows: ClassVar[tuple[str, ...]] = ()
     operations: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:

@@ -49,16 +49,24 @@ def _comparison(frame: Frame, test: ast.Compare) -> Branches:
     if isinstance(operator, (ast.In, ast.NotIn)):
         if not isinstance(other, (ast.Tuple, ast.List, ast.Set)):
             return _NEITHER
-        masks = [ops.dtype_named(evaluate(frame, item)) for item in other.elts]
+        types = [evaluate(frame, item) for item in other.elts]
     else:
-        masks = [ops.dtype_named(evaluate(frame, other))]
-    if 0 in masks:
+        types = [evaluate(frame, other)]
+    masks = [ops.dtype_named(item) for item in types]
+    if 0 in masks or _only_the_other_half(frame, types):
         return _NEITHER
     mask = 0
     for item in masks:
         mask |= item
     branches = _with(frame, subject, mask)
     return (branches[1], branches[0]) if isinstance(operator, (ast.NotEq, ast.IsNot, ast.NotIn)) else branches
+
+
+def _only_the_other_half(frame: Frame, types: list[Value]) -> bool:
+    """Whether the half type among ``types`` is not the one that values have in this mode."""
+    half = {item.sym for item in types if item.sym in _ANY_HALF}
+    own = {"torch.float16", "torch.half"} if frame.mode.fp16 else {"torch.bfloat16"}
+    return bool(half) and not half & own
 
 
 def _subject(node: ast.expr) -> ast.Name | None:

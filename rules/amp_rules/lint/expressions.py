@@ -13,8 +13,10 @@ from amp_rules.lint.evaluation import EVALUATORS, evaluate
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.module import canonical
 from amp_rules.lint.values import (
+    BOOL,
     F32,
     F64,
+    INF,
     INT,
     INTEGRAL,
     LOW,
@@ -24,6 +26,7 @@ from amp_rules.lint.values import (
     Value,
     constant,
     join,
+    overwritten,
     promote,
 )  # fmt: skip
 
@@ -37,6 +40,8 @@ _FOLDS: dict[str, Callable[[Any, Any], Any]] = {
     "floordiv": operator.floordiv, "mod": operator.mod,
 }  # fmt: skip
 _SAME_DATA = frozenset({"T", "mT", "H", "data", "real", "values"})
+_TORCH_STARS = frozenset({"torch", "torch.nn", "torch.nn.functional"})
+_EXTREMES = frozenset({"max", "min", "median", "nanmedian"})
 _NOT_TENSORS = frozenset({"shape", "device", "layout", "names", "is_cuda", "requires_grad", "is_leaf", "grad_fn"})
 
 
@@ -82,6 +87,11 @@ def _global_value(frame: Frame, name: str, node: ast.AST) -> Value:
         made.sym = f"builtins.{name}"
     else:
         made = frame.machine.unknown("name", node, name)
+        for star in module.stars:
+            if star in _TORCH_STARS and (name in ops.TENSOR_METHODS or name in ops.MODULES or name in ops.FACTORIES):
+                made = Value("name", node)
+                made.sym = f"{star}.{name}"
+                return made
         if module.stars and name.isupper():
             for star in module.stars:
                 found = frame.machine.imported_constant(module, f"{star}{'' if star.endswith('.') else '.'}{name}")
@@ -112,12 +122,18 @@ def _imported(frame: Frame, dotted: str, node: ast.AST) -> Value:
 
 
 def _attribute(frame: Frame, node: ast.Attribute) -> Value:
-    base = evaluate(frame, node.value)
+    return attribute_of(frame, evaluate(frame, node.value), node)
+
+
+def attribute_of(frame: Frame, base: Value, node: ast.Attribute) -> Value:
+    """An attribute of ``base``."""
     attr = node.attr
-    if base.sym is not None and base.op != "instance":
+    if base.sym is not None and base.op not in ("instance", "layer"):
         return _member(frame, base, attr, node)
     if base.op == "self":
         return frame.machine.attribute_of_self(frame, base, attr, node)
+    if attr == "indices" and base.op in ops.PAIRS | _EXTREMES:
+        return Value("getitem", node, (base,), INT, 2, INTEGRAL)
     if attr in _SAME_DATA and base.tensor:
         made = Value("data" if attr == "data" else "transpose" if attr in ("T", "mT", "H") else "alias", node, (base,))
         ops.apply(made, None)
@@ -134,8 +150,11 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Value:
         return made
     if base.op == "finfo":
         return _finfo(frame, base, attr, node)
-    if attr in ("weight", "bias") and base.op == "layer":
-        return frame.machine.parameter(node, base)
+    if base.op == "layer":
+        if attr.endswith(("weight", "bias")):
+            return frame.machine.parameter(node, base)
+        if not attr.startswith("running_"):
+            return Value("attr", node, (base,), NUM | OTHER)
     if attr == "ndim":
         return Value("dim", node, (base,), NUM)
     made = frame.machine.unknown("attr", node, attr)
@@ -269,7 +288,10 @@ def _unary(frame: Frame, node: ast.UnaryOp) -> Value:
     if isinstance(node.op, ast.Not):
         return Value("not", node, (operand,), NUM)
     if isinstance(node.op, ast.Invert):
-        made = Value("invert", node, (operand,), operand.dtypes & ~(LOW | F32) or operand.dtypes, operand.tensor)
+        made = Value("invert", node, (operand,), operand.dtypes, operand.tensor)
+        if operand.tensor:
+            # Torch refuses to invert floats.
+            made.dtypes = operand.dtypes & ~(LOW | F32 | F64) & ~OTHER or BOOL | INT
         return made
     return operand
 
@@ -301,7 +323,7 @@ def _boolean(frame: Frame, node: ast.BoolOp) -> Value:
 
 def _if_expression(frame: Frame, node: ast.IfExp) -> Value:
     test = evaluate(frame, node.test)
-    if test.is_const:
+    if test.is_const and test.op != "param":
         return evaluate(frame, node.body if test.const else node.orelse)
     yes, no = narrowed(frame, node.test)
     kept = frame.variables
@@ -335,7 +357,7 @@ def _dict(frame: Frame, node: ast.Dict) -> Value:
 def _subscript(frame: Frame, node: ast.Subscript) -> Value:
     base = evaluate(frame, node.value)
     index = evaluate(frame, node.slice)
-    if base.op in ("tuple", "list") and index.is_const and isinstance(index.const, int):
+    if base.op in ("tuple", "list") and index.is_const and isinstance(index.const, int) and base.data is None:
         if -len(base.args) <= index.const < len(base.args):
             return base.args[index.const]
     if base.op == "dict" and base.data is not None and index.is_const and index.const in base.data:
@@ -355,7 +377,7 @@ def element(frame: Frame, base: Value, node: ast.AST, index: Value | None = None
         for item in base.args[1:]:
             result = join(result, item)
         return result
-    if base.op in ops.PAIRS or (base.op in ("max", "min", "median") and base.tensor and len(base.args) > 1):
+    if base.op in ops.PAIRS or (base.op in _EXTREMES and base.tensor and _over_a_dimension(base)):
         if index is not None and index.is_const and index.const == 1:
             made = Value("getitem", node, (base,), INT, 2, INTEGRAL)
             return made
@@ -368,6 +390,12 @@ def element(frame: Frame, base: Value, node: ast.AST, index: Value | None = None
     made = frame.machine.unknown("element", node, base.data if isinstance(base.data, str) else None)
     made.args = (base,)
     return made
+
+
+def _over_a_dimension(value: Value) -> bool:
+    """Whether a ``max`` gives values with their indices."""
+    dim = value.arg(1, "dim")
+    return dim is not None and dim.tensor < 2
 
 
 def _element_of_tensor(made: Value, base: Value) -> None:
@@ -411,7 +439,7 @@ def iterated(frame: Frame, value: Value, node: ast.expr) -> Value:
     """What a loop over ``value`` binds in each turn."""
     if value.op == "range":
         made = Value("element", node, (value,), NUM, 0, INTEGRAL)
-        made.lo = 0.0
+        made.lo, made.hi = span_of(value)
         return made
     if value.op == "enumerate" and value.args:
         return Value(
@@ -420,6 +448,36 @@ def iterated(frame: Frame, value: Value, node: ast.expr) -> Value:
     if value.op == "zip":
         return Value("tuple", node, tuple(iterated(frame, item, node) for item in value.args))
     return element(frame, value, node)
+
+
+def span_of(counting: Value) -> tuple[float, float]:
+    """The numbers between which a ``range`` or ``arange`` counts."""
+    ends = counting.args[:2]
+    if not ends or counting.kwargs and ("start" in counting.kwargs or "end" in counting.kwargs):
+        return -INF, INF
+    if len(ends) == 1:
+        return 0.0, max(0.0, ends[0].hi)
+    return min(ends[0].lo, ends[1].lo), max(ends[0].hi, ends[1].hi)
+
+
+def rebind(frame: Frame, old: Value, new: Value) -> None:
+    """After an operation in place, the variables that held the receiver hold the result."""
+    for name, value in frame.variables.items():
+        if value is old:
+            frame.variables[name] = new
+    overwritten(old, new)
+
+
+def put(held: Value, item: Value, index: Value | None = None) -> None:
+    """Note that a list or dictionary holds ``item`` as well."""
+    if held.op == "list":
+        held.args = (*held.args[:6], item)
+        held.data = "appended"
+    elif held.data is not None and index is not None and index.is_const:
+        old = held.data.get(index.const)
+        held.data[index.const] = item if old is None else join(old, item)
+    else:
+        held.data = None
 
 
 def bind(frame: Frame, target: ast.expr, value: Value) -> None:
@@ -434,7 +492,7 @@ def bind(frame: Frame, target: ast.expr, value: Value) -> None:
             if isinstance(item, ast.Starred):
                 part = Value("list", target)
                 item = item.value
-            elif value.op in ("tuple", "list") and len(value.args) == len(parts) and not starred:
+            elif value.op in ("tuple", "list") and len(value.args) == len(parts) and not starred and not value.data:
                 part = value.args[index]
             elif value.op == "shape":
                 part = Value("size", item, (value,), NUM, 0, INTEGRAL)
@@ -456,6 +514,10 @@ def bind(frame: Frame, target: ast.expr, value: Value) -> None:
         made.anchor = base.root
         made.inplace = True
         frame.machine.show(made, frame)
+        if base.op in ("list", "dict"):
+            put(base, value, index_value)
+        else:
+            overwritten(base, value)
     elif isinstance(target, ast.Starred):
         bind(frame, target.value, value)
 

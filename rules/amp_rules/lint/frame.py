@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _TENSOR_ATTRIBUTES = frozenset("shape dtype device requires_grad is_cuda grad ndim T mT".split())
 _ARRAY_ATTRIBUTES = frozenset("shape dtype ndim T".split())
+_CALLED = frozenset({"size", "dim"})
+"""Methods of tensors that are attributes of arrays, or nothing, where they are not called."""
 
 
 class Frame:
@@ -39,7 +41,7 @@ class Frame:
     """
 
     __slots__ = (
-        "alive", "autocast", "call", "caller", "contexts", "evidence", "function", "given", "left", "loops", "machine",
+        "alive", "autocast", "call", "caller", "contexts", "function", "given", "left", "loops", "machine",
         "module", "returned", "silent", "variables",
     )  # fmt: skip
 
@@ -67,7 +69,6 @@ class Frame:
         self.contexts: list[Value] = []
         self.given: dict[int, Value] = {}
         self.left: dict[str, Any] = {}
-        self.evidence: dict[str, int] | None = None
 
     # ---- what checks ask -----------------------------------------------------------------------------------------
 
@@ -107,26 +108,42 @@ class Frame:
 
     def _used_as_tensor(self, value: Value) -> bool:
         name = value.data if isinstance(value.data, str) else None
-        return name is not None and self._evidence().get(name, 0) > 0
+        return name is not None and self.used_as_tensor(name)
+
+    def used_as_tensor(self, name: str) -> bool:
+        """Whether this function uses the variable of that name as only a tensor can be used."""
+        return self._evidence().get(name, 0) > 0
+
+    def used_as_array(self, name: str) -> bool:
+        """Whether this function gives the variable of that name to numpy."""
+        return self._evidence().get(name, 0) < 0
 
     def _evidence(self) -> dict[str, int]:
         """Count, by name, the uses in this function that only a tensor allows, less those of an array."""
-        if self.evidence is None:
+        function = self.function
+        if function is None:
+            return {}
+        if function.evidence is None:
             found: dict[str, int] = {}
-            node = self.function.node if self.function else None
-            for item in ast.walk(node) if node is not None else ():
+            for item in function.nodes:
                 if isinstance(item, ast.Attribute) and isinstance(item.value, ast.Name):
                     if item.attr in self.machine.tensor_only or item.attr in _TENSOR_ATTRIBUTES:
                         weight = 0 if item.attr in _ARRAY_ATTRIBUTES else 2
                         found[item.value.id] = found.get(item.value.id, 0) + weight
-                elif isinstance(item, ast.Call) and item.args and isinstance(item.args[0], ast.Name):
-                    name = self.module.dotted(item.func) or ""
+                    continue
+                if not isinstance(item, ast.Call):
+                    continue
+                method = item.func
+                if isinstance(method, ast.Attribute) and method.attr in _CALLED and isinstance(method.value, ast.Name):
+                    found[method.value.id] = found.get(method.value.id, 0) + 2
+                if item.args and isinstance(item.args[0], ast.Name):
+                    name = self.module.dotted(method) or ""
                     if name.startswith(("torch.", "torch.nn.functional.")):
                         found[item.args[0].id] = found.get(item.args[0].id, 0) + 2
                     elif name.startswith(("numpy.", "np.")):
                         found[item.args[0].id] = found.get(item.args[0].id, 0) - 8
-            self.evidence = found
-        return self.evidence
+            function.evidence = found
+        return function.evidence
 
     def class_is(self, *suffixes: str) -> bool:
         """Whether the function is a method of a class whose name ends in one of ``suffixes``."""
@@ -145,6 +162,7 @@ class Frame:
         severity: Severity | None = None,
         fix: Fix | None = None,
         advice: str = "",
+        here: bool = False,
     ) -> None:
         """Take a finding.
 
@@ -159,8 +177,16 @@ class Frame:
             severity: other than the rule's.
             fix: how to mend it.
             advice: other than the rule's.
+            here: what the callers did before is to blame: in a function of the same file that was called in line the
+                finding stands at ``node``, in one of another file at the call that led there.
         """
         frame: Frame = self
+        if here:
+            while frame.caller is not None:
+                frame = frame.caller
+            if frame.module is not self.module:
+                callee = self.function.qualname if self.function else "the call"
+                node, message, fix = frame.call_of(self), f"{message}, in `{callee}`", None
         while frame.caller is not None:
             blamed = _given(frame, culprit)
             if blamed is None:

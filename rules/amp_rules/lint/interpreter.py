@@ -16,7 +16,9 @@ from amp_rules.lint.frame import Frame
 from amp_rules.lint.library import Library
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.module import ClassFacts, Function, FunctionFacts, ModuleFacts
+from amp_rules.lint.paths import START
 from amp_rules.lint.statements import merge, run
+from amp_rules.lint.triggers import Triggers, concerned
 from amp_rules.lint.values import (
     ASSUMED,
     BOOL,
@@ -27,11 +29,14 @@ from amp_rules.lint.values import (
     OTHER,
     PARAMETER,
     POSITION,
+    ZERO_DIM,
     Value,
     constant,
     join,
 )  # fmt: skip
 
+_CONSTRUCTION = frozenset({"__init__", "reset_parameters", "init_weights", "_init_weights"})
+"""Methods that run before training, outside of autocast."""
 _MAX_DEPTH = 3
 _MAX_LINES = 120
 _MAX_CALLS = 150
@@ -49,6 +54,12 @@ class Machine:
         unknown_float: the types of an activation that nothing else is known of.
         unknown_any: the types of a value that nothing is known of.
         turns_twice: whether loops are run twice, for rules about the order of events.
+        starting: the states (``$...``) of such rules at the start of a function.
+        ordered: the triggers of such rules.
+        last_event: the operation that such rules were shown last, with what it means to them.
+        notes: what such rules remember about their states.
+        numbers: a number for each test that was met, by what it asks.
+        tests: what the test of each number asks.
     """
 
     def __init__(self, mode: Mode, library: Library, checks: Sequence[Check]) -> None:
@@ -64,11 +75,22 @@ class Machine:
         self.tensor_only = ops.TENSOR_METHODS - ops.SHARED_METHODS
         self.jumps: list[dict[str, Value]] | None = None
         self.turns_twice = False
+        self.settling = False
+        """Whether a later turn of a loop is run for what it leaves behind."""
+        self.starting: dict[str, Any] = {item: START for check in checks if check.in_order for item in check.states}
+        self.ordered: Triggers | None = None
+        self._followed = tuple(text for check in checks if check.in_order for text in check.follows)
+        self._concerned: dict[int, frozenset[str]] = {}
+        self.last_event: tuple[Value, Any] | None = None
+        self.notes: dict[Any, set[Any]] = {}
+        self.numbers: dict[Any, int] = {}
+        self.tests: list[Any] = []
         self.findings: list[Finding] = []
         self._calls = 0
         self._running: list[ast.AST] = []
         self._summaries: dict[Any, Value | None] = {}
         self._imported: dict[tuple[int, str], Value | None] = {}
+        self._bodies: dict[ClassFacts, dict[str, Value]] = {}
 
     # ---- running -------------------------------------------------------------------------------------------------
 
@@ -77,13 +99,17 @@ class Machine:
         self._calls = 0
         frame = Frame(self, function.module, function, {}, self.autocast_in(function))
         self._bind_parameters(frame, function)
+        if self.turns_twice:
+            frame.variables.update(self.starting)
         self._run(frame, function.node)
+        if self.turns_twice and frame.alive:
+            self.leave(frame)
         return frame
 
     def judge_statements(self, module: ModuleFacts, body: list[ast.stmt]) -> Frame:
         """Run the statements of a file outside of functions and classes."""
         self._calls = 0
-        frame = Frame(self, module, None, {}, False)
+        frame = Frame(self, module, None, dict(self.starting) if self.turns_twice else {}, False)
         run(frame, [item for item in body if not isinstance(item, (Function, ast.ClassDef))])
         return frame
 
@@ -125,6 +151,8 @@ class Machine:
         """A weight of a module."""
         low = not self.mode.autocast
         made = Value("parameter", node, (initial,) if initial is not None else (), LOW if low else F32, 2, PARAMETER)
+        if initial is not None:
+            made.bits |= initial.bits & ZERO_DIM
         if low:
             made.bits |= ASSUMED
         return made
@@ -145,6 +173,8 @@ class Machine:
         cls = function.cls
         if cls is None:
             return True
+        if function.name in _CONSTRUCTION:
+            return False
         if cls.is_autograd_function and function.name == "backward":
             return function.has_decorator("custom_bwd")
         return not cls.is_optimizer
@@ -156,7 +186,10 @@ class Machine:
         given = context.kwargs.get("enabled") if context.kwargs else None
         if given is None:
             given = next((item for item in context.args if item.is_const and isinstance(item.const, bool)), None)
-        return not (given is not None and given.is_const and given.const is False)
+        if any(item.sym == "torch.float32" for item in [*context.args, *(context.kwargs or {}).values()]):
+            return False  # Autocast to float32 casts nothing down.
+        # A parameter that is False unless the caller says otherwise turns nothing off for certain.
+        return not (given is not None and given.is_const and given.const is False and given.op != "param")
 
     # ---- parameters ----------------------------------------------------------------------------------------------
 
@@ -205,7 +238,7 @@ class Machine:
                 made.dtypes |= BOOL | INT
             if any(part in lowered for part in _INTEGERS):
                 made.dtypes |= INT
-            if lowered.startswith(("num_", "n_")) or lowered in _NUMBERS:
+            if made.tensor == 1 and (lowered.startswith(("num_", "n_")) or lowered in _NUMBERS):
                 made.dtypes |= NUM
         if function.cls is not None and function.cls.is_optimizer and self.mode.opt_level != "O3":
             made.dtypes = F32
@@ -236,6 +269,8 @@ class Machine:
         for name in [name for name in frame.variables if name[0] == "$"]:
             del frame.variables[name]
         self._bind_parameters(frame, function)
+        if self.turns_twice:
+            frame.variables.update(self.starting)
         self._run(frame, function.node)
 
     def run_lambda(self, frame: Frame, target: Value, args: list[Value], node: ast.AST) -> Value:
@@ -257,7 +292,21 @@ class Machine:
 
     def worth_running(self, args: Sequence[Value], kwargs: Mapping[str, Value] | None) -> bool:
         """Whether what a call is given can be the cause of a finding in another file."""
-        return any(is_remarkable(item) for item in [*args, *(kwargs.values() if kwargs else ())])
+        given = [*args, *(kwargs.values() if kwargs else ())]
+        if self.turns_twice and any(isinstance(item.data, str) and self._is_followed(item.data) for item in given):
+            return True
+        return any(is_remarkable(item) for item in given)
+
+    def _is_followed(self, name: str) -> bool:
+        lowered = name.lower()
+        return any(text in lowered for text in self._followed)
+
+    def _concerns_order(self, function: FunctionFacts) -> bool:
+        """Whether a function, or one of its file that it calls, holds a trigger of a rule about the order of events."""
+        key = id(function.module)
+        if key not in self._concerned:
+            self._concerned[key] = concerned(function.module, self.ordered)
+        return function.name in self._concerned[key]
 
     def call_function(
         self,
@@ -271,6 +320,8 @@ class Machine:
         """Run a function of the project in line; None where that leads nowhere."""
         definition = function.node
         states = {name: value for name, value in frame.variables.items() if name[0] == "$"}
+        if states and not self._concerns_order(function):
+            states = {}
         size = (definition.end_lineno or definition.lineno) - definition.lineno
         if (
             self._calls >= _MAX_CALLS
@@ -280,13 +331,15 @@ class Machine:
             or definition.args.vararg is not None
             or definition.args.kwarg is not None
             or any(item.op == "starred" for item in args)
-            or _is_generator(definition)
+            or function.is_generator
         ):
             return None
         remarkable = self.worth_running(args, kwargs)
         silent = not (remarkable or states)
+        # What ``__init__`` has its own methods do is part of it.
+        building = receiver is not None and receiver.op == "self" and _is_init(frame)
         key = None
-        if silent:
+        if silent and not building:
             given = [*args, *(kwargs[name] for name in sorted(kwargs or {}))]  # type: ignore[index]
             key = (
                 definition,
@@ -315,6 +368,8 @@ class Machine:
             return None
         inner.variables.update(states)
         self._run(inner, definition)
+        if building:
+            frame.variables.update({name: value for name, value in inner.variables.items() if name[:5] == "self."})
         if states:
             if inner.alive:
                 self.leave(inner)
@@ -390,13 +445,13 @@ class Machine:
 
     def _attributes(self, cls: ClassFacts) -> dict[str, Value]:
         if cls.attributes is None:
-            cls.attributes = {}
-            frame = Frame(self, cls.module, None, {}, False)
-            frame.silent = True
-            run(frame, [item for item in cls.node.body if isinstance(item, (ast.Assign, ast.AnnAssign))])
-            held = frame.variables
             init = cls.methods.get("__init__")
-            if init is not None and init.node not in self._running:
+            if init is not None and init.node in self._running:
+                # What it leaves in ``self`` is not known before it has run.
+                return self._of_class_body(cls)
+            cls.attributes = {}
+            held = dict(self._of_class_body(cls))
+            if init is not None:
                 inner = Frame(self, cls.module, init, {}, False)
                 inner.silent = True
                 kept, self._calls = self._calls, 0
@@ -406,32 +461,31 @@ class Machine:
                 for name, value in inner.variables.items():
                     if name.startswith("self."):
                         held[name[5:]] = value
-                held.update(self._registered(inner, init))
             cls.attributes = held
         return cls.attributes
 
-    def _registered(self, frame: Frame, init: FunctionFacts) -> dict[str, Value]:
-        """Buffers and parameters that ``__init__`` registers under a literal name."""
-        found: dict[str, Value] = {}
-        frame.alive = True
-        for item in ast.walk(init.node):
-            if not (isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.args):
-                continue
-            name = item.args[0]
-            if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
-                continue
-            if item.func.attr == "register_buffer":
-                content = evaluate(frame, item.args[1]) if len(item.args) > 1 else None
-                found[name.value] = self._buffer(item, content)
-            elif item.func.attr == "register_parameter":
-                found[name.value] = self.parameter(item, None)
-        return found
+    def _of_class_body(self, cls: ClassFacts) -> dict[str, Value]:
+        """What the class itself holds."""
+        held = self._bodies.get(cls)
+        if held is None:
+            frame = Frame(self, cls.module, None, {}, False)
+            frame.silent = True
+            run(frame, [item for item in cls.node.body if isinstance(item, (ast.Assign, ast.AnnAssign))])
+            held = self._bodies[cls] = frame.variables
+        return held
+
+    def register(self, frame: Frame, node: ast.AST, name: str, method: str, content: Value | None) -> None:
+        """Note what ``self.register_buffer`` and ``self.register_parameter`` put under a name."""
+        made = self._buffer(node, content) if method == "register_buffer" else self.parameter(node, content)
+        made.data = name
+        frame.variables[f"self.{name}"] = made
+        self.show(made, frame)
 
     def _buffer(self, node: ast.AST, content: Value | None) -> Value:
         made = Value("buffer", node, (content,) if content is not None else (), self.unknown_any, 2)
         if content is not None and content.tensor:
             made.dtypes, made.lo, made.hi = content.dtypes, content.lo, content.hi
-            made.bits = content.bits & POSITION
+            made.bits = content.bits & (POSITION | ZERO_DIM)
         if not self.mode.autocast and made.dtypes & (LOW | F32):
             # ``model.half()`` converts buffers that hold floats.
             made.dtypes = made.dtypes & ~F32 | LOW
@@ -452,12 +506,19 @@ class Machine:
                 made.data = item
                 return made
             value = self.class_attribute(cls, attr)
+            if value is not None and value.is_const and any(attr in item.reassigned for item in cls.lineage):
+                # Another method may have given it another value.
+                value, initial = Value("attr", node, (value,), self.unknown_any | NUM | OTHER, 1), value
+                value.dtypes |= initial.dtypes
+                value.data = attr
             if value is not None:
                 if value.op == "param" and not value.is_const:
                     value = self._of_init(value, node, attr)
                 frame.variables[key] = value
                 return value
         made = self.unknown("attr", node, attr)
+        if attr in ("weight", "bias") and cls is not None and cls.is_module and _is_layer(cls):
+            made = self.parameter(node, None)
         frame.variables[key] = made
         return made
 
@@ -469,12 +530,21 @@ class Machine:
         return made
 
 
+def _is_layer(cls: ClassFacts) -> bool:
+    """Whether a class extends a layer of torch, which has weights of its own."""
+    return any(name.startswith("torch.nn.") and name != "torch.nn.Module" for name in cls.external_bases)
+
+
 def is_remarkable(value: Value) -> bool:
     """Whether a value is a number that half precision may not hold, or a limit of a type."""
     if value.op.startswith("finfo"):
         return True
     number = value.number
     return number is not None and (abs(number) > 2048 or 0 < abs(number) < 2e-5)
+
+
+def _is_init(frame: Frame) -> bool:
+    return frame.function is not None and frame.function.name == "__init__"
 
 
 def _copied(value: Value | None, node: ast.AST) -> Value | None:
@@ -490,16 +560,12 @@ def _copied(value: Value | None, node: ast.AST) -> Value | None:
     return made
 
 
-def _is_generator(node: ast.AST) -> bool:
-    return any(isinstance(item, (ast.Yield, ast.YieldFrom)) for item in ast.walk(node))
-
-
 def _is_loss(function: FunctionFacts) -> bool:
     name = (function.cls.name if function.cls else function.name).lower()
     return "loss" in name or "criterion" in name
 
 
-_MASKS = ("mask", "valid", "padding", "where")
+_MASKS = ("mask", "valid", "padding", "where", "condition", "inlier")
 _INTEGERS = (
     "index",
     "indices",

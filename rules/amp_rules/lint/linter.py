@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import gc
 import importlib
 import pkgutil
-from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,10 +17,10 @@ from amp_rules.lint.interpreter import Machine
 from amp_rules.lint.library import Library
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.module import FunctionFacts
-from amp_rules.lint.triggers import Triggers
+from amp_rules.lint.triggers import Triggers, within
 from amp_rules.program.source import SourceFile
 
-_COLLECT_AFTER = 4_000_000
+_COLLECT_AFTER = 16_000_000
 """Bytes of source after which abstract values that refer to each other are given back."""
 
 
@@ -109,15 +107,16 @@ class Linter:
             return LintResult(())
         module = self.library.start(source)
         machine = Machine(self.mode, self.library, self._operational)
-        module.report = machine.findings.append
+        machine.ordered = self._ordered
+        module.report, module.mode = machine.findings.append, self.mode
         if lines:
             ordered = self._ordered.lines(text)
             for function in module.all_functions():
-                if _within(lines, function.node):
-                    machine.turns_twice = bool(ordered) and _within(ordered, function.node)
+                if within(lines, function.node):
+                    machine.turns_twice = bool(ordered) and within(ordered, function.node)
                     self._judge(machine, function)
             machine.turns_twice = bool(ordered)
-            machine.judge_statements(module, [item for item in module.module.tree.body if _within(lines, item)])
+            machine.judge_statements(module, [item for item in module.module.tree.body if within(lines, item)])
         for check in self._of_classes:
             if check.code in asked:
                 for cls in module.classes.values():
@@ -140,16 +139,6 @@ class Linter:
 
 def _overrides(check: Check, method: str) -> bool:
     return getattr(type(check), method) is not getattr(Check, method)
-
-
-def _within(lines: list[int], node: ast.AST) -> bool:
-    """Whether one of the sorted ``lines`` is in the text of ``node``."""
-    first: int = getattr(node, "lineno", 1)
-    decorators = getattr(node, "decorator_list", None)
-    if decorators:
-        first = min(first, decorators[0].lineno)
-    index = bisect_left(lines, first)
-    return index < len(lines) and lines[index] <= (getattr(node, "end_lineno", None) or first)
 
 
 def _once(findings: list[Finding]) -> tuple[Finding, ...]:

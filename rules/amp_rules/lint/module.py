@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from amp_rules.lint.finding import Finding
+from amp_rules.lint.finding import Finding, Fix, Safety, Severity, TextEdit
+from amp_rules.lint.index import FileIndex
+from amp_rules.lint.mode import Mode
 from amp_rules.program.modules import Module
 from amp_rules.tables import torch_api as api
 
 if TYPE_CHECKING:
+    from amp_rules.lint.check import Check
     from amp_rules.lint.library import Library
     from amp_rules.lint.values import Value
 
@@ -20,6 +24,18 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _AUTOGRAD_FUNCTIONS = frozenset({"torch.autograd.Function", "torch.autograd.function.Function"})
 _OPTIMIZER = "torch.optim."
 _MODEL_METHODS = frozenset({"forward", "__call__"})
+
+
+def nodes_of(root: ast.AST) -> list[ast.AST]:
+    """What ``ast.walk`` yields, in half the time."""
+    found = [root]
+    for node in found:
+        for value in node.__dict__.values():
+            if value.__class__ is list:
+                found += [item for item in value if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST):
+                found.append(value)
+    return found
 
 
 class FunctionFacts:
@@ -39,6 +55,8 @@ class FunctionFacts:
         self.module = module
         self.cls = cls
         self.outer = outer
+        self.evidence: dict[str, int] | None = None
+        """Its names with how much says that they are tensors, filled in when a frame first asks for it."""
 
     def __repr__(self) -> str:
         return f"FunctionFacts({self.qualname})"
@@ -62,6 +80,26 @@ class FunctionFacts:
     def is_static(self) -> bool:
         """Whether it has no ``self``."""
         return any(isinstance(item, ast.Name) and item.id == "staticmethod" for item in self.node.decorator_list)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of its text, outer ones first; made once for all who look through them."""
+        return nodes_of(self.node)
+
+    @cached_property
+    def registers(self) -> bool:
+        """Whether it makes parameters or buffers."""
+        made = ("Parameter", "register_buffer", "register_parameter")
+        return any(isinstance(item, ast.Attribute) and item.attr in made for item in self.nodes)
+
+    @cached_property
+    def is_generator(self) -> bool:
+        """Whether calling it gives an iterator."""
+        rows = self.module.module.lines[self.node.lineno - 1 : self.node.end_lineno]
+        # Looking at every node is worth it only where the word occurs at all.
+        return any("yield" in row for row in rows) and any(
+            isinstance(item, (ast.Yield, ast.YieldFrom)) for item in self.nodes
+        )
 
     @cached_property
     def decorators(self) -> list[tuple[str, ast.expr]]:
@@ -133,6 +171,15 @@ class ClassFacts:
         """The dotted names of all its bases outside of the project."""
         return frozenset(name for cls in self.lineage for name in cls.base_names)
 
+    @cached_property
+    def reassigned(self) -> frozenset[str]:
+        """What its methods but ``__init__`` assign to members of ``self``."""
+        init = self.methods.get("__init__")
+        left_out = range(init.node.lineno - 1, init.node.end_lineno or 0) if init is not None else range(0)
+        rows = self.module.module.lines
+        lines = [rows[i] for i in range(self.node.lineno - 1, self.node.end_lineno or 0) if i not in left_out]
+        return frozenset(_ASSIGNED_TO_SELF.findall("\n".join(lines)))
+
     def inherits(self, test: Callable[[str], bool]) -> bool:
         """Whether a base's dotted name passes ``test``; those of bases in the project are looked at last."""
         if any(test(name) for name in self.base_names):
@@ -160,6 +207,10 @@ class ClassFacts:
             if name in cls.methods:
                 return cls.methods[name]
         return None
+
+
+_GLOBAL = re.compile(r"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
+_ASSIGNED_TO_SELF = re.compile(r"\bself\.(\w+)(?=[^=\n()\[\]]{0,200}?=(?!=))")
 
 
 def _is_module_name(name: str) -> bool:
@@ -194,6 +245,7 @@ class ModuleFacts:
         constants: module variables that are assigned once, with their expressions.
         stars: modules of which everything is imported.
         report: takes the findings of checks that judge a class or the whole file.
+        mode: in which the file is judged.
     """
 
     def __init__(self, module: Module, library: Library) -> None:
@@ -208,7 +260,13 @@ class ModuleFacts:
         """The abstract values of module variables, filled in by the interpreter."""
         self._assigned: set[str] = set()
         self.report: Callable[..., None] = _ignore
+        self.mode = Mode()
         self._collect(module.tree.body)
+        if "global " in module.source.text:
+            # Functions that say so may assign it.
+            for names in _GLOBAL.findall(module.source.text):
+                for name in names.split(","):
+                    self.constants.pop(name.strip(), None)
 
     def __repr__(self) -> str:
         return f"ModuleFacts({self.module.path.name})"
@@ -227,6 +285,11 @@ class ModuleFacts:
                         self.imports.setdefault(name, dotted)
             elif isinstance(item, (ast.Assign, ast.AnnAssign)):
                 self._collect_assignment(item)
+            elif isinstance(item, ast.AugAssign):
+                self._forget(item.target)
+            elif isinstance(item, ast.For):
+                self._forget(item.target)
+                self._collect(item.body)
             elif isinstance(item, ast.If):
                 self._collect(item.body)
                 self._collect(item.orelse)
@@ -241,11 +304,62 @@ class ModuleFacts:
         targets = item.targets if isinstance(item, ast.Assign) else [item.target]
         for target in targets:
             if isinstance(target, ast.Name):
-                if target.id in self._assigned or item.value is None:
+                if target.id in self._assigned or item.value is None or target.id in self.imports:
                     self.constants.pop(target.id, None)
                 else:
                     self.constants[target.id] = item.value
                 self._assigned.add(target.id)
+            else:
+                self._forget(target)
+
+    def _forget(self, target: ast.expr) -> None:
+        """Note that a module variable is something else at times."""
+        for item in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+            if isinstance(item, ast.Name):
+                self.constants.pop(item.id, None)
+                self._assigned.add(item.id)
+
+    def holds(self, node: ast.AST) -> bool:
+        """Whether a node stands in this file."""
+        return id(node) in self._own
+
+    @cached_property
+    def _own(self) -> frozenset[int]:
+        return frozenset(map(id, nodes_of(self.module.tree)))
+
+    @cached_property
+    def index(self) -> FileIndex:
+        """Where its calls, assignments and loops stand."""
+        return FileIndex(self)
+
+    def found(
+        self,
+        check: Check,
+        node: ast.AST,
+        message: str,
+        *,
+        severity: Severity | None = None,
+        fix: Fix | None = None,
+        advice: str = "",
+    ) -> None:
+        """Take a finding of a check that judges a class or the whole file; as ``frame.report`` does for others."""
+        self.report(
+            Finding(
+                path=self.module.path,
+                span=self.module.span(node),
+                code=check.code,
+                name=check.name,
+                severity=severity or check.severity,
+                message=message,
+                mode=str(self.mode),
+                fix=fix,
+                advice=advice or check.advice,
+            )
+        )
+
+    def replacing(self, title: str, safety: Safety, *edits: tuple[ast.AST, str]) -> Fix:
+        """A fix that puts an expression in place of each node."""
+        return Fix(title, safety, tuple(TextEdit("replace", self.module.span(node), text) for node, text in edits))
 
     def dotted(self, node: ast.expr) -> str | None:
         """The dotted name that an expression of names and attributes stands for, through imports."""

@@ -23,12 +23,14 @@ from amp_rules.lint.values import (
     MAX_SUBTRACTED,
     NUM,
     OTHER,
+    PARAMETER,
     POSITION,
     PROBABILITY,
     SIGMOID,
     TENSORS,
     ZERO_DIM,
     Value,
+    alternatives,
     promote,
     same,
 )  # fmt: skip
@@ -184,6 +186,16 @@ MODULES = {
     "MaxPool2d": "max_pool2d", "AvgPool2d": "avg_pool2d", "AdaptiveAvgPool2d": "adaptive_avg_pool2d",
     "AdaptiveAvgPool1d": "adaptive_avg_pool1d", "Upsample": "interpolate", "MultiheadAttention": "multi_head_attention",
     "LSTM": "lstm", "GRU": "gru", "RNN": "rnn", "PixelShuffle": "pixel_shuffle", "CTCLoss": "ctc_loss",
+    "Hardtanh": "hardtanh", "Hardsigmoid": "hardsigmoid", "Hardswish": "hardswish", "Mish": "mish", "SELU": "selu",
+    "CELU": "celu", "Softsign": "softsign", "Tanhshrink": "tanhshrink", "Threshold": "threshold", "GLU": "glu",
+    "AvgPool1d": "avg_pool1d", "AvgPool3d": "avg_pool3d", "AdaptiveAvgPool3d": "adaptive_avg_pool3d",
+    "MaxPool3d": "max_pool3d", "Dropout1d": "dropout", "Dropout3d": "dropout", "AlphaDropout": "alpha_dropout",
+    "InstanceNorm3d": "instance_norm", "Unflatten": "unflatten", "PixelUnshuffle": "pixel_unshuffle",
+    "PairwiseDistance": "pairwise_distance", "PoissonNLLLoss": "poisson_nll_loss",
+    "GaussianNLLLoss": "gaussian_nll_loss", "MarginRankingLoss": "margin_ranking_loss",
+    "TripletMarginLoss": "triplet_margin_loss", "CosineEmbeddingLoss": "cosine_embedding_loss",
+    "HingeEmbeddingLoss": "hinge_embedding_loss", "SoftMarginLoss": "soft_margin_loss",
+    "MultiMarginLoss": "multi_margin_loss", "MultiLabelMarginLoss": "multilabel_margin_loss",
 }  # fmt: skip
 """Layers by the operation that calling them is."""
 
@@ -215,6 +227,9 @@ def dtype_named(value: Value | None) -> int:
     return 0
 
 
+_OF_ONE_TYPE = frozenset({"matmul", "mm", "bmm", "mv", "dot", "baddbmm", "addmm"})
+
+
 def _union(masks: list[int]) -> int:
     result = 0
     for mask in masks:
@@ -225,6 +240,8 @@ def _union(masks: list[int]) -> int:
 def explicit_dtype(value: Value) -> Value | None:
     """The ``dtype=`` argument of a call."""
     given = value.kwargs.get("dtype") if value.kwargs else None
+    if given is None and value.op in _TYPED_BY_POSITION:
+        given = next((item for item in value.args[1:] if item.sym in DTYPES or item.op == "dtype"), None)
     return None if given is not None and given.is_const and given.const is None else given
 
 
@@ -240,6 +257,8 @@ def apply(value: Value, table: Casts | None) -> None:
     if op in VIEWS:
         if first is not None:
             _keep(value, first)
+            if table is not None and op in table.float32:
+                value.dtypes, value.anchor = _raised(first.dtypes), None
         return
     if op in INTEGERS:
         value.dtypes, value.tensor = INT, 2
@@ -247,8 +266,9 @@ def apply(value: Value, table: Casts | None) -> None:
             value.bits = first.bits & (POSITION | LOOP) | INTEGRAL
         return
     if op in BOOLEANS:
-        value.dtypes = BOOL if any(item.tensor for item in args) else NUM
-        value.tensor = max((item.tensor for item in args), default=0)
+        decided = op in ("allclose", "equal", "is_nonzero")
+        value.dtypes = BOOL if not decided and any(item.tensor for item in args) else NUM
+        value.tensor = max((item.tensor for item in args), default=0) if not decided else 0
         value.lo, value.hi = 0.0, 1.0
         value.bits = INTEGRAL
         return
@@ -260,27 +280,35 @@ def apply(value: Value, table: Casts | None) -> None:
     tensor = 0
     bits = 0
     weak = 0
-    for item in args:
+    numbers = 0
+    for item in args if not value.kwargs else (*args, *_operands(value.kwargs)):
         kind = item.dtypes
-        if item.op == "tuple" or item.op == "list":
-            for element in item.args:
-                mask = promote(mask, element.dtypes) if mask else element.dtypes
+        if item.op == "tuple" or item.op == "list" or item.op == "join":
+            for element in _elements(item):
+                kind = element.dtypes if element.op != "starred" else LOW | F32
+                mask = promote(mask, kind) if mask else kind
                 tensor = max(tensor, element.tensor)
                 bits |= element.bits & ELEMENTWISE_BITS
-            continue
+            if item.op != "join" or item.dtypes == OTHER:
+                continue
+            kind = item.dtypes
         if item.tensor > tensor:
             tensor = item.tensor
         bits |= item.bits & ELEMENTWISE_BITS
-        if item.bits & ZERO_DIM:
+        if item.bits & ZERO_DIM and op not in _LOSSES:
             weak = promote(weak, kind) if weak else kind
-        elif kind & (TENSORS | NUM):
+        elif kind == NUM:
+            numbers |= _number_kind(item)
+        elif kind & (TENSORS | NUM) and not (op == "where" and item is first):
             mask = promote(mask, kind) if mask else kind
     if weak:
         # A tensor without dimensions decides only where it is of a higher category than the others.
         if not mask:
             mask, bits = weak, bits | ZERO_DIM
-        elif not mask & FLOATS:
-            mask = promote(mask, weak)
+        elif mask & (INT | BOOL):
+            mask = mask & FLOATS | promote(mask & ~FLOATS, weak)
+    if numbers:
+        mask = _with_numbers(op, mask, numbers)
     given = explicit_dtype(value)
     named = dtype_named(given)
     if given is not None and op not in ("where",):
@@ -288,27 +316,30 @@ def apply(value: Value, table: Casts | None) -> None:
         bits = (bits & ~ASSUMED) | CAST
         if given.op == "dtype":
             value.anchor = given.args[0].root
+            bits |= given.args[0].bits & ASSUMED
     elif table is not None and not value.inplace and tensor:
         if op in table.lower:
-            mask, bits = LOW, bits & ~(ASSUMED | ZERO_DIM)
+            mask, bits = _lowered(mask), bits & ~(ASSUMED | ZERO_DIM)
         elif op in table.float32:
-            mask, bits = (F32 if mask != F64 else F64), bits & ~ASSUMED
+            mask, bits = _raised(mask), bits & ~ASSUMED
         elif op in table.widest and any(item.dtypes == F32 and item.tensor for item in args):
             mask = F32
+    elif table is None and op in _OF_ONE_TYPE:
+        # Operands of two types would raise, so they are of one, whichever it is.
+        mask = _union([item.dtypes & FLOATS for item in args if item.tensor and not item.bits & PARAMETER]) or mask
     if value.inplace and first is not None:
         mask, value.anchor = first.dtypes, first.root
         bits |= first.bits & ZERO_DIM
+    if mask & (INT | BOOL) and not value.inplace:
+        if op in _FLOATING:
+            mask = mask & ~(INT | BOOL) | F32
+        elif mask & BOOL and op in _COUNTING:
+            mask = mask & ~BOOL | INT
     if op in _FLOATING and not mask & FLOATS:
         mask = F32
-    if op in REDUCTIONS or op == "norm":
+    if op in REDUCTIONS:
         tensor = max(tensor, 1)
-        if op not in ("max", "min") or len(args) < 2:
-            if len(args) < 2 and not (value.kwargs and ("dim" in value.kwargs or "axis" in value.kwargs)):
-                bits |= ZERO_DIM
-            elif not _keeps_shape(op):
-                bits &= ~ZERO_DIM
-        else:
-            bits &= ~ZERO_DIM
+        bits = bits | ZERO_DIM if _is_of_everything(value) else bits & ~ZERO_DIM
     value.dtypes = mask or OTHER
     value.tensor = tensor
     value.bits = bits
@@ -320,10 +351,67 @@ def apply(value: Value, table: Casts | None) -> None:
     fill_interval(value)
 
 
+def _operands(kwargs: dict[str, Value]) -> list[Value]:
+    """The tensors among the keyword arguments."""
+    return [kwargs[name] for name in ("other", "min", "max", "tensor1", "tensor2") if name in kwargs]
+
+
+def _elements(value: Value) -> list[Value]:
+    """The elements of a list; of several, where it may be one or another."""
+    lists = [item for item in alternatives(value) if item.op in ("list", "tuple")]
+    return [element for item in lists for element in item.args]
+
+
+def _number_kind(value: Value) -> int:
+    """1 for a whole number of Python, 2 for another, 3 where that is not known; a boolean decides nothing."""
+    if value.is_const:
+        kind = value.const.__class__
+        return 2 if kind is float else 1 if kind is int else 0
+    return 1 if value.bits & INTEGRAL else 3
+
+
+def _with_numbers(op: str, mask: int, numbers: int) -> int:
+    """The types of arithmetic between tensors of the types ``mask`` and numbers of Python."""
+    if not mask:
+        return NUM if op != "where" else (INT if numbers & 1 else 0) | (F32 if numbers & 2 else 0)
+    if not mask & (INT | BOOL) or op not in _ARITHMETIC:
+        return mask
+    whole = mask & ~BOOL | INT if mask & BOOL else mask
+    fractional = mask & ~(INT | BOOL) | F32
+    return (whole if numbers & 1 else 0) | (fractional if numbers & 2 else 0)
+
+
+def _lowered(mask: int) -> int:
+    """The types after a cast to half, which leaves float64 and integers alone."""
+    if mask & (LOW | F32) or not mask & TENSORS:
+        return LOW | mask & F64
+    return mask & (F64 | INT | BOOL)
+
+
+def _raised(mask: int) -> int:
+    """The types after a cast to float32, which leaves float64 and integers alone."""
+    kept = mask & (F64 | INT | BOOL)
+    return kept | F32 if mask & (LOW | F32) or not kept else kept
+
+
+def _is_of_everything(value: Value) -> bool:
+    """Whether a reduction is over all elements, so that its result has no dimensions."""
+    op, kwargs = value.op, value.kwargs
+    if op in _LOSSES:
+        reduction = kwargs.get("reduction") if kwargs else None
+        return reduction is None or (reduction.is_const and reduction.const in ("mean", "sum"))
+    if op in ("dist", "logsumexp", "matrix_norm", "nuclear_norm"):
+        return op == "dist"
+    if kwargs and ("dim" in kwargs or "axis" in kwargs or "keepdim" in kwargs):
+        return False
+    dim = value.arg(2 if op in _ORDER_FIRST else 1)
+    return dim is None or (dim.is_const and isinstance(dim.const, bool))
+
+
 def fill_interval(value: Value) -> None:
     """Fill in the interval of an operation's result, where the operation has one and is given what it needs."""
     interval = INTERVALS.get(value.op)
-    if interval is not None and len(value.args) >= (2 if value.op in _OF_TWO else 1):
+    if interval is not None and len(value.args) >= (2 if value.op in _OF_TWO else 1) and not _is_scaled(value):
         interval(value)
 
 
@@ -340,25 +428,43 @@ def _anchor(value: Value) -> None:
             root = item.root
         elif item.root is not root:
             return
-    value.anchor = root
+    if root is not None and root.dtypes == value.dtypes:
+        value.anchor = root
 
 
-def _keeps_shape(op: str) -> bool:
-    return op.endswith("_loss") or op in ("cross_entropy", "kl_div")
+def _is_scaled(value: Value) -> bool:
+    """Whether ``alpha=`` or ``rounding_mode=`` changes what an operation does."""
+    kwargs = value.kwargs
+    return bool(kwargs) and ("alpha" in kwargs or "rounding_mode" in kwargs)  # type: ignore[operator]
 
 
+_LOSSES = frozenset(op for op in REDUCTIONS if op.endswith(("_loss", "_entropy", "_logits")) or op == "kl_div")
+_ORDER_FIRST = _names("norm vector_norm quantile nanquantile")
+"""Reductions whose second argument is not the dimension."""
+_ARITHMETIC = _names("add sub mul div floordiv mod pow rpow fmod clamp clamp_min clamp_max where xlogy neg abs")
+"""Operations in which a number of Python decides between integers and floats."""
+_COUNTING = _names("sum nansum prod cumsum cumprod")
+"""Operations that make integers of booleans."""
+_TYPED_BY_POSITION = _names("softmax log_softmax softmin sum mean prod cumsum cumprod")
 _FLOATING = _names(
     """
     exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sigmoid tanh softmax log_softmax mean var std norm div
-    true_divide sin cos tan erf logsumexp softplus logsigmoid vector_norm
+    true_divide sin cos tan sinh cosh asin acos atan atan2 asinh acosh atanh erf erfc erfinv logsumexp softplus
+    logsigmoid vector_norm logit lgamma digamma sinc xlogy nanmean
     """
 )
 """Operations that make floats of integers."""
+_SAME_SHAPE = _names(
+    "contiguous clone detach detach_ alias requires_grad_ data cpu cuda pin_memory share_memory_ squeeze real"
+)
+"""Views that leave alone what has no dimensions."""
 
 
 def _keep(value: Value, first: Value) -> None:
     value.dtypes, value.tensor = first.dtypes, first.tensor
-    value.bits, value.lo, value.hi = first.bits & ~ZERO_DIM, first.lo, first.hi
+    value.bits, value.lo, value.hi = first.bits, first.lo, first.hi
+    if first.bits & ZERO_DIM and value.op not in _SAME_SHAPE:
+        value.bits &= ~ZERO_DIM
     value.anchor = first.root
     value.data = first.data
 
@@ -398,10 +504,11 @@ def _pass(value: Value) -> None:
         value.lo, value.hi = value.args[0].lo, value.args[0].hi
 
 
-def _pass_bits(value: Value) -> None:
-    if value.args:
-        _pass(value)
-        value.bits |= value.args[0].bits & (MAX_SUBTRACTED | GUARDED | INTEGRAL)
+def _dropout(value: Value) -> None:
+    """Some elements become 0, the others grow."""
+    first = value.args[0]
+    value.lo, value.hi = (0.0 if first.lo >= 0 else -INF), (0.0 if first.hi <= 0 else INF)
+    value.bits |= first.bits & MAX_SUBTRACTED
 
 
 def _not_negative(value: Value) -> None:
@@ -451,7 +558,14 @@ def _pow(value: Value) -> None:
 
 def _add(value: Value) -> None:
     a, b = value.args[0], value.args[1]
-    value.lo, value.hi = a.lo + b.lo, a.hi + b.hi
+    if a.lo != -b.lo:
+        value.lo = a.lo + b.lo
+    elif abs(a.lo) != INF:
+        value.lo = 0.0
+    if a.hi != -b.hi:
+        value.hi = a.hi + b.hi
+    elif abs(a.hi) != INF:
+        value.hi = 0.0
     for one, other in ((a, b), (b, a)):
         if one.number is not None:
             value.bits |= other.bits & MAX_SUBTRACTED if one.number <= 0 else 0
@@ -461,19 +575,30 @@ def _add(value: Value) -> None:
 
 def _sub(value: Value) -> None:
     a, b = value.args[0], value.args[1]
-    value.lo, value.hi = a.lo - b.hi, a.hi - b.lo
+    if a.lo != b.hi or abs(a.lo) != INF:
+        value.lo = a.lo - b.hi
+    if a.hi != b.lo or abs(a.hi) != INF:
+        value.hi = a.hi - b.lo
     if _is_maximum_of(b, a):
         value.bits |= MAX_SUBTRACTED
         value.hi = 0.0
 
 
+_UNCHANGED = _names(
+    "to type_as float double half bfloat16 detach clone contiguous data alias unsqueeze squeeze view reshape expand "
+    "expand_as view_as cpu cuda values"
+)
+
+
 def _is_maximum_of(b: Value, a: Value) -> bool:
     """Whether ``b`` is the maximum of ``a``, over a dimension or altogether, or their logsumexp."""
-    for item in b.behind(4):
-        if item.op in ("max", "amax", "logsumexp", "cummax", "maximum") and item.args:
-            if same(item.args[0], a) or item.args[0].root is a.root:
-                return True
-    return False
+    for item in alternatives(b.through(_UNCHANGED | {"getitem"})):
+        item = item.through(_UNCHANGED | {"getitem"})
+        if item.op not in ("max", "amax", "logsumexp", "cummax", "maximum") or not item.args:
+            return False
+        if not same(item.args[0].through(_UNCHANGED), a.through(_UNCHANGED)):
+            return False
+    return True
 
 
 def _product(a: float, b: float) -> float:
@@ -496,22 +621,25 @@ def _div(value: Value) -> None:
     if b.number:
         ends = (a.lo / b.number, a.hi / b.number)
         value.lo, value.hi = min(ends), max(ends)
-    elif a.lo >= 0 and b.lo >= 0:
-        value.lo = 0.0
+    elif b.lo >= 0:
+        if a.lo >= 0:
+            value.lo = 0.0
+        if a.hi <= 0:
+            value.hi = 0.0
 
 
 def _clamp(value: Value) -> None:
     first = value.args[0]
     value.lo, value.hi = first.lo, first.hi
     low, high = clamp_bounds(value)
-    if low is not None and low.number is not None:
-        value.lo = max(value.lo, low.number)
-        value.hi = max(value.hi, low.number)
-        if low.number > 0:
+    if low is not None and low.dtypes != OTHER:
+        value.lo = max(value.lo, low.lo)
+        value.hi = max(value.hi, low.hi)
+        if low.lo > 0:
             value.bits |= GUARDED
-    if high is not None and high.number is not None:
-        value.hi = min(value.hi, high.number)
-        value.lo = min(value.lo, high.number)
+    if high is not None and high.dtypes != OTHER:
+        value.hi = min(value.hi, high.hi)
+        value.lo = min(value.lo, high.lo)
 
 
 def clamp_bounds(value: Value) -> tuple[Value | None, Value | None]:
@@ -537,10 +665,14 @@ def _minimum(value: Value) -> None:
 
 def _extreme(value: Value) -> None:
     """``max`` and ``min``: of one tensor over a dimension, or of two tensors."""
-    if len(value.args) > 1 and value.args[1].tensor == 2:
-        (_maximum if value.op == "max" else _minimum)(value)
-    else:
-        _pass(value)
+    _pass(value)
+    if len(value.args) > 1 and value.args[1].tensor:
+        if value.args[1].tensor == 2:
+            (_maximum if value.op == "max" else _minimum)(value)
+        elif value.op == "max":
+            value.hi = max(value.hi, value.args[1].hi)
+        else:
+            value.lo = min(value.lo, value.args[1].lo)
 
 
 def _sum(value: Value) -> None:
@@ -557,11 +689,6 @@ def _where(value: Value) -> None:
     if len(value.args) == 3:
         value.lo = min(value.args[1].lo, value.args[2].lo)
         value.hi = max(value.args[1].hi, value.args[2].hi)
-        branches = [item for item in value.args[1:] if item.dtypes != NUM]
-        value.dtypes = 0
-        for item in branches:
-            value.dtypes = promote(value.dtypes, item.dtypes) if value.dtypes else item.dtypes
-        value.dtypes = value.dtypes or F32
 
 
 def _masked_fill(value: Value) -> None:
@@ -626,7 +753,7 @@ INTERVALS: dict[str, Callable[[Value], None]] = {
     "amin": _pass,
     "mean": _pass,
     "median": _pass,
-    "dropout": _pass_bits,
+    "dropout": _dropout,
     "masked_scatter": _pass,
     "where": _where,
     "masked_fill": _masked_fill,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from typing import Any
 
 from amp_rules.lint.conditions import narrowed
 from amp_rules.lint.evaluation import evaluate
-from amp_rules.lint.expressions import binary, bind, iterated
+from amp_rules.lint.expressions import binary, bind, iterated, rebind
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.module import ClassFacts, FunctionFacts, imported_names
+from amp_rules.lint.paths import assume, unite
 from amp_rules.lint.values import LOOP, Value, join
 
 _AUGMENTED: dict[type, str] = {
@@ -42,7 +44,7 @@ def merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         if other is None:
             result[name] = value
         elif name[0] == "$":
-            result[name] = other | value
+            result[name] = unite(other, value)
         else:
             result[name] = join(other, value)
     return result
@@ -75,6 +77,8 @@ def _augmented(frame: Frame, node: ast.AugAssign) -> None:
         made.bits |= LOOP
     shown = Value("augment", node, (held, right, made), made.dtypes, made.tensor)
     frame.machine.show(shown, frame)
+    if made.inplace:
+        rebind(frame, held, made)
     if isinstance(node.target, ast.Name):
         frame.variables[node.target.id] = made
     elif isinstance(node.target, ast.Attribute):
@@ -87,14 +91,20 @@ def _if(frame: Frame, node: ast.If) -> None:
     test = evaluate(frame, node.test)
     kept = frame.variables
     yes, no = narrowed(frame, node.test)
-    decided = bool(test.const) if test.is_const and not isinstance(test.node, ast.Name) else None
+    # A default decides nothing: callers may give something else.
+    decided = bool(test.const) if test.is_const and test.op != "param" else None
+    states = {name: paths for name, paths in kept.items() if name[0] == "$"} if frame.machine.turns_twice else None
     frame.variables = {**kept, **yes}
+    if states:
+        frame.variables.update(assume(frame, node.test, True, states))
     if decided is False:
         frame.alive = False
     run(frame, node.body)
     after_body = frame.variables if frame.alive else None
     frame.alive = decided is not True
     frame.variables = {**kept, **no}
+    if states:
+        frame.variables.update(assume(frame, node.test, False, states))
     if frame.alive:
         run(frame, node.orelse)
     after_else = frame.variables if frame.alive else None
@@ -127,24 +137,84 @@ def _loop(
     frame.loops += 1
     ends: list[dict[str, Value]] = [] if endless else [before]
     for _ in range(2 if frame.machine.turns_twice else 1):
-        jumps: list[dict[str, Value]] = []
-        frame.machine.jumps = jumps
-        frame.variables = dict(frame.variables)
-        head()
-        run(frame, body)
-        reached = [*([frame.variables] if frame.alive else []), *jumps]
-        frame.alive = bool(reached)
-        if not reached:
+        first = _turn(frame, body, head)
+        if first is None:
             break
-        for end in reached[1:]:
-            reached[0] = merge(reached[0], end)
-        frame.variables = reached[0]
-        ends.append(reached[0])
+        ends.append(first)
+    if len(ends) > 1 and not frame.machine.turns_twice and _grown(*ends[-2:]):
+        ends += _settled(frame, body, head, ends[-2], ends[-1])
     frame.loops -= 1
     frame.machine.jumps = kept_jumps
     _rejoin(frame, before, *ends)
+    for name in _grown(*ends[-2:]) if len(ends) > 1 else ():
+        frame.variables[name] = _unbounded(frame.variables[name], ends[-2][name])
     if orelse:
         run(frame, orelse)
+
+
+def _turn(frame: Frame, body: list[ast.stmt], head: Callable[[], object]) -> dict[str, Value] | None:
+    """The variables after one turn of a loop; None where it is never finished."""
+    jumps: list[dict[str, Value]] = []
+    frame.machine.jumps = jumps
+    frame.variables = dict(frame.variables)
+    head()
+    run(frame, body)
+    reached = [*([frame.variables] if frame.alive else []), *jumps]
+    frame.alive = bool(reached)
+    if not reached:
+        return None
+    for end in reached[1:]:
+        reached[0] = merge(reached[0], end)
+    frame.variables = reached[0]
+    return reached[0]
+
+
+def _settled(
+    frame: Frame, body: list[ast.stmt], head: Callable[[], object], before: dict[str, Value], after: dict[str, Value]
+) -> list[dict[str, Value]]:
+    """The variables after later turns, which the rules are not shown: they start from what earlier ones left."""
+    machine = frame.machine
+    if machine.settling:
+        return []
+    silent, machine.settling, frame.silent = frame.silent, True, True
+    ends: list[dict[str, Value]] = []
+    for _ in range(2):
+        state = merge(before, after)
+        for name in _grown(before, after):
+            state[name] = _unbounded(state[name], before[name])
+        frame.variables = state
+        end = _turn(frame, body, head)
+        if end is None:
+            break
+        ends.append(end)
+        if not _grown(state, end):
+            break
+        before, after = state, end
+    machine.settling, frame.silent, frame.alive = False, silent, True
+    return ends
+
+
+def _grown(before: dict[str, Value], after: dict[str, Value]) -> list[str]:
+    """The variables that may be something after a turn of a loop that they could not be before it."""
+    found = []
+    for name, value in after.items():
+        old = before.get(name)
+        if old is None or old is value or name[0] == "$":
+            continue
+        if value.dtypes & ~old.dtypes or value.lo < old.lo or value.hi > old.hi:
+            found.append(name)
+        elif old.is_const and not (value.is_const and value.const == old.const):
+            found.append(name)
+    return found
+
+
+def _unbounded(value: Value, before: Value) -> Value:
+    """``value`` after any number of turns, if one turn took it there from ``before``."""
+    made = Value("alias", value.node, (value,), value.dtypes, value.tensor, value.bits)
+    made.sym, made.data, made.anchor = value.sym, value.data, value.anchor
+    made.lo = value.lo if value.lo >= before.lo else -math.inf
+    made.hi = value.hi if value.hi <= before.hi else math.inf
+    return made
 
 
 def _jump(frame: Frame, node: ast.Continue | ast.Break) -> None:
@@ -172,12 +242,13 @@ def _try(frame: Frame, node: ast.Try) -> None:
     before = frame.variables
     frame.variables = dict(before)
     run(frame, node.body)
+    reached = frame.variables
     if frame.alive:
         run(frame, node.orelse)
     ends = [frame.variables if frame.alive else None]
     for handler in node.handlers:
         frame.alive = True
-        frame.variables = merge(before, ends[0]) if ends[0] is not None else dict(before)
+        frame.variables = merge(before, reached)
         run(frame, handler.body)
         ends.append(frame.variables if frame.alive else None)
     _rejoin(frame, before, *ends)
@@ -193,6 +264,10 @@ def _match(frame: Frame, node: ast.Match) -> None:
     ends: list[dict[str, Value] | None] = [before]
     for case in node.cases:
         frame.variables, frame.alive = dict(before), True
+        for item in ast.walk(case.pattern):
+            name = getattr(item, "rest", None) if isinstance(item, ast.MatchMapping) else getattr(item, "name", None)
+            if isinstance(name, str):
+                frame.variables[name] = frame.machine.unknown("element", item, name)
         run(frame, case.body)
         ends.append(frame.variables if frame.alive else None)
     _rejoin(frame, before, *ends)

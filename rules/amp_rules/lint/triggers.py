@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amp_rules.lint.module import ModuleFacts
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 
@@ -39,3 +44,35 @@ class Triggers:
             return []
         starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
         return sorted({bisect_right(starts, place) for place in places})
+
+
+def concerned(module: ModuleFacts, triggers: Triggers | None) -> frozenset[str]:
+    """The names of the functions of a file that hold a trigger, and of those that call one of these."""
+    places = triggers.lines(module.module.source.text) if triggers is not None else []
+    if not places:
+        return frozenset()
+    found: set[str] = set()
+    calls: dict[str, set[str]] = {}
+    for function in module.all_functions():
+        node = function.node
+        if within(places, node):
+            found.add(function.name)
+        called = calls.setdefault(function.name, set())
+        for item in ast.walk(node):
+            if isinstance(item, ast.Call) and isinstance(item.func, (ast.Name, ast.Attribute)):
+                called.add(item.func.id if isinstance(item.func, ast.Name) else item.func.attr)
+    while True:
+        further = {name for name, called in calls.items() if name not in found and called & found}
+        if not further:
+            return frozenset(found)
+        found |= further
+
+
+def within(lines: list[int], node: ast.AST) -> bool:
+    """Whether one of the sorted ``lines`` is in the text of ``node``."""
+    first: int = getattr(node, "lineno", 1)
+    decorators = getattr(node, "decorator_list", None)
+    if decorators:
+        first = min(first, decorators[0].lineno)
+    index = bisect_left(lines, first)
+    return index < len(lines) and lines[index] <= (getattr(node, "end_lineno", None) or first)

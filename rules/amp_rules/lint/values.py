@@ -171,19 +171,48 @@ def source_of(value: Value) -> Value:
     return value.through(PASSING)
 
 
+_OPAQUE = frozenset(
+    """
+    param join call method name element result setattr rand randn randint randperm normal bernoulli multinomial
+    rand_like randn_like randint_like dropout gumbel_softmax item
+    """.split()
+)
+"""Operations that say nothing of what they give, or chance: two of them are alike only where they are one."""
+
+
+_OF_ELEMENTS = POSITION | PROBABILITY | SIGMOID | MAX_SUBTRACTED | GUARDED | INTEGRAL
+
+
+def overwritten(held: Value, by: Value | None) -> None:
+    """Note that elements of ``held``, and of the tensor that it is a part of, may now be those of ``by``."""
+    while not held.is_const and held.tensor:
+        held.lo = min(held.lo, by.lo) if by is not None else -INF
+        held.hi = max(held.hi, by.hi) if by is not None else INF
+        held.bits &= ~_OF_ELEMENTS | (by.bits if by is not None else 0)
+        if held.op not in PASSING or not held.args:
+            return
+        held = held.args[0]
+
+
 def same(a: Value, b: Value, depth: int = 8) -> bool:
     """Whether two values are computed alike from the same things."""
     if a is b:
         return True
-    if depth == 0 or a.op != b.op or len(a.args) != len(b.args) or a.op in ("param", "join", "call", "name", "element"):
+    if depth == 0 or a.op != b.op or len(a.args) != len(b.args) or a.op in _OPAQUE:
         return False
     if a.is_const or b.is_const:
         return a.is_const and b.is_const and a.const == b.const
-    if a.sym != b.sym:
+    if a.sym != b.sym or (a.data != b.data and isinstance(a.data, str)):
         return False
     if not a.args and a.op not in ("attr",):
         return a.sym is not None
+    if (a.kwargs or b.kwargs) and not _same_keywords(a.kwargs or {}, b.kwargs or {}, depth - 1):
+        return False
     return all(same(left, right, depth - 1) for left, right in zip(a.args, b.args, strict=True))
+
+
+def _same_keywords(a: dict[str, Value], b: dict[str, Value], depth: int) -> bool:
+    return a.keys() == b.keys() and all(same(value, b[name], depth) for name, value in a.items())
 
 
 def constant(value: Any, node: ast.AST | None) -> Value:
@@ -214,13 +243,13 @@ def join(a: Value, b: Value) -> Value:
     if a.op == "join" and any(b is argument for argument in a.args):
         return a
     args = (*(a.args if a.op == "join" else (a,)), *(b.args if b.op == "join" else (b,)))
-    joined = Value("join", b.node, args[:8], a.dtypes | b.dtypes, max(a.tensor, b.tensor))
+    joined = Value("join", b.node, args[:8], a.dtypes | b.dtypes, min(a.tensor, b.tensor) or min(1, a.tensor + b.tensor))
     joined.lo, joined.hi = min(a.lo, b.lo), max(a.hi, b.hi)
     joined.bits = (a.bits & b.bits) | ((a.bits | b.bits) & (ASSUMED | POSITION | LOOP))
     root = a.root
     if root is b.root:
         joined.anchor = root
-    if a.sym == b.sym:
+    if a.sym == b.sym and a.op != "layer":
         joined.sym = a.sym
     return joined
 

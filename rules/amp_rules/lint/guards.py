@@ -1,0 +1,102 @@
+"""What keeps a divisor, or the argument of a logarithm or root, away from zero: an epsilon that is added, a clamp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amp_rules.lint import operations as ops
+from amp_rules.lint.limits import numbers_of
+from amp_rules.lint.values import MAX_SUBTRACTED, NUM, PASSING, PROBABILITY, Value
+
+SINGULAR = ("div", "reciprocal", "rsqrt", "sqrt", "log", "log2", "log10", "pow")
+"""Operations that an argument of zero makes infinite, or their gradient."""
+_KEEPING = frozenset({"sqrt", "abs", "neg", "square", "pow"})
+_OF_WEIGHTS = PASSING | {"exp", "softplus", "abs", "square"}
+_TYPE_CHANGES = frozenset({"to", "type", "type_as", "float", "half", "double", "bfloat16"})
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One guard.
+
+    Attributes:
+        op: the operation that guards.
+        tensor: what is guarded.
+        epsilon: the number that keeps it from zero.
+    """
+
+    op: Value
+    tensor: Value
+    epsilon: Value
+
+
+def singular_argument(op: Value) -> Value | None:
+    """The argument of an operation of ``SINGULAR`` that must not be zero."""
+    if op.op == "div":
+        return op.args[1] if len(op.args) > 1 else None
+    if op.op == "pow":
+        power = op.args[1].number if len(op.args) > 1 else None
+        return op.args[0] if power is not None and power < 0 else None
+    return op.args[0] if op.args else None
+
+
+def guards_of(value: Value, depth: int = 5) -> Iterator[Guard]:
+    """Yield the guards that the result of an operation rests on."""
+    value = value.through(PASSING - _TYPE_CHANGES)
+    if depth == 0 or not value.args:
+        return
+    found = _guard(value)
+    if found is not None:
+        yield found
+    elif value.op in _KEEPING:
+        yield from guards_of(value.args[0], depth - 1)
+    elif value.op in ("add", "sub") and value.lo < 1e-6:
+        # ``a + eps + b - c``: as good as none if it vanishes.
+        for item in value.args[: 2 if value.op == "add" else 1]:
+            if item.op in ("add", "sub"):
+                yield from guards_of(item, depth - 1)
+    elif value.op in ("mul", "join"):
+        for item in value.args:
+            yield from guards_of(item, depth - 1)
+
+
+def _guard(value: Value) -> Guard | None:
+    args = value.args
+    if value.op == "add" and len(args) == 2:
+        for tensor, epsilon in (args, args[::-1]):
+            if tensor.tensor and numbers_of(epsilon):
+                return Guard(value, tensor, epsilon)
+    elif value.op in ("clamp", "clamp_min"):
+        least, _ = ops.clamp_bounds(value)
+        return Guard(value, args[0], least) if least is not None else None
+    elif value.op in ("maximum", "max") and len(args) == 2:
+        for tensor, epsilon in (args, args[::-1]):
+            if tensor.tensor and epsilon.tensor and numbers_of(epsilon):
+                return Guard(value, tensor, epsilon)
+    elif value.op == "masked_fill" and len(args) > 2:
+        return Guard(value, args[0], args[2])
+    elif value.op == "where" and len(args) == 3:
+        for tensor, epsilon in (args[1:], args[:0:-1]):
+            if tensor.tensor and epsilon.dtypes == NUM and numbers_of(epsilon):
+                return Guard(value, tensor, epsilon)
+    return None
+
+
+def _is_learned(value: Value) -> bool:
+    """Whether nothing but weights went into a value: training leaves none at exactly zero."""
+    if value.op == "parameter":
+        return True
+    if value.op == "join":
+        return all(_is_learned(item) for item in value.args)
+    return value.op in _OF_WEIGHTS and bool(value.args) and _is_learned(value.args[0])
+
+
+def may_be_zero(value: Value) -> bool:
+    """Whether nothing shows that a tensor is far from zero."""
+    if value.lo > 0 or value.hi < 0 or _is_learned(value):
+        return False
+    if value.op == "sum" and value.bits & PROBABILITY:
+        return False
+    # After subtraction of the maximum one of the summands is exp(0).
+    return not any(item.op == "exp" and item.args[0].bits & MAX_SUBTRACTED for item in value.behind(3))

@@ -1,0 +1,171 @@
+"""What a file says about being run by several processes: whether it is, and which of them get to a place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from amp_rules.lint.index import FileIndex, Function, keyword, last_name, literal
+
+if TYPE_CHECKING:
+    from amp_rules.lint.module import ModuleFacts
+
+_EVIDENCE = frozenset(
+    """
+    init_process_group DistributedDataParallel DistributedSampler DistributedBatchSampler
+    """.split()
+)
+_JOINS = re.compile(r"^(init|setup|initialize)_?(torch_)?(dist|ddp|process_group)", re.IGNORECASE)
+_SHARDED = frozenset(
+    "FullyShardedDataParallel FSDP fully_shard deepspeed DeepSpeedEngine FullyShardedStrategy fsdp xm".split()
+)
+_FRAMEWORKS = frozenset(
+    "pytorch_lightning lightning accelerate mmengine mmcv ignite composer catalyst allennlp ray".split()
+)
+_RANK = re.compile(
+    r"rank|(is|on)_?(main|master|primary|chief|root|leader|writer)|(main|master|chief)_?(proc|node|only)"
+    r"|world_?size|distributed|process_(zero|index|id)|proc_id|node_id|^ddp$|local_zero|coordinator"
+    r"|^(is_?)?(master|main|primary|chief)$|n_?gpus?$|num_?gpus|nprocs|num_processes|standalone",
+    re.IGNORECASE,
+)
+_DEVICE = re.compile(r"gpu|device|proc|^pid$|worker|^cuda|^id$", re.IGNORECASE)
+_STARTS = frozenset("spawn start_processes launch Process run_distributed launch_job elastic_launch".split())
+_MAINS = frozenset("main main_worker main_process run_main cli_main".split())
+_ONE_RANK_ONLY = re.compile(r"rank|main|master|zero|only", re.IGNORECASE)
+
+
+def says_it_is_distributed(module: ModuleFacts) -> bool:
+    """Whether the file itself joins processes or splits work among them: an import that is not used says nothing."""
+    for name, calls in module.index.named.items():
+        if name in _EVIDENCE or _JOINS.search(name):
+            return True
+        if name in module.imports and module.imports[name].rpartition(".")[2] in _EVIDENCE:
+            return True
+        if name == "init" and any(literal(keyword(call, "ddp")) is True for call in calls):
+            return True
+    return False
+
+
+def is_sharded(module: ModuleFacts) -> bool:
+    """Whether weights may be split among the processes, so that all of them take part in a checkpoint."""
+    return bool(module.index.words & _SHARDED)
+
+
+def uses_framework(module: ModuleFacts) -> bool:
+    """Whether a framework that looks after processes itself is at work."""
+    for name in (*module.imports.values(), *module.stars):
+        head, _, _ = name.partition(".")
+        if head in _FRAMEWORKS or name in ("transformers.Trainer", "transformers.Seq2SeqTrainer"):
+            return True
+    return "prepare_loader" in module.index.words
+
+
+def names_rank(node: ast.AST) -> bool:
+    """Whether an expression has a name that says which process this is, or how many there are."""
+    for item in ast.walk(node):
+        name = last_name(item)
+        if name is None and isinstance(item, ast.Constant) and isinstance(item.value, str):
+            name = item.value
+        if name is not None and _RANK.search(name):
+            return True
+    return False
+
+
+def depends_on_process(index: FileIndex, test: ast.AST, depth: int = 3) -> bool:
+    """Whether a test may come out differently in different processes."""
+    if names_rank(test):
+        return True
+    for item in ast.walk(test):
+        if isinstance(item, ast.Compare) and _is_first_device(item):
+            return True
+        if depth and isinstance(item, (ast.Name, ast.Attribute)) and isinstance(item.ctx, ast.Load):
+            if any(_of_one_process(index, value, depth) for value in index.values_of(item)):
+                return True
+        if depth and isinstance(item, ast.Call):
+            if any(_answers_by_rank(index, function) for function in index.callees(item)):
+                return True
+    return False
+
+
+def _is_first_device(test: ast.Compare) -> bool:
+    """``gpu == 0``, ``args.device in (-1, 0)``."""
+    name = last_name(test.left) or ""
+    return bool(_DEVICE.search(name)) and isinstance(
+        test.ops[0], (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Gt, ast.Lt)
+    )
+
+
+def _of_one_process(index: FileIndex, value: ast.expr, depth: int) -> bool:
+    """Whether a value that a name is given is made by one process only, or by asking which process this is."""
+    if isinstance(value, ast.Constant):
+        return False
+    if isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Name, ast.Attribute)):
+        if depends_on_process(index, value.test if isinstance(value, ast.IfExp) else value, depth - 1):
+            return True
+    if isinstance(value, ast.Call) and value.func and names_rank(value.func):
+        return True
+    return isinstance(value, ast.Call) and is_guarded(index, value, depth - 1)
+
+
+def _answers_by_rank(index: FileIndex, function: Function) -> bool:
+    """Whether a small function returns something about the rank."""
+    if (function.end_lineno or 0) - function.lineno > 12:
+        return False
+    returned = [item.value for item in ast.walk(function) if isinstance(item, ast.Return) and item.value is not None]
+    return any(names_rank(item) for item in returned)
+
+
+def is_guarded(index: FileIndex, node: ast.AST, depth: int = 3) -> bool:
+    """Whether it depends on the process, within its function, whether ``node`` is reached."""
+    if depth <= 0:
+        return False
+    if any(depends_on_process(index, test, depth) for test, _ in index.branches(node)):
+        return True
+    # ``if several: if rank == 0: save() else: save()``
+    return any(names_rank(item) for item in _other_branches(index, node))
+
+
+def _other_branches(index: FileIndex, node: ast.AST) -> Iterator[ast.AST]:
+    """What runs in place of ``node``."""
+    child = node
+    for item in index.ancestors(node):
+        if isinstance(item, ast.If) and child is not item.test:
+            for statement in item.orelse if child in item.body else item.body:
+                yield from (inner.test for inner in ast.walk(statement) if isinstance(inner, ast.If))
+        elif isinstance(item, Function):
+            return
+        child = item
+
+
+def every_process_runs(index: FileIndex, node: ast.AST, seen: set[ast.AST] | None = None) -> bool:
+    """Whether a way leads from the start of the script to ``node`` on which no test asks for the process.
+
+    False also where the way is not known: a function that this file does not call.
+    """
+    seen = set() if seen is None else seen
+    function = index.scope(node)
+    if function in seen or is_guarded(index, node):
+        return False
+    if function is None:
+        return index.owner(node) is None
+    seen.add(function)
+    if isinstance(function, ast.Lambda):
+        return False
+    if any(_ONE_RANK_ONLY.search(ast.unparse(item)) for item in function.decorator_list):
+        return False
+    callers = index.callers(function)
+    if any(every_process_runs(index, call, seen) for call in callers):
+        return True
+    return is_start(index, function, bool(callers))
+
+
+def is_start(index: FileIndex, function: Function, is_called: bool) -> bool:
+    """Whether processes start with a function."""
+    for call in index.calls:
+        if last_name(call.func) in _STARTS:
+            given = [*call.args, *(item.value for item in call.keywords)]
+            if any(last_name(item) == function.name for item in given):
+                return not is_guarded(index, call)
+    return not is_called and function.name in _MAINS and index.owner(function) is None
