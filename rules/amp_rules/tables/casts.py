@@ -31,7 +31,7 @@ CUDA_FLOAT32 = _LOSSES | frozenset(
     sum prod cumsum cumprod norm vector_norm matrix_norm nuclear_norm frobenius_norm dist pdist cdist renorm
     logsumexp exp expm1 log log10 log1p log2 pow square rsqrt reciprocal softmax log_softmax softmin gumbel_softmax
     softplus acos asin cosh sinh tan erfinv layer_norm group_norm rms_norm normalize cosine_similarity
-    pairwise_distance interpolate upsample
+    pairwise_distance interpolate upsample local_response_norm
     """.split()
 )
 """Run in float32 on CUDA, unless they are given ``dtype=``."""
@@ -48,12 +48,13 @@ CPU_LOWER = frozenset(
     """
     matmul mm bmm addmm addbmm baddbmm linear vecdot prelu einsum tensordot inner
     conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d
-    scaled_dot_product_attention multi_head_attention lstm gru rnn
+    scaled_dot_product_attention multi_head_attention lstm rnn chain_matmul multi_dot
     """.split()
 )
 CPU_FLOAT32 = (
     _LOSSES
     | {"binary_cross_entropy", "prod", "cdist", "ctc_loss", "trace", "quantile", "nanquantile", "grid_sample"}
+    | {"avg_pool3d", "adaptive_avg_pool3d", "max_pool3d"}
     | frozenset("inverse inv pinverse cholesky svd eigh eigvalsh qr solve lstsq stft istft fft ifft rfft irfft".split())
 )
 CPU_WIDEST = frozenset("stack cat index_copy".split())
