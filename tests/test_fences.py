@@ -146,3 +146,42 @@ def test_the_runtime_has_the_optimizers_and_modules_that_apex_scripts_get():
     modules = {name.removesuffix(".__init__").removeprefix("apex.amp_C").removeprefix("apex.apex_C") for name in names}
     public = {name for name in modules if name and not re.search(r"\._(?!amp_state)", name)}
     assert public | apex_api.EXTENSIONS == apex_api.DROPIN_MODULES
+
+
+def imports_of(path: Path) -> set[str]:
+    """The modules that a file imports, those under ``if TYPE_CHECKING`` left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = {
+        id(item)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for item in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("folder", "above"),
+    [
+        ("program", ("lint", "evidence", "checks", "planning", "codemods", "legacy")),
+        ("lint", ("evidence", "checks.", "planning", "codemods", "legacy")),
+        ("evidence", ("checks", "planning", "codemods", "legacy")),
+        ("checks", ("checks", "planning", "codemods", "legacy")),
+        ("tables", ("program", "lint", "evidence", "checks", "planning", "codemods", "legacy")),
+    ],
+)
+def test_layers_know_only_those_below(folder, above):
+    """The linter's engine knows no rule, what rules share knows no rule, and no rule knows another."""
+    files = sorted((ROOT / "rules/amp_rules" / folder).rglob("*.py"))
+    assert files
+    for path in files:
+        wrong = {name for name in imports_of(path) for layer in above if name.startswith(f"amp_rules.{layer}")}
+        assert wrong == set(), path.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class Analyst:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        # The linter looks for garbage by itself, and far less often than Python would.
+        gc.disable()
         self.linter = Linter(plan.mode, plan.codes)
         own = {UNUSED_SUPPRESSION.code} & plan.codes
         active = frozenset(check.code for check in self.linter.checks)
@@ -90,6 +93,8 @@ class Analyst:
                 found.append(Diagnostic(item.finding, _excerpt(lines, item.finding, item.patch), item.patch, cells))
         found.sort(key=lambda item: by_place(item.finding))
         problem = notebook.problem if notebook else None
+        if result.failures:
+            problem = Problem(path, f"internal error: {'; '.join(result.failures)}; please report")
         dependencies = tuple((str(name), known) for name, known in result.dependencies.items())
         return FileResult(path, tuple(found), problem, digest, dependencies)
 

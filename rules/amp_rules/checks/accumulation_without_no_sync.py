@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
+from amp_rules.evidence.processes import uses_framework
+from amp_rules.evidence.wrapping import is_ddp
 from amp_rules.lint.check import Check
 from amp_rules.lint.index import FileIndex, Loop
 from amp_rules.lint.module import ModuleFacts
-from amp_rules.lint.processes import uses_framework
-from amp_rules.lint.wrapping import is_ddp
 
 _SAYS_SO = frozenset("no_sync require_backward_grad_sync delay_allreduce set_requires_gradient_sync".split())
 _COUNTS = re.compile(r"accum|grad_?acc|update_freq|virtual_batch|sub_?divisions|micro", re.IGNORECASE)

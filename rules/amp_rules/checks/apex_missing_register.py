@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rules.lint.apex import is_call_of
+from amp_rules.evidence.apex import is_call_of
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.paths import Path, unite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_rules.lint.apex import asks_for_precision, is_call_of
+from amp_rules.evidence.apex import asks_for_precision, is_call_of
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.values import Value, alternatives

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.steps import imported_twice, starts_with
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.lint.module import ModuleFacts
-from amp_rules.lint.steps import imported_twice, starts_with
 
 _NEW = frozenset({"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"})
 _OLD = frozenset({"torch.cuda.amp.autocast", "torch.cpu.amp.autocast"})

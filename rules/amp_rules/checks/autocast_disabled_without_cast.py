@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.mixing import LAYERS, MATRIX_PRODUCTS, float_type, held_layer, operands
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.mixing import LAYERS, MATRIX_PRODUCTS, float_type, held_layer, operands
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.values import F32, LOW, PARAMETER, Value, source_of
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
+from amp_rules.evidence.mixing import MATRIX_PRODUCTS, operands
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.mixing import MATRIX_PRODUCTS, operands
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.values import F32, INF, LOW, PASSING, PROBABILITY, Value, source_of
 
@@ -57,7 +55,11 @@ class AutocastLowersLargeValues(Check):
     advice = "Turn autocast off around the product, with its operands in float32."
     triggers = (
         "pow(",
-        re.compile(r"[\w)\]] ?\*\* ?[\w(.+-]"),
+        "** ",
+        "**2",
+        "**3",
+        "**4",
+        "**(",
         "square(",
         "stft",
         "fft",

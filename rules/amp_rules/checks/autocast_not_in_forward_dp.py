@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.regions import region_around
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.regions import region_around
 from amp_rules.lint.values import Value, alternatives
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.protocol import event_of
+from amp_rules.evidence.regions import decorated, is_region, move_out, region_around, with_of
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.protocol import event_of
-from amp_rules.lint.regions import decorated, is_region, move_out, region_around, with_of
 from amp_rules.lint.values import Value
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.patterns import operand, source
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.patterns import operand, source
 from amp_rules.lint.values import Value, alternatives
 
 

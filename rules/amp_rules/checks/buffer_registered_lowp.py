@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.mixing import float32_origin
+from amp_rules.evidence.positions import is_position
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.mixing import float32_origin
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.positions import is_position
 from amp_rules.lint.values import F32, LOW, Value
 
 _LINEAR = frozenset("add sub mul div neg to float view reshape unsqueeze cat stack repeat expand getitem".split())

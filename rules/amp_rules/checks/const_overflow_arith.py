@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.limits import is_limit, other_half, too_large
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.limits import is_limit, other_half, too_large
 from amp_rules.lint.values import BOOL, Value, source_of
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from amp_rules.lint.check import Check
-from amp_rules.lint.finding import Fix
-from amp_rules.lint.frame import Frame
-from amp_rules.lint.limits import (
+from amp_rules.evidence.limits import (
     argument_node,
     described,
     half_where_float,
@@ -17,7 +14,10 @@ from amp_rules.lint.limits import (
     too_large,
     torch_name,
 )
-from amp_rules.lint.uses import only_softmax
+from amp_rules.evidence.uses import only_softmax
+from amp_rules.lint.check import Check
+from amp_rules.lint.finding import Fix
+from amp_rules.lint.frame import Frame
 from amp_rules.lint.values import NUM, Value
 
 _RAISING = {

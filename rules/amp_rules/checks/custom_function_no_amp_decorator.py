@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from amp_rules.lint.autograd import (
+from amp_rules.evidence.autograd import (
     aliases,
     aligned,
     alignments,

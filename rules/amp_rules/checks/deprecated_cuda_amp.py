@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.evidence.steps import imported_twice, starts_with
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.lint.module import ModuleFacts
-from amp_rules.lint.steps import imported_twice, starts_with
 
 _NAMES = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 _OLD = {f"torch.{device}.amp.{name}": (device, name) for device in ("cuda", "cpu") for name in _NAMES}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.mixing import float_type, whole_text, written
 from amp_rules.lint import operations as ops
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.mixing import float_type, whole_text, written
 from amp_rules.lint.values import BOOL, F32, INT, LOW, NUM, OTHER, ZERO_DIM, Value, source_of
 
 _SOURCES = {

@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from amp_rules.lint.check import Check
-from amp_rules.lint.index import last_name, path_of
-from amp_rules.lint.module import ClassFacts, ModuleFacts
-from amp_rules.lint.wrapping import (
+from amp_rules.evidence.wrapping import (
     Event,
     first_model,
     is_assigned_between,
@@ -17,6 +14,9 @@ from amp_rules.lint.wrapping import (
     replacements,
     wrapped_models,
 )  # fmt: skip
+from amp_rules.lint.check import Check
+from amp_rules.lint.index import last_name, path_of
+from amp_rules.lint.module import ClassFacts, ModuleFacts
 
 _AVERAGES = re.compile(
     r"^(Model)?(EMA|Ema)(V\d)?$|^(Model|Weight|Param|Parameter)?_?(EMA|Ema)(Model|Helper|Wrapper)?$"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from amp_rules.evidence.limits import numbers_of, other_half
 from amp_rules.lint import operations as ops
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.limits import numbers_of, other_half
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.values import PASSING, Value
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.guards import SINGULAR, Guard, guards_of, may_be_zero, singular_argument
+from amp_rules.evidence.limits import described, origin, other_half, vanishes
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.guards import SINGULAR, Guard, guards_of, may_be_zero, singular_argument
-from amp_rules.lint.limits import described, origin, other_half, vanishes
 from amp_rules.lint.values import Value
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from amp_rules.evidence.limits import numbers_of
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.limits import numbers_of
 from amp_rules.lint.values import PASSING, Value, same
 
 _KEEPING = PASSING | {"expand", "where"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.limits import argument_node, is_limit, too_large
 from amp_rules.lint import operations as ops
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.limits import argument_node, is_limit, too_large
 from amp_rules.lint.values import BOOL, INT, LOW, TENSORS, Value, alternatives
 
 _FILLS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from amp_rules.evidence.protocol import PLAIN, Event, StepCheck
+from amp_rules.evidence.regions import with_of
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.protocol import PLAIN, Event, StepCheck
-from amp_rules.lint.regions import with_of
 from amp_rules.lint.values import Value, alternatives
 
 _SCALING = ("scaler", "Scaler", "scale_loss", "loss_scale", "accelerator", "no_grad_scal")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from amp_rules.evidence.protocol import Event, StepCheck, key_of, last_name
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.protocol import Event, StepCheck, key_of, last_name
 from amp_rules.lint.values import Value, alternatives
 
 _HALF = frozenset({"torch.float16", "torch.half"})

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.lint.check import Check
-from amp_rules.lint.frame import Frame
-from amp_rules.lint.mixing import (
+from amp_rules.evidence.mixing import (
     REFUSING,
     float32_origin,
     float_type,
@@ -15,6 +13,8 @@ from amp_rules.lint.mixing import (
     place,
     refused,
 )
+from amp_rules.lint.check import Check
+from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.values import F32, LOW, ZERO_DIM, Value
 

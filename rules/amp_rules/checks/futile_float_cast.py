@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.mixing import MATRIX_PRODUCTS, is_cast, is_mask, operands
+from amp_rules.evidence.positions import is_position
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.mixing import MATRIX_PRODUCTS, is_cast, is_mask, operands
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.positions import is_position
 from amp_rules.lint.values import BOOL, INT, Value
 
 _PRODUCTS = MATRIX_PRODUCTS | {"linear", "conv1d", "conv2d", "conv3d"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.protocol import GRAD_SCALERS
 from amp_rules.lint.check import Check
 from amp_rules.lint.module import ModuleFacts
-from amp_rules.lint.protocol import GRAD_SCALERS
 
 _AUTOCASTS = frozenset({"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast"})
 

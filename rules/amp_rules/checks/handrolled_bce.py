@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.lint.check import Check
-from amp_rules.lint.finding import Fix
-from amp_rules.lint.frame import Frame
-from amp_rules.lint.operations import clamp_bounds
-from amp_rules.lint.patterns import (
+from amp_rules.evidence.patterns import (
     bare,
     bounded_above,
     complement,
@@ -19,6 +15,10 @@ from amp_rules.lint.patterns import (
     unguarded,
     ways,
 )
+from amp_rules.lint.check import Check
+from amp_rules.lint.finding import Fix
+from amp_rules.lint.frame import Frame
+from amp_rules.lint.operations import clamp_bounds
 from amp_rules.lint.values import Value
 
 _LARGEST_EXPONENT = 80.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.patterns import bare, is_tensor, squared, terms, ways
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.patterns import bare, is_tensor, squared, terms, ways
 from amp_rules.lint.values import Value
 
 _PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum", "dot", "inner", "mv", "vecdot", "addmm", "baddbmm"})

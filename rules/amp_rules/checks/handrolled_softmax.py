@@ -5,11 +5,7 @@ from __future__ import annotations
 import ast
 import math
 
-from amp_rules.lint.check import Check
-from amp_rules.lint.finding import Fix
-from amp_rules.lint.frame import Frame
-from amp_rules.lint.module import FunctionFacts
-from amp_rules.lint.patterns import (
+from amp_rules.evidence.patterns import (
     bare,
     bounded_above,
     factors,
@@ -21,6 +17,10 @@ from amp_rules.lint.patterns import (
     unguarded,
     ways,
 )
+from amp_rules.lint.check import Check
+from amp_rules.lint.finding import Fix
+from amp_rules.lint.frame import Frame
+from amp_rules.lint.module import FunctionFacts
 from amp_rules.lint.values import LOW, Value, same
 
 _LARGEST_EXPONENT = 80.0

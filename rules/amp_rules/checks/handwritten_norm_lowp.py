@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.patterns import is_bounded, is_tensor, squared, unguarded, ways
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.patterns import is_bounded, is_tensor, squared, unguarded, ways
 from amp_rules.lint.values import Value
 
 _SMALLEST_EPSILON = 3.9e-4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.mixing import REFUSING, is_mask, place, refused
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.mixing import REFUSING, is_mask, place, refused
 from amp_rules.lint.values import F32, LOW, Value
 
 _OUTSIDE = frozenset({"to", "half", "type"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from amp_rules.evidence.protocol import SCALED, Event, StepCheck
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.protocol import SCALED, Event, StepCheck
 from amp_rules.lint.values import Value
 
 

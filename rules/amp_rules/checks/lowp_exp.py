@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.patterns import (
+    bare,
+    bounded_above,
+    described,
+    is_gaussian,
+    is_tensor,
+    operand,
+    runs_in_half,
+    terms,
+)
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.patterns import bare, bounded_above, described, is_gaussian, is_tensor, operand, runs_in_half, terms
 from amp_rules.lint.values import PARAMETER, Value
 
 _LIMITS = {"exp": 11.089, "expm1": 11.089, "exp2": 15.999, "sinh": 11.78, "cosh": 11.78}

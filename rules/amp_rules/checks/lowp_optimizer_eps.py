@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.evidence.limits import vanishes
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.limits import vanishes
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.values import Value
 

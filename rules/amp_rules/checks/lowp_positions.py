@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.mixing import at_construction, is_outer, operands, place
+from amp_rules.evidence.positions import position_behind
 from amp_rules.lint import operations as ops
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.mixing import at_construction, is_outer, operands, place
-from amp_rules.lint.positions import position_behind
 from amp_rules.lint.values import ASSUMED, CAST, F32, LOW, OTHER, PASSING, Value, alternatives, source_of
 
 _PRODUCTS = ("matmul", "bmm", "einsum", "mm")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.lint.check import Check
-from amp_rules.lint.finding import Fix
-from amp_rules.lint.frame import Frame
-from amp_rules.lint.patterns import (
+from amp_rules.evidence.patterns import (
     factors,
     in_float32,
     is_bounded,
@@ -18,6 +15,9 @@ from amp_rules.lint.patterns import (
     squared,
     ways,
 )
+from amp_rules.lint.check import Check
+from amp_rules.lint.finding import Fix
+from amp_rules.lint.frame import Frame
 from amp_rules.lint.values import PARAMETER, ZERO_DIM, Value
 
 _UNKNOWN = frozenset({"module", "call", "method", "attr", "name", "param"})
@@ -81,6 +81,7 @@ class LowpReduction(Check):
             return
         if is_bounded(given, 0.0) or _is_nothing(given) or any(squared(item) is not None for item in ways(given)):
             return
+        assert op.node is not None
         text = frame.text(op.node)
         if frame.mode.fp16:
             message = f"`{text}` of more than a few thousand elements is inexact, then infinite, in fp16"

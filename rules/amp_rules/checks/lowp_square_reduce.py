@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.lint.check import Check
-from amp_rules.lint.finding import Fix
-from amp_rules.lint.frame import Frame
-from amp_rules.lint.mode import Mode
-from amp_rules.lint.patterns import (
+from amp_rules.evidence.patterns import (
     complement,
     factors,
     is_bounded,
@@ -20,6 +16,10 @@ from amp_rules.lint.patterns import (
     unguarded,
     ways,
 )
+from amp_rules.lint.check import Check
+from amp_rules.lint.finding import Fix
+from amp_rules.lint.frame import Frame
+from amp_rules.lint.mode import Mode
 from amp_rules.lint.values import PARAMETER, ZERO_DIM, Value
 
 _SUMS = frozenset({"sum", "nansum"})

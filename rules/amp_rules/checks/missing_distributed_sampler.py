@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
+from amp_rules.evidence.processes import is_guarded, names_rank, uses_framework
+from amp_rules.evidence.wrapping import is_ddp
 from amp_rules.lint.check import Check
 from amp_rules.lint.index import FileIndex, keyword, last_name, literal
 from amp_rules.lint.module import ModuleFacts
-from amp_rules.lint.processes import is_guarded, names_rank, uses_framework
-from amp_rules.lint.wrapping import is_ddp
 
 _SHARES = re.compile(r"[Ss]ampler|[Ii]terable|split_dataset_by_node|shard|webdataset|wds|[Bb]uckets|num_replicas")
 _POSITIONS = {"shuffle": 2, "sampler": 3, "batch_sampler": 4}

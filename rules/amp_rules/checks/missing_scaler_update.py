@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from amp_rules.evidence.protocol import Event, StepCheck, is_disabled, is_wrapped, statement_of
+from amp_rules.evidence.steps import scaler_methods, step_state
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.module import FunctionFacts
 from amp_rules.lint.paths import LOST
-from amp_rules.lint.protocol import Event, StepCheck, is_disabled, is_wrapped, statement_of
-from amp_rules.lint.steps import scaler_methods, step_state
 
 
 class MissingScalerUpdate(StepCheck):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.mixing import whole_text, written
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.mixing import whole_text, written
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.values import LOW, PARAMETER, Value, alternatives
 

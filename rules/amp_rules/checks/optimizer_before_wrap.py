@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.wrapping import Event, is_assigned_between, optimizers, replacements
 from amp_rules.lint.check import Check
 from amp_rules.lint.index import FileIndex, before, path_of
 from amp_rules.lint.module import ModuleFacts
-from amp_rules.lint.wrapping import Event, is_assigned_between, optimizers, replacements
 
 
 class OptimizerBeforeWrap(Check):

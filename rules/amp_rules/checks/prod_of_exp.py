@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.patterns import bare, bounded_above, is_tensor, operand, runs_in_half, source
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.patterns import bare, bounded_above, is_tensor, operand, runs_in_half, source
 from amp_rules.lint.values import Value
 
 _LARGEST_EXPONENT = 80.0

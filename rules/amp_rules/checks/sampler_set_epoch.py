@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
-from amp_rules.lint.carriers import Carriers
+from amp_rules.evidence.carriers import Carriers
+from amp_rules.evidence.processes import uses_framework
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.lint.index import FileIndex, Function, Loop, keyword, last_name, literal, path_of
 from amp_rules.lint.module import FunctionFacts, ModuleFacts
-from amp_rules.lint.processes import uses_framework
 
 _EVALUATION = re.compile(r"val|test|eval|dev(?!ice)|valid|infer|predict", re.IGNORECASE)
 _EPOCH = re.compile(r"epoch", re.IGNORECASE)

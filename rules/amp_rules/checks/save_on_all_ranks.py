@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.processes import (
+    every_process_runs,
+    is_sharded,
+    names_rank,
+    says_it_is_distributed,
+    uses_framework,
+)
 from amp_rules.lint.check import Check
 from amp_rules.lint.index import FileIndex, keyword, last_name
 from amp_rules.lint.module import FunctionFacts, ModuleFacts
-from amp_rules.lint.processes import every_process_runs, is_sharded, names_rank, says_it_is_distributed, uses_framework
 
 _WRITERS = {
     "torch.save": 1, "torch.jit.save": 1, "torch.onnx.export": 2, "numpy.save": 0, "numpy.savez": 0,

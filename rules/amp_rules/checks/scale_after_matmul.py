@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.mixing import MATRIX_PRODUCTS, is_outer, operands
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.mixing import MATRIX_PRODUCTS, is_outer, operands
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.values import INF, LOW, PROBABILITY, Value, source_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from amp_rules.evidence.protocol import GRAD_OPS, SCALED, Event, StepCheck
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.protocol import GRAD_OPS, SCALED, Event, StepCheck
 
 _GOOD = ("unscaled",)
 _WHAT = {"add": "added to", "clamp": "clamped", "clamp_min": "clamped", "clamp_max": "clamped"}

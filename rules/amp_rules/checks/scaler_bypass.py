@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from amp_rules.evidence.protocol import PLAIN, SCALED, Event, StepCheck, is_disabled
+from amp_rules.evidence.steps import calls_of
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.protocol import PLAIN, SCALED, Event, StepCheck, is_disabled
-from amp_rules.lint.steps import calls_of
 from amp_rules.lint.values import alternatives
 
 _FROM_ELSEWHERE = frozenset({"param", "attr", "name", "element", "starargs", "other"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from amp_rules.evidence.protocol import Event, StepCheck
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.protocol import Event, StepCheck
 
 
 class SchedulerOnSkippedStep(StepCheck):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.protocol import event_of
+from amp_rules.evidence.regions import is_region, region_around
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.protocol import event_of
-from amp_rules.lint.regions import is_region, region_around
 from amp_rules.lint.values import Value
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from amp_rules.evidence.wrapping import conversions, is_assigned_between, wrapped_models
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Severity
 from amp_rules.lint.index import last_name
 from amp_rules.lint.module import ModuleFacts
-from amp_rules.lint.wrapping import conversions, is_assigned_between, wrapped_models
 
 
 class SyncbnAfterDdp(Check):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from amp_rules.evidence.protocol import Event, StepCheck, is_disabled, is_wrapped
+from amp_rules.evidence.steps import step_state
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.protocol import Event, StepCheck, is_disabled, is_wrapped
-from amp_rules.lint.steps import step_state
 
 
 class UnscaleOrder(StepCheck):

@@ -15,6 +15,7 @@ from amp_rules.lint.values import (
     ASSUMED,
     BOOL,
     CAST,
+    ELEMENTWISE_BITS,
     F32,
     FLOATS,
     INT,
@@ -52,7 +53,7 @@ def _call(frame: Frame, node: ast.Call) -> Value:
                 args.append(evaluate(frame, item))
             kwargs = _keywords(frame, node)
             return _method(frame, node, receiver, function.attr, args, kwargs)
-        target = attribute_of(frame, receiver, function)  # type: ignore[arg-type]
+        target = attribute_of(frame, receiver, function)
     else:
         target = evaluate(frame, function)
     for item in node.args:
@@ -396,7 +397,7 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
             made.dtypes = promote(before, item.dtypes)
             if any(other.bits & ZERO_DIM for other in items):
                 made.dtypes |= before | item.dtypes
-            made.tensor, made.bits = max(made.tensor, item.tensor), item.bits & ops.ELEMENTWISE_BITS
+            made.tensor, made.bits = max(made.tensor, item.tensor), item.bits & ELEMENTWISE_BITS
         if made.dtypes & BOOL:
             # It begins with 0.
             made.dtypes = made.dtypes & ~BOOL | INT

@@ -453,7 +453,7 @@ def iterated(frame: Frame, value: Value, node: ast.expr) -> Value:
 def span_of(counting: Value) -> tuple[float, float]:
     """The numbers between which a ``range`` or ``arange`` counts."""
     ends = counting.args[:2]
-    if not ends or counting.kwargs and ("start" in counting.kwargs or "end" in counting.kwargs):
+    if not ends or (counting.kwargs and ("start" in counting.kwargs or "end" in counting.kwargs)):
         return -INF, INF
     if len(ends) == 1:
         return 0.0, max(0.0, ends[0].hi)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amp_rules.lint import calls as _calls  # noqa: F401  (enters the evaluator of calls)
@@ -65,10 +65,10 @@ class Machine:
     def __init__(self, mode: Mode, library: Library, checks: Sequence[Check]) -> None:
         self.mode = mode
         self.library = library
-        self.hooks: dict[str, list[Callable[[Value, Frame], None]]] = {}
+        self.hooks: dict[str, list[Check]] = {}
         for check in checks:
             for op in check.operations:
-                self.hooks.setdefault(op, []).append(check.visit)
+                self.hooks.setdefault(op, []).append(check)
         self.table = ops.Casts(mode)
         self.unknown_float = LOW | F32 if mode.autocast else LOW
         self.unknown_any = LOW | F32
@@ -86,6 +86,7 @@ class Machine:
         self.numbers: dict[Any, int] = {}
         self.tests: list[Any] = []
         self.findings: list[Finding] = []
+        self.failures: dict[str, str] = {}
         self._calls = 0
         self._running: list[ast.AST] = []
         self._summaries: dict[Any, Value | None] = {}
@@ -126,8 +127,18 @@ class Machine:
         """Show an operation to the rules that asked for it."""
         hooks = self.hooks.get(value.op)
         if hooks is not None and not frame.silent:
-            for visit in hooks:
-                visit(value, frame)
+            for check in hooks:
+                try:
+                    check.visit(value, frame)
+                except RecursionError:
+                    raise
+                except Exception as error:
+                    self.fail(check, value.node, error)
+
+    def fail(self, check: Check, node: ast.AST | None, error: Exception) -> None:
+        """Note that a rule broke down, which costs its finding here and nothing else."""
+        line = getattr(node, "lineno", 0)
+        self.failures.setdefault(check.code, f"{check.code} failed at line {line}: {type(error).__name__}: {error}")
 
     def take(self, module: ModuleFacts, finding: Finding) -> None:
         """Keep a finding."""

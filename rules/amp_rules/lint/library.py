@@ -10,7 +10,7 @@ from amp_rules.lint.module import ClassFacts, FunctionFacts, ModuleFacts
 from amp_rules.program.modules import Importer, Module, parse, project_root
 from amp_rules.program.source import SourceError, SourceFile, read_source
 
-_MAX_TEXT = 6_000_000
+_MAX_TEXT = 3_000_000
 """Characters of source whose trees are kept; a tree takes about forty times its text."""
 _MAX_LINKS = 6
 """How many files a name is followed through: packages import from modules what users import from them."""

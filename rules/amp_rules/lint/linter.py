@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib
 import pkgutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from amp_rules import checks as checks_package
@@ -32,10 +33,12 @@ class LintResult:
         findings: by place. Suppression comments are not looked at here.
         dependencies: other files whose content the findings rest on, with the hash of each (None: looked for and
             not there).
+        failures: what rules broke down over, which is a mistake in them and not in the file.
     """
 
     findings: tuple[Finding, ...]
     dependencies: Mapping[Path, str | None] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1)
@@ -120,12 +123,13 @@ class Linter:
         for check in self._of_classes:
             if check.code in asked:
                 for cls in module.classes.values():
-                    check.visit_class(cls, module)
+                    _ask(machine, check, cls.node, partial(check.visit_class, cls, module))
         for check in self._of_modules:
             if check.code in asked:
-                check.visit_module(module)
+                _ask(machine, check, None, partial(check.visit_module, module))
         findings = sorted(set(machine.findings), key=by_place)
-        return LintResult(_once(findings), dict(self.library.used))
+        failures = tuple(machine.failures[code] for code in sorted(machine.failures))
+        return LintResult(_once(findings), dict(self.library.used), failures)
 
     def _judge(self, machine: Machine, function: FunctionFacts) -> None:
         try:
@@ -134,7 +138,15 @@ class Linter:
             # An expression nested this deeply is data, not arithmetic.
             return
         for check in self._of_functions:
-            check.visit_function(function, frame)
+            _ask(machine, check, function.node, partial(check.visit_function, function, frame))
+
+
+def _ask(machine: Machine, check: Check, node: ast.AST | None, question: Callable[[], None]) -> None:
+    """Let a rule judge; one that breaks down takes nothing else along."""
+    try:
+        question()
+    except Exception as error:
+        machine.fail(check, node, error)
 
 
 def _overrides(check: Check, method: str) -> bool:

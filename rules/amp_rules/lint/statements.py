@@ -201,9 +201,12 @@ def _grown(before: dict[str, Value], after: dict[str, Value]) -> list[str]:
         old = before.get(name)
         if old is None or old is value or name[0] == "$":
             continue
-        if value.dtypes & ~old.dtypes or value.lo < old.lo or value.hi > old.hi:
-            found.append(name)
-        elif old.is_const and not (value.is_const and value.const == old.const):
+        if (
+            value.dtypes & ~old.dtypes
+            or value.lo < old.lo
+            or value.hi > old.hi
+            or (old.is_const and not (value.is_const and value.const == old.const))
+        ):
             found.append(name)
     return found
 

@@ -243,7 +243,9 @@ def join(a: Value, b: Value) -> Value:
     if a.op == "join" and any(b is argument for argument in a.args):
         return a
     args = (*(a.args if a.op == "join" else (a,)), *(b.args if b.op == "join" else (b,)))
-    joined = Value("join", b.node, args[:8], a.dtypes | b.dtypes, min(a.tensor, b.tensor) or min(1, a.tensor + b.tensor))
+    joined = Value(
+        "join", b.node, args[:8], a.dtypes | b.dtypes, min(a.tensor, b.tensor) or min(1, a.tensor + b.tensor)
+    )
     joined.lo, joined.hi = min(a.lo, b.lo), max(a.hi, b.hi)
     joined.bits = (a.bits & b.bits) | ((a.bits | b.bits) & (ASSUMED | POSITION | LOOP))
     root = a.root

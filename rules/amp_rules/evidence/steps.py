@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 from functools import lru_cache
 
+from amp_rules.evidence.protocol import is_scaler
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.module import ModuleFacts, imported_names, nodes_of
 from amp_rules.lint.paths import LOST, Path
-from amp_rules.lint.protocol import is_scaler
 
 
 def text_mentions(frame: Frame, *words: str) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amp_rules.evidence.limits import numbers_of
 from amp_rules.lint import operations as ops
-from amp_rules.lint.limits import numbers_of
 from amp_rules.lint.values import MAX_SUBTRACTED, NUM, PASSING, PROBABILITY, Value
 
 SINGULAR = ("div", "reciprocal", "rsqrt", "sqrt", "log", "log2", "log10", "pow")

@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amp_rules.evidence.protocol import last_name
 from amp_rules.lint.module import ClassFacts, ModuleFacts
-from amp_rules.lint.protocol import last_name
 
 LOWER = frozenset(
     """
