@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from amp_rules.evidence.mixing import float_type, whole_text, written
 from amp_rules.lint import operations as ops
@@ -62,7 +63,15 @@ class DtypeMismatchIndexWrite(Check):
     advice = "Convert the source to the type of the destination with `.to(destination.dtype)`."
     fix_title = "convert the source to the type of the destination"
     fix_safety = "safe"
-    triggers = ("] = ", "scatter", "index_add", "index_copy", "index_put", "lerp")
+    triggers = (
+        # An index of names, neither a key nor a slice, and no literal behind it.
+        re.compile(r"\[[^\[\]\n:'\"]*[A-Za-z_][^\]\n:'\"]*\] = (?!-?\d|None|True|False|[\[{'\"])"),
+        "scatter",
+        "index_add",
+        "index_copy",
+        "index_put",
+        "lerp",
+    )
     operations = tuple(_SOURCES)
 
     def visit(self, op: Value, frame: Frame) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from amp_rules.evidence.guards import EPSILON_USED
 from amp_rules.evidence.limits import numbers_of, other_half
 from amp_rules.lint import operations as ops
 from amp_rules.lint.check import Check
@@ -46,7 +45,7 @@ class EpsAbsorbed(Check):
     severity = "error"
     message = "A bound just below one is one in half precision."
     advice = "Compute this in float32, or use a function that takes logits."
-    triggers = (re.compile(r"\b1(?:\.0?)? ?[-+] ?\d+(?:\.\d*)?e-"), ".999", "eps", "EPS", "psilon", "logit(")
+    triggers = (" - 1e-", " + 1e-", "-1e-", "- 5e-", ".999", EPSILON_USED, "EPS", "logit(")
     operations = ("log", "log2", "log10", "div", "reciprocal", "rsqrt", "logit", *sorted(_AT_ONE))
 
     def visit(self, op: Value, frame: Frame) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.evidence.guards import SINGULAR, Guard, guards_of, may_be_zero, singular_argument
+from amp_rules.evidence.guards import EPSILON_USED, SINGULAR, Guard, guards_of, may_be_zero, singular_argument
 from amp_rules.evidence.limits import described, origin, other_half, vanishes
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
@@ -50,8 +50,8 @@ class EpsUnderflow(Check):
     fix_title = "Take an epsilon that half precision holds"
     fix_safety = "unsafe"
     triggers = (
-        "1e-08", "e-8", "e-9", "e-08", "e-09", "e-1", "e-2", "e-3", "e-4", "eps", "EPS", "psilon", "EPSILON", "tiny",
-        "TINY", "SMALL", ".0000000",
+        "1e-08", "e-8", "e-9", "e-08", "e-09", "e-1", "e-2", "e-3", "e-4", EPSILON_USED, "min=eps",
+        "min=self.eps", "EPS", ".tiny", "TINY", "SMALL", ".0000000",
     )  # fmt: skip
     operations = SINGULAR
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
@@ -61,7 +62,7 @@ class LayerInForward(Check):
     severity = "warning"
     message = "A layer with weights is built in the forward pass."
     advice = "Build the layer in `__init__` and keep it in an attribute."
-    triggers = tuple(f"{name}(" for name in sorted(_WITH_WEIGHTS))
+    triggers = (")(", re.compile(rf"^[ \t]+\w+ = [\w.]*(?:{'|'.join(sorted(_WITH_WEIGHTS))})\(", re.MULTILINE))
     operations = ("layer",)
 
     def visit(self, op: Value, frame: Frame) -> None:

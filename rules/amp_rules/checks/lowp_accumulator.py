@@ -57,7 +57,8 @@ class LowpAccumulator(Check):
     severity = "warning"
     message = "A moving average is kept in half precision."
     advice = "Keep the average in float32, and convert a copy of it where half is wanted."
-    triggers = ("ema", "EMA", "average", "swa", "shadow", "teacher", "decay", "momentum", "lerp_", ".mul_(")
+    triggers = ("lerp_", ".mul_(")
+    file_triggers = tuple(f".{name}(" for name in sorted(_HALVES))
     operations = ("add", "lerp")
 
     def visit(self, op: Value, frame: Frame) -> None:

@@ -57,7 +57,7 @@ class LowpPositions(Check):
     severity = "warning"
     message = "Positions or angles are rounded to half precision."
     advice = "Keep positions and angles in float32 with autocast off, and convert the sine and cosine."
-    triggers = ("arange", "osition", "inv_freq", "freqs", "pos.")
+    triggers = ("arange", "positions", "position_ids", "pos_ids", "inv_freq", "freqs", "pos.")
     operations = (*_PRODUCTS, "arange", *_FUNCTIONS)
 
     def visit(self, op: Value, frame: Frame) -> None:

@@ -18,6 +18,7 @@ from amp_rules.evidence.patterns import (
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.mode import Mode
 from amp_rules.lint.values import PARAMETER, ZERO_DIM, Value
 
 _UNKNOWN = frozenset({"module", "call", "method", "attr", "name", "param"})
@@ -61,6 +62,10 @@ class LowpReduction(Check):
     fix_safety = "safe"
     triggers = ("sum(", "norm(")
     operations = ("sum", "nansum", "norm", "vector_norm")
+
+    def applies(self, mode: Mode) -> bool:
+        """Autocast on CUDA computes sums and norms in float32."""
+        return not mode.autocast or mode.device == "cpu"
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge a sum or norm."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.evidence.limits import numbers_of
 from amp_rules.lint import operations as ops
 from amp_rules.lint.values import MAX_SUBTRACTED, NUM, PASSING, PROBABILITY, Value
+
+EPSILON_USED = re.compile(
+    r"eps(?:ilon)?\b(?! ?[=:])(?<!steps)(?<!=eps)(?<!= eps)(?<!=self\.eps)(?<!= self\.eps)(?<!=epsilon)(?<!= epsilon)"
+    r"(?<!=self\.epsilon)(?<!= self\.epsilon)"
+)
+"""Where an epsilon is calculated with, not merely declared, kept or handed to a layer: a trigger."""
 
 SINGULAR = ("div", "reciprocal", "rsqrt", "sqrt", "log", "log2", "log10", "pow")
 """Operations that an argument of zero makes infinite, or their gradient."""

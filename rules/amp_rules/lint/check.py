@@ -36,6 +36,7 @@ class Check:
         triggers: texts of which one must occur in a function (for ``visit`` and ``visit_function``) or a file (for
             ``visit_class``, ``visit_module``) for the rule to find anything there; a compiled pattern where plain
             text is not enough. What holds none is not even looked at, which is why the linter is fast.
+        file_triggers: the same for ``visit_class`` and ``visit_module`` alone, where that is another text.
         in_order: whether the rule is about the order of events, for which loops are run twice.
         states: the variables (``$...``) in which such a rule keeps its states; see :mod:`amp_rules.lint.paths`.
         follows: texts in the names of arguments for which a call is followed into another file by such a rule.
@@ -51,6 +52,7 @@ class Check:
     fix_safety: ClassVar[Safety | None] = None
     preview: ClassVar[bool] = False
     triggers: ClassVar[tuple[str | re.Pattern[str], ...]]
+    file_triggers: ClassVar[tuple[str | re.Pattern[str], ...]] = ()
     in_order: ClassVar[bool] = False
     states: ClassVar[tuple[str, ...]] = ()
     follows: ClassVar[tuple[str, ...]] = ()

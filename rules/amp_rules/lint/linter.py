@@ -21,7 +21,7 @@ from amp_rules.lint.module import FunctionFacts
 from amp_rules.lint.triggers import Triggers, within
 from amp_rules.program.source import SourceFile
 
-_COLLECT_AFTER = 16_000_000
+_COLLECT_AFTER = 8_000_000
 """Bytes of source after which abstract values that refer to each other are given back."""
 
 
@@ -78,7 +78,8 @@ class Linter:
         self._of_modules = [check for check in self.checks if _overrides(check, "visit_module")]
         self._triggers = Triggers([text for check in self._operational for text in check.triggers])
         self._class_triggers = {
-            check.code: Triggers(check.triggers) for check in [*self._of_classes, *self._of_modules]
+            check.code: Triggers(check.file_triggers or check.triggers)
+            for check in [*self._of_classes, *self._of_modules]
         }
         self._ordered = Triggers([text for check in self.checks if check.in_order for text in check.triggers])
 

@@ -6,6 +6,7 @@ import ast
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ class Triggers:
             places.update(match.start() for match in pattern.finditer(text))
         if not places:
             return []
-        starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
+        if "\r" in text:
+            starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
+        else:
+            starts = [0, *accumulate(len(row) + 1 for row in text.split("\n"))]
         return sorted({bisect_right(starts, place) for place in places})
 
 
