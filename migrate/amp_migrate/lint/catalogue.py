@@ -106,10 +106,21 @@ def _summary(modes: Sequence[str]) -> str:
         return "none"
     used = [_distinct(row[index] for row in rows) for index in range(len(_DIMENSIONS))]
     if len(rows) != math.prod(len(words) for words in used):
-        return ", ".join(modes)
+        return _by_level(rows)
     told = [words for words, known in zip(used, _DIMENSIONS, strict=True) if len(words) < len(known)]
     ddp = ["ddp"] if all("ddp" in row for row in rows) else []
     return " ".join([*itertools.chain(*told), *ddp]) or "all"
+
+
+def _by_level(rows: Sequence[Sequence[str]]) -> str:
+    """The same for modes that differ from level to level: ``O1 cpu; O2 O3``."""
+    levels: dict[str, list[str]] = {}
+    for level in _distinct(row[0] for row in rows):
+        there = [row for row in rows if row[0] == level]
+        rest = [_distinct(row[index] for row in there) for index in (1, 2)]
+        told = [words for words, known in zip(rest, _DIMENSIONS[1:], strict=True) if len(words) < len(known)]
+        levels.setdefault(" ".join(itertools.chain(*told)), []).append(level)
+    return "; ".join(f"{' '.join(names)} {text}".strip() for text, names in levels.items())
 
 
 def _distinct(words: Iterable[str]) -> list[str]:

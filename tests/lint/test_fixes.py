@@ -1,0 +1,58 @@
+"""What fixes make of the fixtures is as shown, and leaves nothing of it to find."""
+
+from __future__ import annotations
+
+import pytest
+from amp_rules.lint import all_checks
+from amp_rules.lint.check import Check
+from amp_rules.lint.fixes import apply_fixes
+from amp_rules.program.source import SourceFile, read_source, source_from_bytes
+from linting import Case, cases, linter
+
+FIXING = [check for check in all_checks() if check.fix_title]
+SHOWN = [case for case in cases() if case.fixed.exists()]
+FIRING = [case for case in cases() if case.fires]
+
+
+def mended(case: Case) -> tuple[SourceFile, list[str]]:
+    """The text after all fixes of the rule, and the safety of each that was carried out."""
+    source = read_source(case.path)
+    safeties: list[str] = []
+    for _ in range(10):
+        fixes = [item.fix for item in linter(case.mode, case.code).lint(source).findings if item.fix]
+        done = apply_fixes(source, fixes) if fixes else None
+        if done is None or not done.applied:
+            break
+        safeties += [fix.safety for fix in done.applied]
+        source = source_from_bytes(done.text.encode(), case.path)
+    return source, safeties
+
+
+@pytest.mark.parametrize("case", SHOWN, ids=str)
+def test_the_fix_is_as_shown(case: Case):
+    # Marks of what is expected move with their lines; they are no part of the fix.
+    assert mended(case)[0].text == read_source(case.fixed).text
+
+
+@pytest.mark.parametrize("case", FIRING, ids=str)
+def test_fixes_parse_and_leave_no_fix_to_make(case: Case):
+    source, _ = mended(case)
+    compile(source.text, str(case.path), "exec", dont_inherit=True)
+    left = linter(case.mode, case.code).lint(source).findings
+    before = linter(case.mode, case.code).lint(read_source(case.path)).findings
+    assert not [item for item in left if item.fix]
+    assert len(left) <= len(before)
+
+
+@pytest.mark.parametrize("check", FIXING, ids=lambda check: check.code)
+def test_a_rule_with_a_fix_shows_it(check: Check):
+    own = [case for case in SHOWN if case.code == check.code]
+    assert any(mended(case)[1] for case in own), "no fixture in fixed/ shows a fix"
+
+
+@pytest.mark.parametrize("case", FIRING, ids=str)
+def test_a_fix_is_as_safe_as_its_rule_says(case: Case):
+    check = next(check for check in all_checks() if check.code == case.code)
+    for item in linter(case.mode, case.code).lint(read_source(case.path)).findings:
+        # A safe rule may have a place where its fix wants a reader, never the other way round.
+        assert item.fix is None or item.fix.safety == "unsafe" or check.fix_safety == "safe"
