@@ -13,6 +13,15 @@ import click
 from amp_rules.options import APEX_MODES, DTYPES, OPT_LEVELS
 from click.core import ParameterSource
 
+from amp_migrate.commands import (
+    ERROR,
+    color_option,
+    config_option,
+    refuse_mixed_stdin,
+    run_command,
+    settings_folder,
+    stdin_filename_option,
+)
 from amp_migrate.config import Settings, load_settings, parse_loss_scale
 from amp_migrate.problems import Problem, UserError
 
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
     from amp_migrate.output import Summary
     from amp_migrate.runner import Run
 
-_OK, _DUE, _ERROR, _INTERRUPTED = 0, 1, 2, 130
+_OK, _DUE = 0, 1
 
 _EPILOG = """\b
 Exit status:
@@ -93,26 +102,11 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
     default="diff",
     help="What to print on standard output. [default: diff]",
 )
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="Colour; auto means on terminals, unless NO_COLOR is set. [default: auto]",
-)
+@color_option
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary, only errors.")
 @click.option("-v", "--verbose", is_flag=True, help="List every edit, and tracebacks of internal errors.")
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Read [tool.amp-migrate] from FILE, not from the nearest pyproject.toml.",
-)
-@click.option(
-    "--stdin-filename",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="With '-': where the text belongs, for its imports and the diff.",
-)
+@config_option("tool.amp-migrate")
+@stdin_filename_option("diff")
 @click.version_option(package_name="amp-migrate", prog_name="amp-migrate")
 @click.pass_context
 def main(ctx: click.Context, /, **arguments: Any) -> None:
@@ -130,34 +124,21 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
     from amp_migrate.output import Summary
 
     summary = Summary(arguments["color"], arguments["quiet"], arguments["verbose"])
-    try:
+
+    def action() -> int:
         _refuse_contradictions(arguments)
         settings = _settings(arguments)
         if ctx.get_parameter_source("sync_bn") is ParameterSource.COMMANDLINE and not settings.options.ddp:
             summary.line("note: --sync-bn and --no-sync-bn say nothing without --ddp")
-        status = _migrate(arguments, settings, summary)
-    except UserError as error:
-        click.echo(f"error: {error}", err=True)
-        status = _ERROR
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        status = _INTERRUPTED
-    except Exception as error:
-        if arguments["verbose"]:
-            raise
-        click.echo(f"internal error: {type(error).__name__}: {error}; please report (-v shows where)", err=True)
-        status = _ERROR
-    ctx.exit(status)
+        return _migrate(arguments, settings, summary)
+
+    run_command(ctx, arguments["verbose"], action)
 
 
 def _refuse_contradictions(arguments: dict[str, Any]) -> None:
     """Raise for options that cannot both be followed."""
-    paths, output = arguments["paths"], arguments["output"]
-    from_stdin = Path("-") in paths
-    if from_stdin and len(paths) > 1:
-        raise click.UsageError("'-' stands for standard input and cannot be combined with other paths.")
-    if arguments["stdin_filename"] and not from_stdin:
-        raise click.UsageError("--stdin-filename goes with '-' only.")
+    refuse_mixed_stdin(arguments)
+    output = arguments["output"]
     if arguments["write"] and output is not None:
         raise click.UsageError("-w changes the files in place and -o writes elsewhere; give one of them.")
     if arguments["check"] and (arguments["write"] or output is not None):
@@ -174,11 +155,8 @@ def _wants_text(arguments: dict[str, Any]) -> bool:
 
 
 def _settings(arguments: dict[str, Any]) -> Settings:
-    first: Path = arguments["paths"][0]
-    if first == Path("-"):
-        first = arguments["stdin_filename"] or Path.cwd() / "stdin"
-    start = first if first.is_dir() else first.parent
-    settings = load_settings(start.resolve(), arguments["config"])
+    folder = settings_folder(arguments["paths"], arguments["stdin_filename"])
+    settings = load_settings(folder, arguments["config"])
     keys = ("opt_level", "ddp", "sync_bn", "fused", "dtype", "loss_scale", "apex", "vendor")
     return settings.overridden({key.replace("_", "-"): arguments[key] for key in keys})
 
@@ -211,7 +189,7 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     for problem in run.problems:
         summary.problem(problem)
     if run.problems:
-        return _ERROR
+        return ERROR
     return _DUE if arguments["check"] and run.updates else _OK
 
 

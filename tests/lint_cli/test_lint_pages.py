@@ -95,7 +95,7 @@ def test_the_rules_are_listed_as_data(invoke):
         ((), "none"),
         (UNUSED_SUPPRESSION.modes, "all"),
         (("O2 fp16 cuda", "O3 fp16 cuda"), "O2 O3 fp16 cuda"),
-        (("O1 fp16 cuda", "O2 bf16 cuda"), "O1 fp16 cuda, O2 bf16 cuda"),
+        (("O1 fp16 cuda", "O2 bf16 cuda"), "O1 fp16 cuda; O2 bf16 cuda"),
         (("O1 fp16 cuda ddp",), "O1 fp16 cuda ddp"),
     ],
 )

@@ -13,14 +13,20 @@ import click
 from amp_rules.lint.finding import SEVERITIES
 from amp_rules.lint.mode import DEVICES, HALF_TYPES, LEVELS
 
+from amp_migrate.commands import (
+    color_option,
+    config_option,
+    refuse_mixed_stdin,
+    run_command,
+    settings_folder,
+    stdin_filename_option,
+)
 from amp_migrate.lint.formats import FORMATS
 from amp_migrate.lint.settings import DEFAULT_TIMEOUT, LintSettings, load_settings, parse_jobs
-from amp_migrate.problems import UserError
 
 if TYPE_CHECKING:
     from amp_migrate.lint.command import Request
 
-_ERROR, _INTERRUPTED = 2, 130
 
 _EPILOG = """\b
 Exit status:
@@ -99,12 +105,7 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever is found.")
 @click.option("--explain", multiple=True, metavar="RULES", callback=_listed, help="Print the pages of these rules.")
 @click.option("--list-rules", is_flag=True, help="List all rules; with --format json, as data.")
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="Colour; auto means on terminals, unless NO_COLOR is set. [default: auto]",
-)
+@color_option
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary, only findings and errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say what is done, with tracebacks of internal errors.")
 @click.option(
@@ -123,18 +124,8 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
     help="Where results are kept between runs. [default: .amp-lint-cache beside the configuration]",
 )
 @click.option("--cache/--no-cache", default=None, help="Keep results between runs. [default: yes]")
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Read [tool.amp-lint] from FILE, not from the nearest pyproject.toml.",
-)
-@click.option(
-    "--stdin-filename",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="With '-': where the text belongs, for its imports and the findings.",
-)
+@config_option("tool.amp-lint")
+@stdin_filename_option("findings")
 @click.version_option(package_name="amp-migrate", prog_name="amp-lint")
 @click.pass_context
 def main(ctx: click.Context, /, **arguments: Any) -> None:
@@ -152,34 +143,19 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
     from amp_migrate.terminal import Messages
 
     messages = Messages(arguments["color"], arguments["quiet"], arguments["verbose"])
-    try:
+
+    def action() -> int:
         _refuse_contradictions(arguments)
-        settings = _settings(arguments)
-        status = command.run(_request(arguments), settings, messages)
-    except UserError as error:
-        click.echo(f"error: {error}", err=True)
-        status = _ERROR
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        status = _INTERRUPTED
-    except Exception as error:
-        if arguments["verbose"]:
-            raise
-        click.echo(f"internal error: {type(error).__name__}: {error}; please report (-v shows where)", err=True)
-        status = _ERROR
-    ctx.exit(status)
+        return command.run(_request(arguments), _settings(arguments), messages)
+
+    run_command(ctx, arguments["verbose"], action)
 
 
 def _refuse_contradictions(arguments: dict[str, Any]) -> None:
     """Raise for options that cannot both be followed."""
-    paths = arguments["paths"]
-    from_stdin = Path("-") in paths
-    if not paths and not (arguments["explain"] or arguments["list_rules"]):
+    if not arguments["paths"] and not (arguments["explain"] or arguments["list_rules"]):
         raise click.UsageError("Missing argument 'PATH...'.")
-    if from_stdin and len(paths) > 1:
-        raise click.UsageError("'-' stands for standard input and cannot be combined with other paths.")
-    if arguments["stdin_filename"] and not from_stdin:
-        raise click.UsageError("--stdin-filename goes with '-' only.")
+    refuse_mixed_stdin(arguments)
     if arguments["fix"] and arguments["diff"]:
         raise click.UsageError("--fix changes the files and --diff only prints what it would change; give one of them.")
     if arguments["write_baseline"] and (arguments["fix"] or arguments["diff"]):
@@ -205,11 +181,8 @@ _PATH_KEYS = ("baseline", "cache-dir")
 
 
 def _settings(arguments: dict[str, Any]) -> LintSettings:
-    first: Path = arguments["paths"][0] if arguments["paths"] else Path.cwd()
-    if first == Path("-"):
-        first = arguments["stdin_filename"] or Path.cwd() / "stdin"
-    start = first if first.is_dir() else first.parent
-    settings = load_settings(start.resolve(), arguments["config"])
+    folder = settings_folder(arguments["paths"], arguments["stdin_filename"])
+    settings = load_settings(folder, arguments["config"])
     values = {key: arguments[key.replace("-", "_")] for key in _KEYS}
     for key in _PATH_KEYS:
         given = arguments[key.replace("-", "_")]

@@ -1,0 +1,76 @@
+"""What both commands have in common: options, contradictions among them, and how a run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from amp_migrate.problems import UserError
+
+ERROR, INTERRUPTED = 2, 130
+"""Exit statuses: something could not be done; the user stopped it."""
+
+color_option = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colour; auto means on terminals, unless NO_COLOR is set. [default: auto]",
+)
+
+
+def config_option(section: str) -> Callable[[Any], Any]:
+    """``--config``, for a tool whose settings stand in ``[section]``."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=f"Read [{section}] from FILE, not from the nearest pyproject.toml.",
+    )
+
+
+def stdin_filename_option(results: str) -> Callable[[Any], Any]:
+    """``--stdin-filename``, for a tool that gives ``results``."""
+    return click.option(
+        "--stdin-filename",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help=f"With '-': where the text belongs, for its imports and the {results}.",
+    )
+
+
+def refuse_mixed_stdin(arguments: dict[str, Any]) -> None:
+    """Raise where standard input is given beside files, or a name for it without it."""
+    from_stdin = Path("-") in arguments["paths"]
+    if from_stdin and len(arguments["paths"]) > 1:
+        raise click.UsageError("'-' stands for standard input and cannot be combined with other paths.")
+    if arguments["stdin_filename"] and not from_stdin:
+        raise click.UsageError("--stdin-filename goes with '-' only.")
+
+
+def settings_folder(paths: Sequence[Path], stdin_filename: Path | None) -> Path:
+    """The folder from which the configuration is looked for upwards: that of the first path."""
+    first = paths[0] if paths else Path.cwd()
+    if first == Path("-"):
+        first = stdin_filename or Path.cwd() / "stdin"
+    return (first if first.is_dir() else first.parent).resolve()
+
+
+def run_command(ctx: click.Context, verbose: bool, action: Callable[[], int]) -> NoReturn:
+    """Exit with what ``action`` returns, or with 2 and one line about what stopped it."""
+    try:
+        status = action()
+    except UserError as error:
+        click.echo(f"error: {error}", err=True)
+        status = ERROR
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        status = INTERRUPTED
+    except Exception as error:
+        if verbose or isinstance(error, click.ClickException):
+            raise
+        click.echo(f"internal error: {type(error).__name__}: {error}; please report (-v shows where)", err=True)
+        status = ERROR
+    ctx.exit(status)
