@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from amp_rules.lint import Finding, Linter, Mode
+from amp_rules.lint import Finding, Linter, Mode, all_checks
 from amp_rules.program.source import read_source, source_from_bytes
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "checks"
@@ -73,7 +73,7 @@ def cases() -> list[Case]:
 
 @lru_cache(maxsize=64)
 def linter(mode: Mode, code: str) -> Linter:
-    return Linter(mode, {code})
+    return Linter(mode, {check.code for check in all_checks()} if code == "ALL" else {code})
 
 
 def findings(path: Path, mode: Mode, code: str) -> list[Finding]:

@@ -9,7 +9,8 @@ import pytest
 from amp_rules.codemods import all_rules
 from amp_rules.lint import all_checks
 from amp_rules.lint.check import Check
-from linting import FIXTURES, Case, cases, findings
+from amp_rules.program.source import read_source
+from linting import FIXTURES, Case, cases, findings, linter
 
 CASES = cases()
 CHECKS = all_checks()
@@ -24,6 +25,13 @@ def test_a_rule_finds_what_is_marked_and_nothing_else(case: Case):
     found = [finding.span.start.line for finding in findings(case.path, case.mode, case.code)]
     assert found == case.expected
     assert bool(found) is case.fires
+
+
+@each_case
+def test_a_rule_finds_the_same_alone_and_among_all(case: Case):
+    source = read_source(case.path)
+    among = [item for item in linter(case.mode, "ALL").lint(source).findings if item.code == case.code]
+    assert among == findings(case.path, case.mode, case.code)
 
 
 @each_case

@@ -20,7 +20,7 @@ def attend(q, k, mask):
 
 
 def lint(codes):
-    return Linter(Mode(), codes).lint(source_from_bytes(TEXT, Path("/nowhere/model.py")))
+    return Linter(Mode("O3"), codes).lint(source_from_bytes(TEXT, Path("/nowhere/model.py")))
 
 
 def test_the_other_rules_go_on_and_the_failure_is_told(monkeypatch):

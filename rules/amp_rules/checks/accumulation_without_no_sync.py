@@ -47,8 +47,8 @@ class AccumulationWithoutNoSync(Check):
 
     ## When it is silent
 
-    When `no_sync` or `require_backward_grad_sync` occurs in the file, when a framework trains, and when neither the
-    test nor the loss says that gradients are accumulated.
+    When `no_sync` or `require_backward_grad_sync` occurs in the file, when a framework trains, and when the test
+    of the step counts nothing that is called after accumulation, and no literal number.
 
     ## Source
 
@@ -65,7 +65,7 @@ class AccumulationWithoutNoSync(Check):
     def visit_module(self, module: ModuleFacts) -> None:
         """Look for backward passes that happen more often than steps."""
         index = module.index
-        if index.words & _SAYS_SO or not any(_COUNTS.search(word) for word in index.words) or uses_framework(module):
+        if index.words & _SAYS_SO or uses_framework(module):
             return
         wraps = [module.dotted(call.func) or "" for call in index.calls if is_ddp(module, call)]
         if not wraps or any(name.startswith("apex.") for name in wraps):
@@ -99,6 +99,12 @@ def _is_of_optimizer(call: ast.Call) -> bool:
 def _counts(test: ast.expr) -> bool:
     """``(step + 1) % accumulation_steps == 0``."""
     return any(
-        isinstance(item, ast.BinOp) and isinstance(item.op, ast.Mod) and _COUNTS.search(ast.unparse(item.right))
+        isinstance(item, ast.BinOp) and isinstance(item.op, ast.Mod) and _is_count(item.right)
         for item in ast.walk(test)
     )
+
+
+def _is_count(divisor: ast.expr) -> bool:
+    if isinstance(divisor, ast.Constant):
+        return isinstance(divisor.value, int) and divisor.value > 1
+    return _COUNTS.search(ast.unparse(divisor)) is not None

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+
 from amp_rules.evidence.mixing import MATRIX_PRODUCTS, operands
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
+from amp_rules.lint.module import ClassFacts, FunctionFacts, ModuleFacts
 from amp_rules.lint.values import F32, INF, LOW, PASSING, PROBABILITY, Value, source_of
 
 _PRODUCTS = MATRIX_PRODUCTS | {"linear"}
 _LARGE = frozenset({"pow", "square", "exp", "cumsum", "cumprod", "prod"})
 _SPECTRA = frozenset({"stft", "rfft", "fft", "fft2", "rfft2", "fftn", "rfftn"})
+_MEL = frozenset({"MelSpectrogram", "MFCC", "MelScale"})
+"""Layers of torchaudio that multiply the squares of a spectrum by a bank of filters."""
 _UNNORMALISED = frozenset({"matmul", "bmm", "einsum", "mm"})
 
 
@@ -19,8 +24,9 @@ class AutocastLowersLargeValues(Check):
 
     ## What it does
 
-    Looks for matrix products of squared values or spectra, which autocast casts to float16, and for attention that
-    is normalised only after two matrix products: `q @ (k.T @ v)` divided by a part of itself.
+    Looks for matrix products of squared values or spectra, which autocast casts to float16, also those inside of
+    torchaudio's `MelSpectrogram`, `MFCC` and `MelScale`, and for attention that is normalised only after two matrix
+    products: `q @ (k.T @ v)` divided by a part of itself.
 
     ## Why
 
@@ -68,6 +74,7 @@ class AutocastLowersLargeValues(Check):
         "bmm",
         "einsum",
     )
+    file_triggers = tuple(f"{name}(" for name in sorted(_MEL))
     operations = (*sorted(_PRODUCTS), "div")
 
     def applies(self, mode: Mode) -> bool:
@@ -88,6 +95,23 @@ class AutocastLowersLargeValues(Check):
                     frame.report(self, op.node, message)
                     return
 
+    def visit_class(self, cls: ClassFacts, module: ModuleFacts) -> None:
+        """Judge the calls of layers that hold such a product."""
+        init = cls.methods.get("__init__")
+        if not (cls.is_module and module.mode.autocast and init is not None):
+            return
+        made = [item for item in ast.walk(init.node) if isinstance(item, ast.Assign) and _makes_mel(module, item.value)]
+        names = {target.attr for item in made for target in item.targets if isinstance(target, ast.Attribute)}
+        for method in cls.methods.values() if names else ():
+            for node in ast.walk(method.node):
+                held = node.func if isinstance(node, ast.Call) else None
+                if not (isinstance(held, ast.Attribute) and held.attr in names and isinstance(held.value, ast.Name)):
+                    continue
+                if held.value.id == "self" and not _turned_off(module, method, node):
+                    text = module.module.text(held)
+                    message = f"`{text}` multiplies powers of a spectrum by its filters in float16 under autocast"
+                    module.found(self, node, message)
+
     def _normalised(self, op: Value, frame: Frame) -> None:
         product, divisor = source_of(op.args[0]), op.args[1]
         while divisor.op in ("add", "clamp", "clamp_min") and divisor.args:
@@ -104,6 +128,25 @@ class AutocastLowersLargeValues(Check):
         ):
             text = frame.text(product.node)
             frame.report(self, op.node, f"`{text}` sums over all positions in float16 before it is normalised")
+
+
+def _makes_mel(module: ModuleFacts, node: ast.expr) -> bool:
+    """Whether an expression makes a layer that multiplies powers of a spectrum, or a sequence that holds one."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = module.dotted(node.func) or ""
+    if name.startswith("torchaudio.transforms.") and name.rpartition(".")[2] in _MEL:
+        power = next((item.value for item in node.keywords if item.arg == "power"), None)
+        return power is None or (isinstance(power, ast.Constant) and power.value == 2)
+    return name == "torch.nn.Sequential" and any(_makes_mel(module, item) for item in node.args)
+
+
+def _turned_off(module: ModuleFacts, function: FunctionFacts, node: ast.AST) -> bool:
+    """Whether a test or a region around a place, or the decorator of its function, turns autocast off."""
+    around = [item for item in module.index.ancestors(node) if isinstance(item, ast.With)]
+    regions = [part.context_expr for item in around for part in item.items]
+    texts = [ast.unparse(item) for item in (*regions, *function.node.decorator_list)]
+    return any("autocast" in text and ("False" in text or "float32" in text) for text in texts)
 
 
 def _is_large(value: Value, frame: Frame) -> bool:

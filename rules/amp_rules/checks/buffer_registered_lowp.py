@@ -38,7 +38,8 @@ class BufferRegisteredLowp(Check):
 
     ## When it is silent
 
-    In autocast modes, which leave buffers alone, on integer buffers, and on tables of sines and cosines, whose
+    Unless asked for (preview): what it finds is true, but harmless where positions are few or frequencies are computed
+    anew. In autocast modes, which leave buffers alone, on integer buffers, and on tables of sines and cosines, whose
     rounding does not grow with the position.
 
     ## Source
@@ -49,6 +50,7 @@ class BufferRegisteredLowp(Check):
     code = "AMP758"
     name = "buffer-registered-lowp"
     severity = "warning"
+    preview = True
     message = "A buffer of frequencies or positions is converted to half with the model."
     advice = "Compute it in float32 in the forward pass, or keep it outside of the buffers."
     triggers = ("register_buffer",)

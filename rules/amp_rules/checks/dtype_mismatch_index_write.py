@@ -65,7 +65,7 @@ class DtypeMismatchIndexWrite(Check):
     fix_safety = "safe"
     triggers = (
         # An index of names, neither a key nor a slice, and no literal behind it.
-        re.compile(r"\[[^\[\]\n:'\"]*[A-Za-z_][^\]\n:'\"]*\] = (?!-?\d|None|True|False|[\[{'\"])"),
+        re.compile(r"\[[^\[\]\n:'\"]{0,99}[A-Za-z_][^\]\n:'\"]{0,99}\] = (?!-?\d|None|True|False|[\[{'\"])"),
         "scatter",
         "index_add",
         "index_copy",

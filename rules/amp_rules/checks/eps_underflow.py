@@ -62,7 +62,7 @@ class EpsUnderflow(Check):
             return
         for guard in guards_of(argument):
             number = vanishes(guard.epsilon, frame.mode)
-            if number is not None and self._is_half(guard, frame) and may_be_zero(guard.tensor):
+            if number is not None and self._is_half(guard, frame) and may_be_zero(guard.tensor, frame.mode):
                 self._report(op, guard, number, frame)
 
     def _is_half(self, guard: Guard, frame: Frame) -> bool:

@@ -8,8 +8,11 @@ from typing import Any
 from amp_rules.evidence.protocol import Event, StepCheck, key_of, last_name
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.values import Value, alternatives
+from amp_rules.tables import torch_api as api
 
 _HALF = frozenset({"torch.float16", "torch.half"})
+
+_RETURNS_ITSELF = api.RETURNS_RECEIVER - {"clone", "detach", "contiguous"}
 
 
 class Fp16ParamsWithScaler(StepCheck):
@@ -65,8 +68,7 @@ class Fp16ParamsWithScaler(StepCheck):
         if name in ("half", "to") and op.args:
             if name == "half" or _to_half(op):
                 if _is_model(op, frame):
-                    self._note(frame, "half", key_of(op.args[0]))
-                    self._note(frame, "half", key_of(op))
+                    self._note(frame, "half", key_of(_made(op)))
             return
         if op.op == "call" and isinstance(op.data, str) and op.data.startswith("torch.optim.") and op.args:
             self._optimizer(op, frame)
@@ -80,7 +82,7 @@ class Fp16ParamsWithScaler(StepCheck):
         given = op.args[0]
         if given.op == "method" and given.data == "parameters" and given.args:
             held = frame.machine.notes.get((self.code, "half"), ())
-            if key_of(given.args[0]) in held:
+            if key_of(_made(given.args[0])) in held:
                 self._note(frame, "optimizer", op)
 
     def advance(self, state: Any, event: Event, frame: Frame) -> tuple[bool | None, Any]:
@@ -101,11 +103,20 @@ def _to_half(op: Value) -> bool:
     return any(item.sym in _HALF for item in given)
 
 
+def _made(value: Value) -> Value:
+    """The model behind methods that give the model itself: ``Net().half().cuda()``."""
+    while value.args and last_name(getattr(value.node, "func", None)) in _RETURNS_ITSELF and value.op != "instance":
+        value = value.args[0]
+    return value
+
+
 def _is_model(op: Value, frame: Frame) -> bool:
-    receiver = op.args[0]
+    receiver = _made(op.args[0])
     if any(item.op in ("layer", "instance") for item in alternatives(receiver)):
         return True
     holder = op.node.func.value  # type: ignore[union-attr]
+    while isinstance(holder, ast.Call) and last_name(holder.func) in _RETURNS_ITSELF:
+        holder = holder.func.value if isinstance(holder.func, ast.Attribute) else None
     if isinstance(holder, ast.Call):
         return last_name(holder.func)[:1].isupper()
     if receiver.op in ("call", "param", "attr", "name", "method"):

@@ -9,6 +9,7 @@ from amp_rules.evidence.mixing import (
     float32_origin,
     float_type,
     is_plain_factory,
+    only_constructs,
     owner_keeps_float32,
     place,
     refused,
@@ -48,8 +49,8 @@ class Fp32TensorInForward(Check):
 
     ## When it is silent
 
-    Under autocast, on float32 tensors that stay among themselves, are compared, or have no dimensions, and where the
-    author converted to float32 by name (AMP753, AMP755).
+    Under autocast, in what only constructors call (models are converted later), on float32 tensors that stay among
+    themselves, are compared, or have no dimensions, and where the author converted to float32 by name (AMP753, AMP755).
 
     ## Source
 
@@ -142,7 +143,7 @@ def _is_made_in_passing(origin: Value, frame: Frame) -> bool:
     if node is None or node not in frame.module.module.parents:
         return True
     owner = next((item for item in frame.module.module.ancestors(node) if isinstance(item, ast.FunctionDef)), None)
-    return owner is not None and owner.name != "__init__"
+    return owner is not None and not only_constructs(frame, owner)
 
 
 def _shaped_like(sizes: tuple[Value, ...], low: Value | None) -> bool:

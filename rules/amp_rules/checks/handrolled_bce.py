@@ -60,7 +60,7 @@ class HandrolledBce(Check):
     advice = "Use F.logsigmoid(x) and F.logsigmoid(-x), or binary_cross_entropy_with_logits."
     fix_title = "use logsigmoid"
     fix_safety = "safe"
-    triggers = ("sigmoid", "Sigmoid", "log1p(", "exp(")
+    triggers = ("sigmoid", "Sigmoid", "log1p(", "exp(", ".log(")
     operations = ("log", "log2", "log10", "log1p")
 
     def visit(self, op: Value, frame: Frame) -> None:

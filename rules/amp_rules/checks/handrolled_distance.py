@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_rules.evidence.patterns import bare, is_tensor, squared, terms, ways
+from amp_rules.evidence.patterns import bare, is_tensor, runs_in_half, squared, terms, ways
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.values import Value
@@ -33,6 +33,7 @@ class HandrolledDistance(Check):
 
     ## When it is silent
     The argument is clamped, made positive (``relu``, ``abs``, ``maximum``), or masked before the root or ``acos``.
+    Without autocast, angles outside of modules and losses, which need not be given half tensors.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.cdist.html; https://github.com/pytorch/pytorch/issues/8069
@@ -54,7 +55,7 @@ class HandrolledDistance(Check):
         text = frame.text(op.node)
         for item in ways(op.args[0]):
             if op.op == "acos":
-                if _is_cosine(item):
+                if _is_cosine(item) and runs_in_half(item, frame):
                     frame.report(self, op.node, f"`{text}` is NaN where rounding makes the cosine more than 1")
                     return
             elif op.op == "sqrt" or (len(op.args) == 2 and op.args[1].number == 0.5):

@@ -10,6 +10,7 @@ from amp_rules.evidence.patterns import (
     bounded_above,
     factors,
     is_gaussian,
+    is_loss,
     keyword,
     operand,
     source,
@@ -50,9 +51,10 @@ class HandrolledSoftmax(Check):
         logp = torch.log_softmax(logits, dim=-1)
 
     ## When it is silent
-    The maximum was subtracted, or the argument of ``exp`` cannot be large (a negative square, the result of ``tanh``,
-    a clamped value). ``log(p + eps)`` is left alone where the logarithm is multiplied by ``p`` itself (an entropy),
-    because the term is 0 where the logarithm is wrong.
+    The maximum was subtracted, or the argument of ``exp`` cannot be large (a negative square, the result of ``tanh``, a
+    clamped value). ``log(p + eps)`` is left alone where the logarithm is multiplied by ``p`` itself (an entropy),
+    because the term is 0 where the logarithm is wrong. ``log(softmax(x))`` outside of losses is left alone where the
+    softmax is float32, as under autocast on CUDA: scores and metrics survive a ``-inf`` at one part in ``exp(104)``.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.log_softmax.html says that doing the two
@@ -110,6 +112,8 @@ class HandrolledSoftmax(Check):
             if softmax.op != "softmax":
                 continue
             if epsilon is None:
+                if softmax.float32 and not is_loss(frame):
+                    continue  # Only a gap of 104 makes it -inf, and no gradient makes that NaN.
                 message = f"`{frame.text(op.node)}` is -inf where a probability rounds to 0"
                 frame.report(self, op.node, message, fix=_log_softmax(op, softmax, frame))  # type: ignore[arg-type]
                 return True

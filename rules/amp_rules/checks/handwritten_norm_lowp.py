@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from amp_rules.evidence.patterns import is_bounded, is_tensor, squared, unguarded, ways
+from collections.abc import Iterator
+
+from amp_rules.evidence.patterns import factors, is_bounded, is_here, is_tensor, squared, unguarded, ways
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
+from amp_rules.lint.module import FunctionFacts
 from amp_rules.lint.values import Value
 
+_SCALING = frozenset({"mul", "div"})
 _SMALLEST_EPSILON = 3.9e-4
 """The gradient of ``rsqrt`` at 0 plus this is 65504."""
 
@@ -34,9 +38,9 @@ class HandwrittenNormLowp(Check):
         y = ((x - mean) * (var + 1e-5).rsqrt()).to(x.dtype)
 
     ## When it is silent
-    The variance is computed in float32, ``eps`` is 3.9e-4 or more, or it depends on something, as on the type of
-    ``x``. In bfloat16, whose range is that of float32. Under autocast
-    outside of modules.
+    The variance is computed in float32, ``eps`` is 3.9e-4 or more, or it depends on something, as on the type of ``x``.
+    In bfloat16, whose range is that of float32. Where the root scales something else than ``x``. ``var`` outside of
+    modules, which accumulates in float32 and overflows only for a deviation of 256.
 
     ## Source
     https://github.com/lucidrains/denoising-diffusion-pytorch raises the epsilon of its LayerNorm where the input is
@@ -49,7 +53,10 @@ class HandwrittenNormLowp(Check):
     message = "A normalization by hand computes its variance in float16."
     advice = "Convert the input to float32 first, or use the norm of torch.nn.functional."
     triggers = ("sqrt(", "** 0.5", "**0.5", "** -0.5", "**-0.5", "pow(")
-    operations = ("sqrt", "rsqrt", "pow")
+    operations = ("sqrt", "rsqrt", "pow", "mul", "div")
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Value, Value, str]] = []
 
     def applies(self, mode: Mode) -> bool:
         """Only float16 overflows."""
@@ -57,6 +64,10 @@ class HandwrittenNormLowp(Check):
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge a root."""
+        if op.op in _SCALING:
+            if self._waiting:
+                self._settle(op, frame)
+            return
         if not op.args or op.node is None or not is_tensor(op, frame):
             return
         if op.op == "pow" and not (len(op.args) == 2 and op.args[1].number in (0.5, -0.5)):
@@ -69,8 +80,41 @@ class HandwrittenNormLowp(Check):
             for variance in ways(guarded):
                 if _is_low_variance(variance, frame):
                     text, made = frame.text(op.node), frame.text(variance.node)
-                    frame.report(self, op.node, f"`{text}` normalizes by `{made}`, which is in fp16")
+                    self._waiting.append((op, variance, f"`{text}` normalizes by `{made}`, which is in fp16"))
                     return
+
+    def visit_function(self, function: FunctionFacts, frame: Frame) -> None:
+        """Forget the roots that turned out to normalize nothing."""
+        self._waiting = []
+
+    def _settle(self, op: Value, frame: Frame) -> None:
+        """Report the roots that what they were made of is divided by."""
+        for waiting in list(self._waiting):
+            root, variance, message = waiting
+            sides = op.args[:2] if len(op.args) == 2 else ()
+            for scale, scaled in zip(sides, sides[::-1], strict=True):
+                if _is_root(scale, root) and root.node is not None and _holds(scaled, variance):
+                    self._waiting.remove(waiting)
+                    frame.report(self, root.node if is_here(root, frame) else op.node or root.node, message)
+                    break
+
+
+def _is_root(scale: Value, root: Value) -> bool:
+    return any(part is root for item in factors(scale) for way in ways(item) for part in (way, unguarded(way)[0]))
+
+
+def _holds(scaled: Value, variance: Value) -> bool:
+    """Whether a value is, or is the deviation from a mean of, what a variance was computed of."""
+    measured = {id(item) for root in ways(variance.args[0]) for item in _measured(root)}
+    return any(id(item) in measured for item in scaled.behind(8))
+
+
+def _measured(value: Value) -> Iterator[Value]:
+    base = squared(value)
+    for item in ways(base if base is not None else value):
+        yield item
+        if item.op == "sub":
+            yield from ways(item.args[0])
 
 
 def _is_low_variance(value: Value, frame: Frame) -> bool:
@@ -79,8 +123,8 @@ def _is_low_variance(value: Value, frame: Frame) -> bool:
         return False
     if value.op == "var":
         # Autocast leaves it in the type of an activation, which is half more often than not.
-        known = value.maybe_low and _is_activation(frame) if frame.autocast else value.low
-        return known and not is_bounded(given, 255.9)
+        known = value.maybe_low if frame.autocast else value.low
+        return known and _is_activation(frame) and not is_bounded(given, 255.9)
     if value.op != "mean" or not value.low:
         return False
     roots = [squared(item) for item in ways(given)]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 
 from amp_rules.evidence.mixing import REFUSING, is_mask, place, refused
+from amp_rules.lint import operations as ops
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.values import F32, LOW, Value
 
 _OUTSIDE = frozenset({"to", "half", "type"})
+_MAKING = frozenset("zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full".split())
+_FLOAT16 = frozenset({"torch.float16", "torch.half"})
 _PROMOTING = frozenset({"mul", "div"})
 _VIEWS = frozenset(
     "view reshape unsqueeze squeeze expand transpose permute clamp sum getitem sub rsub expand_as join".split()
@@ -22,7 +25,7 @@ class HardcodedDtypeCast(Check):
     ## What it does
 
     Looks for masks that `.float()` makes float32 and that are multiplied into half activations, where the model is
-    half; and, in bfloat16 modes, for activations that are cast to `torch.float16`.
+    half; and, in bfloat16 modes, for activations that are cast to `torch.float16` and tensors that are made of it.
 
     ## Why
 
@@ -53,13 +56,15 @@ class HardcodedDtypeCast(Check):
     severity = "warning"
     message = "A cast names a fixed type where the type of an activation is meant."
     advice = "Convert to the type of the activation, as in `mask.to(x.dtype)`."
-    triggers = ("float()", "float32", "float16", ".half()")
-    operations = (*sorted(_PROMOTING), *sorted(_OUTSIDE), *sorted(REFUSING))
+    triggers = ("float()", "float32", "float16", ".half()", "dtype=torch.half")
+    operations = (*sorted(_PROMOTING), *sorted(_OUTSIDE), *sorted(_MAKING), *sorted(REFUSING))
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge a product with a mask, or a cast."""
         if op.op in _OUTSIDE:
             self._cast(op, frame)
+        elif op.op in _MAKING:
+            self._made(op, frame)
         elif op.inplace or isinstance(op.node, ast.AugAssign) or frame.mode.autocast or not _is_activation_path(frame):
             return
         elif op.op in _PROMOTING:
@@ -79,14 +84,23 @@ class HardcodedDtypeCast(Check):
         message = f"`{frame.text(cast.node)}` makes `{frame.text(other.node)}` float32"
         frame.report(self, place(frame, cast, op.node), message)
 
+    def _made(self, op: Value, frame: Frame) -> None:
+        given = ops.explicit_dtype(op)
+        if given is not None and given.sym in _FLOAT16 and _of_bfloat16_model(frame) and op.node is not None:
+            frame.report(self, op.node, f"`{frame.text(op.node)}` is float16 in a bfloat16 model")
+
     def _cast(self, op: Value, frame: Frame) -> None:
-        cls = frame.function.cls if frame.function is not None else None
-        if frame.mode.fp16 or cls is None or op.node is None or not (cls.is_module or cls.is_autograd_function):
+        if op.node is None or not _of_bfloat16_model(frame):
             return
         given = [*op.args[1:], *(op.kwargs or {}).values()]
-        named = op.op == "half" or any(item.sym in ("torch.float16", "torch.half") for item in given)
+        named = op.op == "half" or any(item.sym in _FLOAT16 for item in given)
         if named and op.args[0].tensor and op.args[0].maybe_low:
             frame.report(self, op.node, f"`{frame.text(op.args[0].node)}` becomes float16 in a bfloat16 model")
+
+
+def _of_bfloat16_model(frame: Frame) -> bool:
+    cls = frame.function.cls if frame.function is not None else None
+    return not frame.mode.fp16 and cls is not None and (cls.is_module or cls.is_autograd_function)
 
 
 def _is_activation_path(frame: Frame) -> bool:

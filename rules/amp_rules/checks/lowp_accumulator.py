@@ -9,12 +9,14 @@ from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Finding
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.module import ClassFacts, ModuleFacts
-from amp_rules.lint.values import LOW, PARAMETER, Value
+from amp_rules.lint.values import LOW, PARAMETER, Value, alternatives, source_of
 from amp_rules.report import Span
 
 _AVERAGED = re.compile(r"(^|_)(ema|swa|avg|average|averaged|moving_average|shadow|teacher|momentum_encoder)($|_)", re.I)
 _HALVES = frozenset({"half", "bfloat16"})
 _LONG = 0.99
+_ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
+_SUMS = frozenset({"matmul", "mm", "bmm", "einsum", "sum"})
 
 
 class LowpAccumulator(Check):
@@ -23,7 +25,8 @@ class LowpAccumulator(Check):
     ## What it does
 
     Looks for classes and functions that keep a moving average of weights and convert the average to half, and for
-    moving averages with a decay of 0.99 or more whose tensors are half in the mode.
+    moving averages with a decay of 0.99 or more whose tensors are half in the mode. Also for sums in half that a loop
+    over slices of a batch adds its products to, as gradients computed in chunks are.
 
     ## Why
 
@@ -57,13 +60,37 @@ class LowpAccumulator(Check):
     severity = "warning"
     message = "A moving average is kept in half precision."
     advice = "Keep the average in float32, and convert a copy of it where half is wanted."
-    triggers = ("lerp_", ".mul_(")
+    triggers = ("lerp_", ".mul_(", "zeros_like(", "new_zeros(", re.compile(r"zeros\(.*(half|float16)"))
     file_triggers = tuple(f".{name}(" for name in sorted(_HALVES))
-    operations = ("add", "lerp")
+    operations = ("add", "lerp", "augment")
 
     def visit(self, op: Value, frame: Frame) -> None:
-        """Judge an update in place with a known decay."""
-        if not op.inplace or op.dtypes != LOW or op.node is None or not op.args:
+        """Judge an update in place."""
+        if op.node is None or len(op.args) < 2:
+            return
+        if op.op == "augment" or (op.op == "add" and op.inplace and not isinstance(op.node, ast.AugAssign)):
+            self._chunks(op, frame)
+        self._average(op, frame)
+
+    def _chunks(self, op: Value, frame: Frame) -> None:
+        """A sum over parts of a batch, as of the gradients that are computed one chunk at a time."""
+        loop = next(iter(frame.module.index.loops_around(op.node)), None) if frame.loops and op.node else None
+        if loop is None or not _is_contraction(op.args[1], loop):
+            return
+        for start in alternatives(op.args[0]):
+            made_here = start.node in frame.module.index.parents
+            if start.op not in _ZEROS or start.dtypes != LOW or start.node is None:
+                continue
+            if not made_here or _is_within(start.node, loop):
+                continue
+            text = frame.text(op.args[1].node)
+            message = f"`{frame.text(start.node)}` sums `{text}` over the turns of a loop in {frame.mode.dtype}"
+            advice = "Make it with dtype=torch.float32, and convert the sum after the loop."
+            frame.report(self, start.node, message, advice=advice)
+
+    def _average(self, op: Value, frame: Frame) -> None:
+        """A moving average with a known decay."""
+        if not op.inplace or op.dtypes != LOW or op.node is None or op.op == "augment":
             return
         held = op.args[0]
         if op.op == "lerp":
@@ -96,6 +123,25 @@ class LowpAccumulator(Check):
     def _finding(self, module: ModuleFacts, span: Span, message: str) -> Finding:
         path, mode = module.module.path, str(module.mode)
         return Finding(path, span, self.code, self.name, self.severity, message, mode, advice=self.advice)
+
+
+def _is_contraction(value: Value, loop: ast.AST) -> bool:
+    """Whether a value is a sum of products, or a sum, of a slice that moves on with the turns of the loop."""
+    value = source_of(value)
+    if value.op not in _SUMS:
+        return False
+    bound = {item.id for item in ast.walk(loop) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)}
+    for item in value.behind(8):
+        node = item.node
+        if item.op == "getitem" and isinstance(node, ast.Subscript) and _is_within(node, loop):
+            parts = [part for part in ast.walk(node.slice) if isinstance(part, ast.Slice)]
+            if any(isinstance(name, ast.Name) and name.id in bound for part in parts for name in ast.walk(part)):
+                return True
+    return False
+
+
+def _is_within(node: ast.AST | None, outer: ast.AST) -> bool:
+    return any(item is node for item in ast.walk(outer))
 
 
 def _is_state(value: Value) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from amp_rules.evidence.patterns import (
     bare,
@@ -17,8 +18,9 @@ from amp_rules.evidence.patterns import (
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.values import PARAMETER, Value
+from amp_rules.lint.values import PARAMETER, Value, source_of
 
+_SCALES = re.compile(r"logits?_?scale|similarity_scale|(^|_)temperature$")
 _LIMITS = {"exp": 11.089, "expm1": 11.089, "exp2": 15.999, "sinh": 11.78, "cosh": 11.78}
 
 
@@ -43,8 +45,9 @@ class LowpExp(Check):
     ## When it is silent
     In bfloat16, whose range is that of float32. Where the argument cannot be large: its maximum was subtracted, it was
     clamped, it is the result of ``tanh``, ``log_softmax`` or the like, it is a negative or a multiple of a square or
-    distance (a decay, a Gaussian). Where it is a weight of the model, or the logarithm of something by its name
-    (``logvar``, ``log_std``).
+    distance (a decay, a Gaussian). Where it is a weight of the model and no scale of logits by its name
+    (`logit_scale`, `temperature`, which training lets grow unless they are clamped), or the logarithm of something by
+    its name (``logvar``, ``log_std``).
     Outside of modules, losses and optimizers, where nothing but the mode says that values are half.
 
     ## Source
@@ -69,7 +72,7 @@ class LowpExp(Check):
         if not op.low or not op.args or op.node is None or (op.inplace and frame.autocast):
             return
         limit, given = _LIMITS[op.op], op.args[0]
-        if bounded_above(given, limit) or _is_modest(given) or _is_called_log(op):
+        if bounded_above(given, limit) or _is_called_log(op) or (_is_modest(given) and not _is_learned_scale(op)):
             return
         if is_tensor(op, frame) and runs_in_half(given, frame):
             message = f"`{frame.text(op.node)}` is infinite in fp16 where `{described(frame, op)}` is above {limit:.1f}"
@@ -81,6 +84,13 @@ def _is_modest(value: Value) -> bool:
     if all(item.bits & PARAMETER for _, item in terms(value)) or is_gaussian(value):
         return True
     return _has_negation(value)
+
+
+def _is_learned_scale(op: Value) -> bool:
+    """Whether the argument is a weight that logits are multiplied by, and grows as long as that helps."""
+    node, held = operand(op), source_of(op.args[0])
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return held.op == "parameter" and bool(_SCALES.search(name.lower()))
 
 
 def _has_negation(value: Value) -> bool:

@@ -28,8 +28,9 @@ class LowpLogSoftmax(Check):
         scores = F.log_softmax(logits, dim=-1, dtype=torch.float32)
 
     ## When it is silent
-    Under autocast on CUDA, which computes both in float32; where the scores are converted or ``dtype=`` is given; in
-    O2 in losses, which are given float32.
+    Unless asked for (preview): what it finds is true, but matters only where rounded scores are compared or summed over
+    many steps, or where more than 65504 pixels are averaged. Under autocast on CUDA, which computes both in float32;
+    where the scores are converted or ``dtype=`` is given; in O2 in losses, which are given float32.
 
     ## Source
     https://github.com/facebookresearch/ParlAI computes the scores of its search with ``dtype=torch.float32`` "to avoid
@@ -40,6 +41,7 @@ class LowpLogSoftmax(Check):
     code = "AMP721"
     name = "lowp-log-softmax"
     severity = "warning"
+    preview = True
     message = "Log-probabilities or a cross-entropy are rounded to half precision."
     advice = "Give log_softmax dtype=torch.float32, and cross_entropy scores in float32."
     fix_title = "compute in float32"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from amp_rules.evidence.mixing import at_construction, is_outer, operands, place
 from amp_rules.evidence.positions import position_behind
 from amp_rules.lint import operations as ops
@@ -23,8 +25,8 @@ class LowpPositions(Check):
     ## What it does
 
     Looks for positions (`arange`, `position_ids`) that are multiplied with frequencies by an operation that autocast
-    lowers, for counts of more elements than half precision tells apart, and for sine and cosine of angles in half
-    precision.
+    lowers, for counts of more elements than half precision tells apart, for counts along a sequence that are made half
+    by name, and for sine and cosine of angles in half precision.
 
     ## Why
 
@@ -95,11 +97,16 @@ class LowpPositions(Check):
         given = ops.explicit_dtype(op)
         if given is None or op.dtypes != LOW:
             return
-        end = op.args[1] if len(op.args) > 1 else op.args[0] if op.args else None
-        if end is None or not _counts_elements(end, frame.mode.largest_exact_integer):
+        exact = 256.0 if given.sym == "torch.bfloat16" else frame.mode.largest_exact_integer
+        step = op.arg(2, "step")
+        if step is not None and step.number not in (1.0, -1.0):
             return
-        exact = frame.mode.largest_exact_integer
-        message = f"`{frame.text(end.node)}` numbers of type `{frame.text(given.node)}` are not exact above {exact}"
+        for end in op.args[:2]:
+            if _counts_elements(end, exact) or (given.sym and _counts_tokens(end)):
+                break
+        else:
+            return
+        message = f"`{frame.text(end.node)}` numbers of type `{frame.text(given.node)}` are not exact above {exact:g}"
         frame.report(self, op.node, message)  # type: ignore[arg-type]
 
     def _angle(self, op: Value, frame: Frame) -> None:
@@ -111,7 +118,10 @@ class LowpPositions(Check):
                 continue
             found = position_behind(rounded, frame.mode.largest_exact_integer)
             converted = rounded.op in _CONVERSIONS
-            if (converted and _is_named_frequency(rounded, frame)) or (found and (converted or found.op != "param")):
+            if found and found.op == "arange" and found.dtypes == LOW:
+                message = f"the positions `{frame.text(found.node)}` are rounded to {frame.mode.dtype} for their angles"
+                frame.report(self, place(frame, found, op.node), message)
+            elif (converted and _is_named_frequency(rounded, frame)) or (found and (converted or found.op != "param")):
                 message = f"the angles `{frame.text(rounded.node)}` are rounded to {frame.mode.dtype}"
                 frame.report(self, place(frame, rounded, op.node), message)
 
@@ -154,3 +164,14 @@ def _counts_elements(end: Value, exact: float) -> bool:
         if item.op == "mul" and sum(part.op in ("size", "mul", "element", "getitem") for part in item.args) == 2:
             return any(part.op == "size" for part in item.behind(3)) and item.dtypes != OTHER
     return False
+
+
+_TOKENS = re.compile(
+    r"(^|_)(seq(uence)?_?len(gths?)?|sequence|max_?len(gth)?|context(_len\w*)?|n_ctx|\w*positions?)(_|$)"
+)
+
+
+def _counts_tokens(end: Value) -> bool:
+    """Whether the end of a range is made of a number that is called the length of sequences."""
+    names = (item.data for item in end.behind(4) if item.number is None and isinstance(item.data, str))
+    return any(_TOKENS.search(name.lower()) for name in names)

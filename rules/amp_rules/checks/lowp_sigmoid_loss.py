@@ -8,6 +8,7 @@ from amp_rules.evidence.patterns import complement, is_here, is_loss, is_tensor,
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.module import FunctionFacts
 from amp_rules.lint.values import PARAMETER, Value
 
 
@@ -34,7 +35,8 @@ class LowpSigmoidLoss(Check):
 
     ## When it is silent
     The scores are converted to float32 before the sigmoid. Functions and classes that are not called a loss, unless
-    they call ``binary_cross_entropy``. Under autocast on CUDA ``binary_cross_entropy`` is AMP708.
+    they call ``binary_cross_entropy``. Where the loss is the logarithm of that very sigmoid, which is 0 where the
+    sigmoid is 1, whatever its weight. Under autocast on CUDA ``binary_cross_entropy`` is AMP708.
 
     ## Source
     https://docs.pytorch.org/docs/stable/amp.html#cuda-op-specific-behavior: ``sigmoid`` is not among the operations
@@ -49,17 +51,38 @@ class LowpSigmoidLoss(Check):
     fix_title = "compute the sigmoid in float32"
     fix_safety = "unsafe"
     triggers = ("sigmoid", "Sigmoid")
-    operations = ("pow", "binary_cross_entropy")
+    operations = ("pow", "binary_cross_entropy", "log")
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Value, Value, Frame]] = []
+        self._taken: list[Value] = []
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge a power or a cross-entropy."""
         if not op.args or op.node is None:
+            return
+        if op.op == "log":
+            self._taken += [item for item in op.behind(10) if item.op == "sigmoid"]
             return
         sigmoid = _sigmoid(op.args[0]) if op.op == "binary_cross_entropy" else self._in_power(op, frame)
         if sigmoid is None or not sigmoid.maybe_low or (frame.autocast and op.op == "binary_cross_entropy"):
             return
         if not is_tensor(sigmoid, frame) or sigmoid.node is None or sigmoid.args[0].bits & PARAMETER:
             return
+        if op.op == "pow":
+            self._waiting.append((op, sigmoid, frame))
+        else:
+            self._report(op, sigmoid, frame)
+
+    def visit_function(self, function: FunctionFacts, frame: Frame) -> None:
+        """Report the powers whose sigmoid did not turn out to be what the loss is the logarithm of."""
+        waiting, self._waiting, taken, self._taken = self._waiting, [], self._taken, []
+        for op, sigmoid, where in waiting:
+            if not any(item is sigmoid for item in taken):
+                self._report(op, sigmoid, where)
+
+    def _report(self, op: Value, sigmoid: Value, frame: Frame) -> None:
+        assert op.node is not None and sigmoid.node is not None
         score = 8.4 if frame.mode.fp16 else 6.3
         made, used = frame.text(sigmoid.node), frame.text(op.node)
         place = sigmoid.node if is_here(sigmoid, frame) else op.node

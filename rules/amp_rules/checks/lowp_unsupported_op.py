@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 
 from amp_rules.evidence.mixing import float_type, whole_text, written
+from amp_rules.evidence.patterns import in_training
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.values import LOW, Value, source_of
+from amp_rules.lint.values import BOOL, LOW, Value, source_of
 from amp_rules.tables.unsupported import DECOMPOSITIONS, FOURIER, UNSUPPORTED
 
 _AMBIGUOUS = frozenset({"det", "solve", "lu", "cond", "inv"})
+_SHORT_TIME = frozenset({"stft", "istft"})
+_SHAPING = frozenset({"unsqueeze", "view", "reshape", "contiguous", "detach", "to", "float", "half"})
+_NO_PRODUCT = "donot_use_mm"
 
 
 class LowpUnsupportedOp(Check):
@@ -38,7 +42,10 @@ class LowpUnsupportedOp(Check):
 
     ## When it is silent
 
-    When the tensor was converted, when its type is not known, and where autocast casts the operation to float32.
+    When the tensor was converted, when its type is not known, and where autocast casts the operation to float32. Under
+    autocast outside of modules and losses: geometry and transforms of data run without it. On `stft` in float16 unless
+    its size is known to be no power of two. On `cdist` of euclidean distances unless both sides are selected by a mask
+    and may be short: more than 25 rows go through a matrix product, which half tensors have.
 
     ## Source
 
@@ -64,7 +71,9 @@ class LowpUnsupportedOp(Check):
         if not op.args or op.node is None or (frame.autocast and op.op in frame.machine.table.float32):
             return
         tensor = op.args[0]
-        if float_type(tensor, frame) != LOW or _is_anyones(op.op, tensor, frame):
+        if float_type(tensor, frame) != LOW or _is_anyones(op.op, tensor, frame) or _is_supported(op, frame):
+            return
+        if frame.autocast and not in_training(frame):
             return
         what = "has no half precision"
         if op.op in FOURIER and frame.mode.fp16 and frame.mode.device == "cuda":
@@ -86,3 +95,25 @@ def _is_anyones(op: str, tensor: Value, frame: Frame) -> bool:
     """Whether a tensor is the argument of a function that is no part of a model: whoever calls it knows its type."""
     cls = frame.function.cls if frame.function is not None else None
     return source_of(tensor).op == "param" and (op in _AMBIGUOUS or cls is None or not cls.is_module)
+
+
+def _is_supported(op: Value, frame: Frame) -> bool:
+    """Whether the arguments say, or are likely to say, that half tensors are taken after all."""
+    if op.op in _SHORT_TIME and frame.mode.fp16 and frame.mode.device == "cuda":
+        size = op.arg(1, "n_fft")
+        number = size.number if size is not None else None
+        return number is None or not number.is_integer() or int(number) & (int(number) - 1) == 0
+    if op.op != "cdist":
+        return False
+    power, way = op.arg(2, "p"), op.arg(3, "compute_mode")
+    if (power is not None and power.number not in (None, 2.0)) or (way is not None and _NO_PRODUCT in str(way.const)):
+        return False
+    return not all(_may_be_short(item) for item in op.args[:2])
+
+
+def _may_be_short(value: Value) -> bool:
+    """Whether rows were selected by what they hold, so that there may be any number of them."""
+    value = value.through(_SHAPING)
+    if value.op == "masked_select":
+        return True
+    return value.op == "getitem" and len(value.args) > 1 and value.args[1].dtypes == BOOL

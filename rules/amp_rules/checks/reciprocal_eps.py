@@ -63,7 +63,7 @@ class ReciprocalEps(Check):
             overflows = all(
                 item > frame.mode.rounds_to_zero and abs(over) / item > frame.mode.largest for item in numbers
             )
-            if not numbers or not overflows or not guard.tensor.low or not may_be_zero(guard.tensor):
+            if not numbers or not overflows or not guard.tensor.low or not may_be_zero(guard.tensor, frame.mode):
                 continue
             if divisor.op == "sqrt" or other_half(guard.tensor, frame.mode) or not frame.is_tensor(guard.tensor):
                 continue

@@ -9,6 +9,8 @@ from amp_rules.evidence.processes import (
     is_sharded,
     names_rank,
     says_it_is_distributed,
+    training_runs,
+    uses_accelerate,
     uses_framework,
 )
 from amp_rules.lint.check import Check
@@ -54,8 +56,9 @@ class SaveOnAllRanks(Check):
 
     When the file neither makes processes nor is judged with `--ddp`; when anything on the way from the start of the
     script to the call asks for the rank, the process or the device, in whatever words; when the function is not
-    called in the file; when the path has the rank in it; for sharded models, of which every process saves its part;
-    and where a framework saves.
+    called in the file, unless it trains and asks for the process elsewhere; when the path has the rank in it; for
+    sharded models, of which every process saves its part; and where a framework saves: of Accelerate's,
+    `accelerator.save` does, and `torch.save` does not.
 
     ## Source
 
@@ -73,10 +76,12 @@ class SaveOnAllRanks(Check):
 
     def visit_module(self, module: ModuleFacts) -> None:
         """Judge each call that writes."""
-        if not says_it_is_distributed(module) and not (module.mode.ddp and "backward" in module.index.words):
+        accelerated = uses_accelerate(module)
+        several = accelerated or says_it_is_distributed(module)
+        if not several and not (module.mode.ddp and "backward" in module.index.words):
             # Nobody converts checkpoints in several processes.
             return
-        if is_sharded(module) or uses_framework(module):
+        if is_sharded(module) or (uses_framework(module) and not accelerated):
             return
         index = module.index
         told: set[ast.AST] = set()
@@ -84,7 +89,7 @@ class SaveOnAllRanks(Check):
             suite = index.parents[index.statement(call)]
             if suite in told or not (_writes(module, call) or _helper_writes(module, call)):
                 continue
-            if not _has_own_path(index, call) and every_process_runs(index, call):
+            if not _has_own_path(index, call) and (every_process_runs(index, call) or training_runs(index, call)):
                 told.add(suite)
                 module.found(self, call, f"`{module.module.text(call)}` runs in every process and writes one file")
 

@@ -105,9 +105,21 @@ def _is_extension(function: ast.Attribute, module: ModuleFacts) -> bool:
     made = module.constants.get(holder.id)
     if isinstance(made, ast.Call):
         return last_name(made.func) in _LOADERS
+    if _is_loaded_late(holder.id, module):
+        return True
     if holder.id not in module.imports or _OTHER.search(module.imports[holder.id]):
         return False
     return module.library.resolve(module, module.imports[holder.id]) is None
+
+
+def _is_loaded_late(name: str, module: ModuleFacts) -> bool:
+    """Whether a function of the file loads an extension into a variable of the file."""
+    loads = any(
+        isinstance(target, ast.Name) and target.id == name and last_name(value.func) in _LOADERS
+        for target, value, _ in module.index.assignments
+        if isinstance(value, ast.Call)
+    )
+    return loads and any(isinstance(item, ast.Global) and name in item.names for item in ast.walk(module.module.tree))
 
 
 def aligned(root: ast.AST) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amp_rules.lint import operations as ops
@@ -10,7 +11,7 @@ from amp_rules.lint.frame import Frame
 from amp_rules.lint.values import BOOL, F32, F64, FLOATS, INT, LOW, NUM, Value, source_of
 
 MATRIX_PRODUCTS = frozenset("matmul mm bmm mv addmm addmv addbmm baddbmm einsum".split())
-"""Operations that sum products of their operands; ``einsum`` has its equation first."""
+"""Operations that sum products of their operands; ``einsum`` has its equation first, that of einops last."""
 
 LAYERS = frozenset(
     """
@@ -38,7 +39,7 @@ def operands(op: Value) -> Iterator[Value]:
     """Yield the tensors that an operation wants to be of one type."""
     items = op.args
     if op.op == "einsum":
-        items = items[1:]
+        items = tuple(item for item in items if not isinstance(item.const, str))
     elif op.op == "scaled_dot_product_attention":
         items = items[:3]
     elif op.op in NORMS:
@@ -63,15 +64,17 @@ def held_layer(op: Value) -> Value | None:
 
 def is_outer(op: Value) -> bool:
     """Whether an ``einsum`` sums over nothing: then it is a multiplication, which promotes."""
-    equation = op.args[0].const if op.op == "einsum" and op.args and op.args[0].is_const else None
-    if not isinstance(equation, str) or "->" not in equation:
+    equations = [item.const for item in op.args if isinstance(item.const, str)] if op.op == "einsum" else []
+    if len(equations) != 1 or "->" not in equations[0]:
         return False
-    inputs, _, output = equation.partition("->")
-    return not (_indices(inputs) - _indices(output))
+    inputs, _, output = equations[0].partition("->")
+    words = op.args[0].const is not equations[0]
+    return not (_indices(inputs, words) - _indices(output, words))
 
 
-def _indices(text: str) -> set[str]:
-    return {item for item in text if item.isalpha()}
+def _indices(text: str, words: bool) -> set[str]:
+    """The dimensions in a part of an equation; to einops they are words."""
+    return set(re.findall(r"\w+", text)) if words else {item for item in text if item.isalpha()}
 
 
 def float32_origin(value: Value, depth: int = 10) -> Value | None:
@@ -163,6 +166,20 @@ def at_construction(frame: Frame) -> bool:
     if function is None or function.name in ("__init__", "reset_parameters"):
         return True
     return function.registers
+
+
+def only_constructs(frame: Frame, function: ast.FunctionDef | ast.AsyncFunctionDef, depth: int = 3) -> bool:
+    """Whether a function is a constructor, or called by nothing but constructors of its file."""
+    if function.name == "__init__":
+        return True
+    if not function.name.startswith("_") or depth == 0:
+        return False
+    index = frame.module.index
+    callers = [index.scope(call) for call in index.callers(function)]
+    return bool(callers) and all(
+        isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)) and only_constructs(frame, item, depth - 1)
+        for item in callers
+    )
 
 
 def refused(op: Value, frame: Frame) -> tuple[Value, Value] | None:

@@ -234,14 +234,19 @@ def runs_in_half(value: Value, frame: Frame) -> bool:
 
     The mode makes models half; geometry, schedules and metrics beside them need not be.
     """
-    if not value.bits & ASSUMED or frame.autocast:
+    if not value.bits & ASSUMED or frame.autocast or in_training(frame):
         return True
+    return any(item.op == "grad" for item in value.behind(6))
+
+
+def in_training(frame: Frame) -> bool:
+    """Whether a function is part of a module, a loss or an optimizer."""
     function = frame.function
     while function is not None:
         if function.cls is not None and (function.cls.is_module or function.cls.is_optimizer):
             return True
         function = function.outer
-    return is_loss(frame) or any(item.op == "grad" for item in value.behind(6))
+    return is_loss(frame)
 
 
 # ---- text --------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ _RANK = re.compile(
     r"|^(is_?)?(master|main|primary|chief)$|n_?gpus?$|num_?gpus|nprocs|num_processes|standalone",
     re.IGNORECASE,
 )
+_FIRST = re.compile(r"is_?(local_?)?(main|master|primary)(_?process)?$|is_rank_?(zero|0)$", re.IGNORECASE)
 _DEVICE = re.compile(r"gpu|device|proc|^pid$|worker|^cuda|^id$", re.IGNORECASE)
 _STARTS = frozenset("spawn start_processes launch Process run_distributed launch_job elastic_launch".split())
 _MAINS = frozenset("main main_worker main_process run_main cli_main".split())
@@ -60,6 +61,13 @@ def uses_framework(module: ModuleFacts) -> bool:
         if head in _FRAMEWORKS or name in ("transformers.Trainer", "transformers.Seq2SeqTrainer"):
             return True
     return "prepare_loader" in module.index.words
+
+
+def uses_accelerate(module: ModuleFacts) -> bool:
+    """Whether the file makes an ``Accelerator``, which starts nothing by itself: each process runs the whole script."""
+    calls = module.index.named.get("Accelerator", ())
+    others = [name for name in module.imports.values() if name.partition(".")[0] in _FRAMEWORKS - {"accelerate"}]
+    return not others and any((module.dotted(call.func) or "").startswith("accelerate.") for call in calls)
 
 
 def names_rank(node: ast.AST) -> bool:
@@ -159,6 +167,42 @@ def every_process_runs(index: FileIndex, node: ast.AST, seen: set[ast.AST] | Non
     if any(every_process_runs(index, call, seen) for call in callers):
         return True
     return is_start(index, function, bool(callers))
+
+
+def training_runs(index: FileIndex, node: ast.AST, depth: int = 2) -> bool:
+    """Whether ``node`` is reached, whatever the process, from a training loop that asks for the process elsewhere.
+
+    A function that computes gradients and lets one of the processes do something on the side is run by all of them.
+    """
+    function = index.scope(node)
+    if function is None or isinstance(function, ast.Lambda) or is_guarded(index, node):
+        return False
+    if any(_ONE_RANK_ONLY.search(ast.unparse(item)) for item in function.decorator_list):
+        return False
+    # ``model.train()`` and ``accelerator.save()`` are no calls of methods of this class.
+    callers = [call for call in index.callers(function) if not _is_of_another(call)]
+    if not callers:
+        inner = list(ast.walk(function))
+        trains = any(isinstance(item, ast.Call) and last_name(item.func) == "backward" for item in inner)
+        return trains and any(isinstance(item, ast.If) and _is_first(item.test) for item in inner)
+    return depth > 0 and any(training_runs(index, call, depth - 1) for call in callers)
+
+
+def _is_of_another(call: ast.Call) -> bool:
+    """Whether a method is called of something else than the object itself."""
+    held = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return held is not None and not (isinstance(held, ast.Name) and held.id == "self")
+
+
+def _is_first(test: ast.AST) -> bool:
+    """Whether a test is true in one of the processes only, by its names."""
+    for item in ast.walk(test):
+        name = last_name(item) or ""
+        if _FIRST.search(name):
+            return True
+        if isinstance(item, ast.Compare) and isinstance(item.ops[0], ast.Eq) and literal(item.comparators[0]) == 0:
+            return "rank" in (last_name(item.left) or "")
+    return False
 
 
 def is_start(index: FileIndex, function: Function, is_called: bool) -> bool:

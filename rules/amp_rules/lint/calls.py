@@ -71,6 +71,10 @@ def _call(frame: Frame, node: ast.Call) -> Value:
         return _named(frame, node, target.sym, args, kwargs)
     if target.op == "lambda" and isinstance(target.node, ast.Lambda):
         return frame.machine.run_lambda(frame, target, args, node)
+    if target.op == "partial" and not open_ended:
+        made = _applied(frame, node, target, args, kwargs)
+        if made is not None:
+            return made
     return _unknown(frame, node, target, args, kwargs)
 
 
@@ -114,7 +118,11 @@ def _method(
         return receiver
     inplace = name.endswith("_") and not name.startswith("_")
     plain = name[:-1] if inplace else name
-    if (receiver.tensor or receiver.dtypes & TENSORS) and plain in ops.TENSOR_METHODS:
+    if (
+        (receiver.tensor or receiver.dtypes & TENSORS)
+        and plain in ops.TENSOR_METHODS
+        and (args or kwargs or plain not in ops.OF_TWO)
+    ):
         if plain not in ops.SHARED_METHODS:
             _is_one(receiver)
         if plain == "where" and len(args) == 2:
@@ -236,6 +244,8 @@ def operation(
 ) -> Value:
     """The result of an operation on tensors; rules are shown the ``layer`` that it is as its data."""
     op = ops.RENAMED.get(name, name)
+    if kwargs and len(args) == 1 and op in ops.OF_TWO and "other" in kwargs:
+        args = (*args, kwargs["other"])
     made = Value(op, node, args)
     made.kwargs = kwargs
     made.inplace = inplace
@@ -270,6 +280,8 @@ def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: d
         made.kwargs = kwargs
         frame.machine.show(made, frame)
         return made
+    if name == "functools.partial" and args and args[0].op in ("lambda", "function"):
+        return Value("partial", node, tuple(args), kwargs=kwargs)
     if name.startswith("einops."):
         first = args[0] if args else None
         if first is not None and name in ("einops.rearrange", "einops.repeat"):
@@ -306,10 +318,13 @@ def _of_torch(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs
                 # Complex numbers, of which nothing else is known.
                 made.dtypes, made.tensor = (LOW | F32 if last.startswith(("irfft", "hfft")) else OTHER), 2
             return made
+        if last in _BOTH:
+            parts = [operation(frame, node, part, tuple(args), kwargs, False) for part in _BOTH[last]]
+            return Value("tuple", node, tuple(parts))
         if last[:1].isupper() or last in ("from_numpy", "load"):
             return _construct_torch(frame, node, name, args, kwargs)
         dtypes = _RESULTS.get(last, frame.machine.unknown_any)
-        made = Value("call", node, tuple(args), dtypes, 0 if dtypes == NUM else 2)
+        made = Value("call", node, tuple(args), dtypes, 0 if dtypes == NUM or last == "promote_types" else 2)
         made.sym, made.kwargs, made.op = None, kwargs, last
         made.data = name
         frame.machine.show(made, frame)
@@ -317,10 +332,13 @@ def _of_torch(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs
     return _construct_torch(frame, node, name, args, kwargs)
 
 
+_BOTH = {"var_mean": ("var", "mean"), "std_mean": ("std", "mean")}
+"""Functions that give the results of two."""
+
 _RESULTS = {
     "one_hot": INT, "is_tensor": NUM, "is_storage": NUM, "is_grad_enabled": NUM, "is_complex": NUM, "numel": NUM,
     "is_autocast_enabled": NUM, "view_as_complex": OTHER, "complex": OTHER, "polar": OTHER, "seed": NUM,
-    "initial_seed": NUM, "get_num_threads": NUM,
+    "initial_seed": NUM, "get_num_threads": NUM, "promote_types": OTHER,
 }  # fmt: skip
 """What functions give whose result is not a float of any type."""
 
@@ -415,9 +433,9 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
         return Value("super", node)
     if name in ("range", "enumerate", "zip"):
         return Value(name, node, tuple(args))
-    if name in ("list", "tuple", "reversed", "sorted", "iter", "next", "set") and first is not None:
+    if name in ("list", "tuple", "reversed", "sorted", "iter", "next", "set", "frozenset") and first is not None:
         return first
-    if name == "map" and len(args) == 2 and args[0].op == "lambda":
+    if name == "map" and len(args) == 2 and args[0].op in ("lambda", "function", "partial"):
         return _mapped(frame, node, args[0], args[1])
     if name == "getattr" and len(args) >= 2:
         made = frame.machine.unknown("attr", node, None)
@@ -426,13 +444,29 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
 
 
 def _mapped(frame: Frame, node: ast.Call, function: Value, items: Value) -> Value:
-    """``map`` of a lambda over a tuple, or over the parts of a tensor."""
+    """``map`` of a function of the file over a tuple, or over the parts of a tensor."""
     if items.op in ("tuple", "list") and items.data is None:
-        results = tuple(frame.machine.run_lambda(frame, function, [item], node) for item in items.args)
+        found = [_applied(frame, node, function, [item], None) for item in items.args]
+        results = tuple(item if item is not None else frame.machine.unknown("call", node, None) for item in found)
         return Value("tuple", node, results)
-    made = Value("list", node, (frame.machine.run_lambda(frame, function, [element(frame, items, node)], node),))
+    result = _applied(frame, node, function, [element(frame, items, node)], None)
+    made = Value("list", node, (result if result is not None else frame.machine.unknown("call", node, None),))
     made.data = "comprehension"
     return made
+
+
+def _applied(
+    frame: Frame, node: ast.Call, function: Value, args: list[Value], kwargs: dict[str, Value] | None
+) -> Value | None:
+    """What a lambda, a function of the project or a ``partial`` of one gives; None where that is not known."""
+    if function.op == "lambda":
+        return frame.machine.run_lambda(frame, function, args, node) if isinstance(function.node, ast.Lambda) else None
+    if function.op == "partial":
+        target, *given = function.args
+        return _applied(frame, node, target, [*given, *args], {**(function.kwargs or {}), **(kwargs or {})})
+    if function.op == "function" and isinstance(function.data, FunctionFacts):
+        return frame.machine.call_function(frame, node, function.data, args, kwargs or None, None)
+    return None
 
 
 # ---- operations with rules of their own --------------------------------------------------------------------------
@@ -654,6 +688,8 @@ def _of_project(
     target.data = function
     shown = Value("call", node, (target, *([receiver] if receiver is not None else []), *args), kwargs=kwargs)
     frame.machine.show(shown, frame)
+    if frame.machine.heard is not None:
+        frame.machine.heard.take(frame, node, function, args, kwargs)
     if open_ended:
         return _unfollowed(frame, node, target, args, kwargs)
     result = frame.machine.call_function(frame, node, function, args, kwargs, receiver)
@@ -679,6 +715,9 @@ def _construct(
     made.data = cls
     made.kwargs = kwargs
     frame.machine.show(made, frame)
+    init = cls.method("__init__") if frame.machine.heard is not None else None
+    if frame.machine.heard is not None and init is not None:
+        frame.machine.heard.take(frame, node, init, args, kwargs)
     return made
 
 

@@ -42,23 +42,25 @@ def _comparison(frame: Frame, test: ast.Compare) -> Branches:
     operator, left, right = test.ops[0], test.left, test.comparators[0]
     if not isinstance(operator, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)):
         return _NEITHER
-    subject = _subject(left) or _subject(right)
-    if subject is None:
+    subjects = _subjects(frame, left) or _subjects(frame, right)
+    if not subjects:
         return _NEITHER
-    other = right if _subject(left) else left
+    other = evaluate(frame, right if _subjects(frame, left) else left)
+    types = [other]
     if isinstance(operator, (ast.In, ast.NotIn)):
-        if not isinstance(other, (ast.Tuple, ast.List, ast.Set)):
+        if other.op not in ("tuple", "list") or other.data is not None:
             return _NEITHER
-        types = [evaluate(frame, item) for item in other.elts]
-    else:
-        types = [evaluate(frame, other)]
+        types = list(other.args)
     masks = [ops.dtype_named(item) for item in types]
     if 0 in masks or _only_the_other_half(frame, types):
         return _NEITHER
     mask = 0
     for item in masks:
         mask |= item
-    branches = _with(frame, subject, mask)
+    branches: Branches = ({}, {})
+    for subject in subjects:
+        for found, more in zip(branches, _with(frame, subject, mask), strict=True):
+            found.update(more)
     return (branches[1], branches[0]) if isinstance(operator, (ast.NotEq, ast.IsNot, ast.NotIn)) else branches
 
 
@@ -69,37 +71,74 @@ def _only_the_other_half(frame: Frame, types: list[Value]) -> bool:
     return bool(half) and not half & own
 
 
-def _subject(node: ast.expr) -> ast.Name | None:
-    """``x`` of ``x.dtype``."""
+def _subjects(frame: Frame, node: ast.expr) -> list[str]:
+    """``x`` of ``x.dtype``, and of ``dtype`` after ``dtype = x.dtype``; of types that were united, all of them."""
     if isinstance(node, ast.Attribute) and node.attr == "dtype" and isinstance(node.value, ast.Name):
-        return node.value
+        return [node.value.id]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "type":
         if isinstance(node.func.value, ast.Name) and not node.args:
-            return node.func.value
-    return None
+            return [node.func.value.id]
+    held = frame.variables.get(node.id) if isinstance(node, ast.Name) else None
+    if held is None or held.op not in ("dtype", "promote_types"):
+        return []
+    of = [item.args[0] for item in ([held] if held.op == "dtype" else held.args) if item.op == "dtype" and item.args]
+    names = [name for name, value in frame.variables.items() if any(value is item for item in of)]
+    return [*names, node.id] if held.op == "dtype" else names
 
 
 def _call(frame: Frame, test: ast.Call) -> Branches:
     function = test.func
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
         if function.attr == "is_floating_point":
-            return _with(frame, function.value, FLOATS)
+            return _with(frame, function.value.id, FLOATS)
     name = frame.module.dotted(function)
     if name == "torch.is_floating_point" and test.args and isinstance(test.args[0], ast.Name):
-        return _with(frame, test.args[0], FLOATS)
-    return _NEITHER
+        return _with(frame, test.args[0].id, FLOATS)
+    return _helper(frame, test)
 
 
-def _with(frame: Frame, name: ast.Name, mask: int) -> Branches:
-    value = frame.variables.get(name.id)
+def _helper(frame: Frame, test: ast.Call) -> Branches:
+    """``is_half(x)``, where the file says what that asks of ``x``."""
+    function = test.func
+    facts = frame.module.functions.get(function.id) if isinstance(function, ast.Name) else None
+    if facts is None or len(test.args) != 1 or test.keywords:
+        return _NEITHER
+    given, last = test.args[0], facts.node.body[-1]
+    names = [*facts.node.args.posonlyargs, *facts.node.args.args]
+    if not isinstance(last, ast.Return) or not isinstance(last.value, ast.Compare) or not names:
+        return _NEITHER
+    if not isinstance(given, ast.Name) or given.id not in frame.variables or len(last.value.ops) != 1:
+        return _NEITHER
+    name = given.id
+    kept, frame.variables = frame.variables, {names[0].arg: frame.variables[name]}
+    found = _comparison(frame, last.value)
+    frame.variables = kept
+    yes, no = ({name: part[names[0].arg]} if names[0].arg in part else {} for part in found)
+    return yes, no
+
+
+def _with(frame: Frame, name: str, mask: int) -> Branches:
+    value = frame.variables.get(name)
+    if value is not None and value.op == "dtype" and value.args:
+        yes, no = _split(value.args[0], mask)
+        return {name: _type_of(value, yes)} if yes else {}, {name: _type_of(value, no)} if no else {}
     if value is None or not value.dtypes & TENSORS:
         return _NEITHER
-    yes = _typed(value, value.dtypes & mask or mask)
+    yes, no = _split(value, mask)
+    return {name: yes} if yes else {}, {name: no} if no else {}
+
+
+def _split(value: Value, mask: int) -> tuple[Value, Value | None]:
+    """A tensor whose type is one of ``mask``, and where it is another."""
     rest = value.dtypes & ~mask
     if mask & LOW and rest == 0:
         # Only the mode says that it is half: where the test fails, it is another type.
         rest = TENSORS & ~mask & ~LOW
-    return {name.id: yes}, {name.id: _typed(value, rest)} if rest else {}
+    return _typed(value, value.dtypes & mask or mask), _typed(value, rest) if rest else None
+
+
+def _type_of(value: Value, tensor: Value) -> Value:
+    return Value("dtype", value.node, (tensor,))
 
 
 def _typed(value: Value, dtypes: int) -> Value:

@@ -103,7 +103,7 @@ def _global_value(frame: Frame, name: str, node: ast.AST) -> Value:
 _BUILTINS = frozenset(
     """
     float int bool max min abs sum len range enumerate zip print isinstance getattr setattr hasattr super round sorted
-    list tuple dict set map any all str type pow reversed iter next
+    list tuple dict set map any all str type pow reversed iter next frozenset
     """.split()
 )
 
@@ -232,6 +232,10 @@ def binary(frame: Frame, op: str, left: Value, right: Value, node: ast.AST) -> V
         folded = _fold(op, left.const, right.const, node)
         if folded is not None:
             return folded
+    if op == "add" and left.op == right.op and left.op in ("list", "tuple"):
+        joint = Value(left.op, node, (*left.args, *right.args))
+        joint.data = left.data or right.data
+        return joint
     if left.tensor == 0 and right.tensor == 0:
         kinds = left.dtypes | right.dtypes
         made = Value(op, node, (left, right), NUM if kinds & NUM or not kinds & TENSORS else OTHER)

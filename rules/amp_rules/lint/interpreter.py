@@ -8,11 +8,13 @@ from typing import Any
 
 from amp_rules.lint import calls as _calls  # noqa: F401  (enters the evaluator of calls)
 from amp_rules.lint import operations as ops
+from amp_rules.lint.callers import Handed, learn
 from amp_rules.lint.check import Check
 from amp_rules.lint.evaluation import evaluate
 from amp_rules.lint.expressions import global_value
 from amp_rules.lint.finding import Finding
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.hints import possible_types
 from amp_rules.lint.library import Library
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.module import ClassFacts, Function, FunctionFacts, ModuleFacts
@@ -65,10 +67,11 @@ class Machine:
     def __init__(self, mode: Mode, library: Library, checks: Sequence[Check]) -> None:
         self.mode = mode
         self.library = library
+        self.checks = checks
+        self.codes: frozenset[str] = frozenset()
         self.hooks: dict[str, list[Check]] = {}
-        for check in checks:
-            for op in check.operations:
-                self.hooks.setdefault(op, []).append(check)
+        self._selected: dict[frozenset[str], dict[str, list[Check]]] = {}
+        self.select(frozenset(check.code for check in checks))
         self.table = ops.Casts(mode)
         self.unknown_float = LOW | F32 if mode.autocast else LOW
         self.unknown_any = LOW | F32
@@ -87,6 +90,15 @@ class Machine:
         self.tests: list[Any] = []
         self.findings: list[Finding] = []
         self.failures: dict[str, str] = {}
+        self.thorough = False
+        """Whether functions of other files are run in line whatever they are given."""
+        self.muted = False
+        """Whether rules are shown nothing."""
+        self.heard: Handed | None = None
+        self.handed: dict[ast.AST, dict[str, Value]] = {}
+        """What all calls of a function give to its parameters, for the functions whose callers were asked."""
+        self.uncast: set[ast.AST] = set()
+        """Functions that are only called with autocast off."""
         self._calls = 0
         self._running: list[ast.AST] = []
         self._summaries: dict[Any, Value | None] = {}
@@ -95,10 +107,21 @@ class Machine:
 
     # ---- running -------------------------------------------------------------------------------------------------
 
+    def select(self, codes: frozenset[str]) -> None:
+        """Show operations to these rules only, until others are selected."""
+        hooks = self._selected.get(codes)
+        if hooks is None:
+            hooks = self._selected[codes] = {}
+            for check in self.checks:
+                for op in check.operations if check.code in codes else ():
+                    hooks.setdefault(op, []).append(check)
+        self.codes, self.hooks = codes, hooks
+
     def judge(self, function: FunctionFacts) -> Frame:
         """Run a function for its findings."""
         self._calls = 0
-        frame = Frame(self, function.module, function, {}, self.autocast_in(function))
+        autocast = self.autocast_in(function) and not self._is_uncast(function)
+        frame = Frame(self, function.module, function, {}, autocast)
         self._bind_parameters(frame, function)
         if self.turns_twice:
             frame.variables.update(self.starting)
@@ -107,12 +130,42 @@ class Machine:
             self.leave(frame)
         return frame
 
-    def judge_statements(self, module: ModuleFacts, body: list[ast.stmt]) -> Frame:
-        """Run the statements of a file outside of functions and classes."""
+    def judge_again(self, function: FunctionFacts, findings: list[Finding]) -> Frame:
+        """Run a function that has findings once more, knowing its callers and what other files' helpers do."""
+        kept, self._summaries, self.thorough = self._summaries, {}, True
+        cls = function.cls
+        attributes = cls.attributes if cls is not None else None
+        try:
+            learn(self, function, findings)
+            init = cls.methods.get("__init__") if cls is not None else None
+            if cls is not None and init is not None and self.handed.get(init.node):
+                cls.attributes = None
+            return self.judge(function)
+        finally:
+            self._summaries, self.thorough = kept, False
+            if cls is not None:
+                cls.attributes = attributes
+
+    def _is_uncast(self, function: FunctionFacts) -> bool:
+        return self.thorough and function.node in self.uncast
+
+    def listen(self, caller: FunctionFacts, handed: Handed) -> None:
+        """Run a function for what it gives to another one."""
+        kept = self.muted, self.heard, self.turns_twice
+        self.muted, self.heard, self.turns_twice = True, handed, False
+        try:
+            self.judge(caller)
+        finally:
+            self.muted, self.heard, self.turns_twice = kept
+
+    def judge_statements(self, module: ModuleFacts, body: list[tuple[ast.stmt, frozenset[str]]]) -> None:
+        """Run statements of a file outside of functions and classes, each for some rules."""
         self._calls = 0
         frame = Frame(self, module, None, dict(self.starting) if self.turns_twice else {}, False)
-        run(frame, [item for item in body if not isinstance(item, (Function, ast.ClassDef))])
-        return frame
+        for item, codes in body:
+            if not isinstance(item, (Function, ast.ClassDef)):
+                self.select(codes)
+                run(frame, [item])
 
     def _run(self, frame: Frame, node: Function) -> None:
         self._running.append(node)
@@ -126,7 +179,7 @@ class Machine:
     def show(self, value: Value, frame: Frame) -> None:
         """Show an operation to the rules that asked for it."""
         hooks = self.hooks.get(value.op)
-        if hooks is not None and not frame.silent:
+        if hooks is not None and not frame.silent and not self.muted:
             for check in hooks:
                 try:
                     check.visit(value, frame)
@@ -192,11 +245,18 @@ class Machine:
 
     def autocast_enabled(self, context: Value) -> bool | None:
         """Whether a context manager turns autocast on or off; None where it is about something else."""
+        if context.op == "result":
+            return self.autocast_enabled(context.args[0])
+        if context.op == "join":
+            # A helper that gives ``nullcontext()`` where there is nothing to turn off.
+            return False if any(self.autocast_enabled(item) is False for item in context.args) else None
         if context.op != "autocast":
             return None
         given = context.kwargs.get("enabled") if context.kwargs else None
         if given is None:
             given = next((item for item in context.args if item.is_const and isinstance(item.const, bool)), None)
+        if given is not None and given.is_const and _is_switch(context.node):
+            return True  # The mode says what a switch at the head of a script is to be.
         if any(item.sym == "torch.float32" for item in [*context.args, *(context.kwargs or {}).values()]):
             return False  # Autocast to float32 casts nothing down.
         # A parameter that is False unless the caller says otherwise turns nothing off for certain.
@@ -228,6 +288,9 @@ class Machine:
                 frame.variables[star.arg] = Value("starargs", star)
 
     def _parameter_value(self, frame: Frame, function: FunctionFacts, item: ast.arg, default: ast.expr | None) -> Value:
+        handed = self.handed.get(function.node) if self.thorough else None
+        if handed and item.arg in handed:
+            return handed[item.arg]
         made = Value("param", item, (), self.unknown_float, 1)
         made.data = item.arg
         if not self.mode.autocast:
@@ -244,13 +307,7 @@ class Machine:
         if annotation is not None:
             self._annotate(made, annotation.id if isinstance(annotation, ast.Name) else ast.unparse(annotation))
         if made.tensor:
-            lowered = item.arg.lower()
-            if any(part in lowered for part in _MASKS):
-                made.dtypes |= BOOL | INT
-            if any(part in lowered for part in _INTEGERS):
-                made.dtypes |= INT
-            if made.tensor == 1 and (lowered.startswith(("num_", "n_")) or lowered in _NUMBERS):
-                made.dtypes |= NUM
+            made.dtypes |= possible_types(item.arg, number=made.tensor == 1)
         if function.cls is not None and function.cls.is_optimizer and self.mode.opt_level != "O3":
             made.dtypes = F32
         if self.mode.opt_level == "O2" and made.tensor and _is_loss(function):
@@ -276,6 +333,7 @@ class Machine:
         if outer.caller is not None or outer.silent or function.node in self._running:
             return
         autocast = self.autocast_in(function) if function.decorators or function.cls else outer.autocast
+        autocast = autocast and not self._is_uncast(function)
         frame = Frame(self, outer.module, function, dict(outer.variables), autocast)
         for name in [name for name in frame.variables if name[0] == "$"]:
             del frame.variables[name]
@@ -303,6 +361,8 @@ class Machine:
 
     def worth_running(self, args: Sequence[Value], kwargs: Mapping[str, Value] | None) -> bool:
         """Whether what a call is given can be the cause of a finding in another file."""
+        if self.thorough:
+            return True
         given = [*args, *(kwargs.values() if kwargs else ())]
         if self.turns_twice and any(isinstance(item.data, str) and self._is_followed(item.data) for item in given):
             return True
@@ -429,7 +489,11 @@ class Machine:
         """The value of a module variable's expression."""
         frame = Frame(self, module, None, {}, False)
         frame.silent = True
-        return evaluate(frame, node)
+        kept, self.thorough = self.thorough, False
+        try:
+            return evaluate(frame, node)
+        finally:
+            self.thorough = kept
 
     def imported_constant(self, importer: ModuleFacts, dotted: str) -> Value | None:
         """The value of a module variable of another file of the project."""
@@ -465,10 +529,12 @@ class Machine:
             if init is not None:
                 inner = Frame(self, cls.module, init, {}, False)
                 inner.silent = True
-                kept, self._calls = self._calls, 0
+                kept, self._calls = (self._calls, self.thorough), 0
+                # What is kept for all must not depend on who asked first.
+                self.thorough = self.thorough and bool(self.handed.get(init.node))
                 self._bind_parameters(inner, init)
                 self._run(inner, init.node)
-                self._calls = kept
+                self._calls, self.thorough = kept
                 for name, value in inner.variables.items():
                     if name.startswith("self."):
                         held[name[5:]] = value
@@ -541,6 +607,12 @@ class Machine:
         return made
 
 
+def _is_switch(region: ast.AST | None) -> bool:
+    """Whether ``enabled=`` of a region is a constant of the file, which users set to what they want."""
+    given = [item.value for item in getattr(region, "keywords", ()) if item.arg == "enabled"]
+    return any(isinstance(item, ast.Name) and item.id.isupper() for item in given)
+
+
 def _is_layer(cls: ClassFacts) -> bool:
     """Whether a class extends a layer of torch, which has weights of its own."""
     return any(name.startswith("torch.nn.") and name != "torch.nn.Module" for name in cls.external_bases)
@@ -576,25 +648,6 @@ def _is_loss(function: FunctionFacts) -> bool:
     return "loss" in name or "criterion" in name
 
 
-_MASKS = ("mask", "valid", "padding", "where", "condition", "inlier")
-_INTEGERS = (
-    "index",
-    "indices",
-    "idx",
-    "ids",
-    "label",
-    "target",
-    "length",
-    "len",
-    "count",
-    "num",
-    "step",
-    "size",
-    "pos",
-)
-_NUMBERS = frozenset(
-    "eps epsilon alpha beta gamma dim axis k p temperature scale lr weight_decay momentum ratio".split()
-)
 _PLAIN = frozenset(
     "int float bool str dict list tuple Dict List Tuple Callable Path Any Mapping Sequence Iterable".split()
 )

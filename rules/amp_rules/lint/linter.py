@@ -6,6 +6,7 @@ import ast
 import gc
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -14,6 +15,7 @@ from pathlib import Path
 from amp_rules import checks as checks_package
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Finding, by_place
+from amp_rules.lint.frame import Frame
 from amp_rules.lint.interpreter import Machine
 from amp_rules.lint.library import Library
 from amp_rules.lint.mode import Mode
@@ -81,7 +83,15 @@ class Linter:
             check.code: Triggers(check.file_triggers or check.triggers)
             for check in [*self._of_classes, *self._of_modules]
         }
-        self._ordered = Triggers([text for check in self.checks if check.in_order for text in check.triggers])
+        self._settled = frozenset(check.code for check in self.checks if check.in_order or not check.operations)
+        """Rules whose findings callers cannot put right."""
+        self._asking: dict[str | re.Pattern[str], set[str]] = {}
+        """The rules that ask for a trigger."""
+        for check in self._operational:
+            for text in check.triggers:
+                self._asking.setdefault(text, set()).add(check.code)
+        # Whether order matters in a function must not depend on which rules are asked.
+        self._ordered = Triggers([text for check in all_checks() if check.in_order for text in check.triggers])
 
     def lint(self, source: SourceFile) -> LintResult:
         """Judge one file.
@@ -104,23 +114,25 @@ class Linter:
 
     def _lint(self, source: SourceFile) -> LintResult:
         text = source.text
-        lines = self._triggers.lines(text)
+        places = self._triggers.places(text)
         asked = {code for code, triggers in self._class_triggers.items() if triggers.match(text)}
-        if not lines and not asked:
-            # Python would say whether it parses, but nobody asked for that.
+        if not places and not asked and "torch" not in text:
+            # Whether it parses is nothing to this linter.
             return LintResult(())
         module = self.library.start(source)
         machine = Machine(self.mode, self.library, self._operational)
         machine.ordered = self._ordered
         module.report, module.mode = machine.findings.append, self.mode
-        if lines:
+        if places:
             ordered = self._ordered.lines(text)
             for function in module.all_functions():
-                if within(lines, function.node):
+                if codes := self._asked_of(function.node, places):
+                    machine.select(codes)
                     machine.turns_twice = bool(ordered) and within(ordered, function.node)
                     self._judge(machine, function)
             machine.turns_twice = bool(ordered)
-            machine.judge_statements(module, [item for item in module.module.tree.body if within(lines, item)])
+            asked_of = [(item, self._asked_of(item, places)) for item in module.module.tree.body]
+            machine.judge_statements(module, [(item, codes) for item, codes in asked_of if codes])
         for check in self._of_classes:
             if check.code in asked:
                 for cls in module.classes.values():
@@ -132,13 +144,37 @@ class Linter:
         failures = tuple(machine.failures[code] for code in sorted(machine.failures))
         return LintResult(_once(findings), dict(self.library.used), failures)
 
+    def _asked_of(self, node: ast.AST, places: Mapping[str | re.Pattern[str], list[int]]) -> frozenset[str]:
+        """The rules that have a trigger in the text of ``node``: no other rule sees it, whichever are asked."""
+        found: set[str] = set()
+        for text, lines in places.items():
+            if within(lines, node):
+                found |= self._asking[text]
+        return frozenset(found)
+
     def _judge(self, machine: Machine, function: FunctionFacts) -> None:
+        count = len(machine.findings)
+        self._run(machine, function, machine.judge)
+        found = machine.findings[count:]
+        doubtful = [item for item in found if item.code not in self._settled]
+        if doubtful:
+            # What other functions know is asked for only where it matters.
+            del machine.findings[count:]
+            self._run(machine, function, partial(machine.judge_again, findings=doubtful))
+            still = {(item.code, item.span) for item in machine.findings[count:]}
+            machine.findings[count:] = [
+                item for item in found if item.code in self._settled or (item.code, item.span) in still
+            ]
+
+    def _run(self, machine: Machine, function: FunctionFacts, judge: Callable[[FunctionFacts], Frame]) -> None:
         try:
-            frame = machine.judge(function)
+            frame = judge(function)
         except RecursionError:
             # An expression nested this deeply is data, not arithmetic.
             return
         for check in self._of_functions:
+            if check.code not in machine.codes:
+                continue
             _ask(machine, check, function.node, partial(check.visit_function, function, frame))
 
 

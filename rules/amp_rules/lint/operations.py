@@ -200,6 +200,15 @@ MODULES = {
 """Layers by the operation that calling them is."""
 
 
+OF_TWO = _names(
+    """
+    add sub mul div floordiv mod pow matmul mm bmm mv dot vdot outer inner kron maximum minimum fmax fmin atan2 fmod
+    floor_divide true_divide remainder eq ne lt le gt ge type_as view_as expand_as masked_fill lerp cross cdist dist
+    """
+)
+"""Operations that nobody calls without a second operand."""
+
+
 class Casts:
     """The cast table of a mode."""
 
@@ -224,6 +233,9 @@ def dtype_named(value: Value | None) -> int:
     if value.op == "join":
         found = [dtype_named(item) for item in value.args]
         return 0 if 0 in found else _union(found)
+    if value.op == "promote_types":
+        kinds = [dtype_named(item) for item in value.args]
+        return 0 if 0 in kinds or len(kinds) != 2 else promote(*kinds)
     return 0
 
 

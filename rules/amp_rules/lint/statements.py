@@ -11,6 +11,7 @@ from amp_rules.lint.conditions import narrowed
 from amp_rules.lint.evaluation import evaluate
 from amp_rules.lint.expressions import binary, bind, iterated, rebind
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.index import last_name
 from amp_rules.lint.module import ClassFacts, FunctionFacts, imported_names
 from amp_rules.lint.paths import assume, unite
 from amp_rules.lint.values import LOOP, Value, join
@@ -51,8 +52,18 @@ def merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 def _expression(frame: Frame, node: ast.Expr) -> None:
-    if node.value.__class__ is not ast.Constant:
-        evaluate(frame, node.value)
+    value = node.value
+    if value.__class__ is ast.Constant:
+        return
+    evaluate(frame, value)
+    if isinstance(value, ast.Call) and value.args and isinstance(value.args[0], ast.Compare):
+        called = (last_name(value.func) or "").lower()
+        if any(part in called for part in _CHECKING):
+            # ``check(x.dtype in (...), "...")`` raises where that does not hold.
+            frame.variables = {**frame.variables, **narrowed(frame, value.args[0])[0]}
+
+
+_CHECKING = ("check", "assert", "require", "ensure")
 
 
 def _assign(frame: Frame, node: ast.Assign) -> None:

@@ -20,9 +20,7 @@ class Triggers:
 
     def __init__(self, wanted: Iterable[str | re.Pattern[str]]) -> None:
         unique = dict.fromkeys(wanted)
-        texts = [item for item in unique if isinstance(item, str)]
-        # One that contains another is found with it.
-        self.texts = [text for text in texts if not any(other in text for other in texts if other != text)]
+        self.texts = [item for item in unique if isinstance(item, str)]
         self.patterns = [item for item in unique if not isinstance(item, str)]
 
     def match(self, text: str) -> bool:
@@ -31,23 +29,33 @@ class Triggers:
 
     def lines(self, text: str) -> list[int]:
         """The lines, from 1 and sorted, on which one of them begins."""
-        places: set[int] = set()
+        return sorted({line for lines in self.places(text).values() for line in lines})
+
+    def places(self, text: str) -> dict[str | re.Pattern[str], list[int]]:
+        """The lines, from 1 and sorted, on which each of those begins that occur at all."""
+        found: dict[str | re.Pattern[str], list[int]] = {}
         for item in self.texts:
             start = text.find(item)
+            if start < 0:
+                continue
+            starts: list[int] = []
+            found[item] = starts
             while start >= 0:
-                places.add(start)
+                starts.append(start)
                 # What follows on the same line adds nothing.
                 start = text.find("\n", start)
                 start = text.find(item, start) if start >= 0 else -1
         for pattern in self.patterns:
-            places.update(match.start() for match in pattern.finditer(text))
-        if not places:
-            return []
+            starts = [match.start() for match in pattern.finditer(text)]
+            if starts:
+                found[pattern] = starts
+        if not found:
+            return found
         if "\r" in text:
-            starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
+            heads = [0, *(match.end() for match in _NEWLINE.finditer(text))]
         else:
-            starts = [0, *accumulate(len(row) + 1 for row in text.split("\n"))]
-        return sorted({bisect_right(starts, place) for place in places})
+            heads = [0, *accumulate(len(row) + 1 for row in text.split("\n"))]
+        return {item: [bisect_right(heads, place) for place in places] for item, places in found.items()}
 
 
 def concerned(module: ModuleFacts, triggers: Triggers | None) -> frozenset[str]:
