@@ -36,7 +36,8 @@ class EpsUnderflow(Check):
     ## When it is silent
     The guarded tensor is float32: made by `.float()`, by a sum of integers or a mask, or under autocast by one of the
     operations that run in float32 (`norm`, `sum`, `exp`, `softmax`). The tensor is known to be far from 0, or is
-    made of weights alone. The number is the epsilon of a norm layer, which works in float32, or of an optimizer.
+    made of weights alone. Every call of the function in its file passes float32, or another epsilon. The number is the
+    epsilon of a norm layer, which works in float32, or of an optimizer.
 
     ## Source
     https://github.com/pytorch/pytorch/issues/32137
@@ -51,7 +52,7 @@ class EpsUnderflow(Check):
     fix_safety = "unsafe"
     triggers = (
         "1e-08", "e-8", "e-9", "e-08", "e-09", "e-1", "e-2", "e-3", "e-4", EPSILON_USED, "min=eps",
-        "min=self.eps", "EPS", ".tiny", "TINY", "SMALL", ".0000000",
+        "min=self.eps", "min = eps", "min = self.eps", "EPS", ".tiny", "TINY", "SMALL", ".0000000",
     )  # fmt: skip
     operations = SINGULAR
 

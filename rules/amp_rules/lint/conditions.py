@@ -78,7 +78,9 @@ def _subjects(frame: Frame, node: ast.expr) -> list[str]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "type":
         if isinstance(node.func.value, ast.Name) and not node.args:
             return [node.func.value.id]
-    held = frame.variables.get(node.id) if isinstance(node, ast.Name) else None
+    if not isinstance(node, ast.Name):
+        return []
+    held = frame.variables.get(node.id)
     if held is None or held.op not in ("dtype", "promote_types"):
         return []
     of = [item.args[0] for item in ([held] if held.op == "dtype" else held.args) if item.op == "dtype" and item.args]
