@@ -14,6 +14,7 @@ from amp_rules.evidence.limits import (
     too_large,
     torch_name,
 )
+from amp_rules.evidence.mixing import written as written_at
 from amp_rules.evidence.uses import only_softmax
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
@@ -116,7 +117,9 @@ class ConstOverflowFill(Check):
         if place is None:
             return
         written = described(frame, node or given.node, number)
-        target = op.args[0].node if op.args and op.op not in _MAKES_ITS_OWN else None
+        target: ast.AST | None = None
+        if op.args and op.op not in _MAKES_ITS_OWN:
+            target = written_at(frame, op, 0) or op.args[0].node
         of = f" for `{frame.text(target)}`" if target is not None else ""
         if raising:
             message = f"{written} does not fit in {frame.mode.dtype}: `{op.op}` raises{of}"

@@ -64,8 +64,8 @@ class DtypeMismatchIndexWrite(Check):
     fix_title = "convert the source to the type of the destination"
     fix_safety = "safe"
     triggers = (
-        # An index of names, neither a key nor a slice, and no literal behind it.
-        re.compile(r"\[[^\[\]\n:'\"]{0,99}[A-Za-z_][^\]\n:'\"]{0,99}\] = (?!-?\d|None|True|False|[\[{'\"])"),
+        # Neither a key nor a slice, and no literal behind it.
+        re.compile(r"\] = (?!-?\d|None|True|False|[\[{'\"])(?<=[A-Za-z_)\]]\] = )"),
         "scatter",
         "index_add",
         "index_copy",

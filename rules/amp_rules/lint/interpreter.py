@@ -438,9 +438,11 @@ class Machine:
         if not self._bind_arguments(inner, function, args, kwargs, receiver):
             return None
         inner.variables.update(states)
+        if building:
+            inner.variables.update(_held(frame))
         self._run(inner, definition)
         if building:
-            frame.variables.update({name: value for name, value in inner.variables.items() if name[:5] == "self."})
+            frame.variables.update(_held(inner))
         if states:
             if inner.alive:
                 self.leave(inner)
@@ -624,6 +626,11 @@ def is_remarkable(value: Value) -> bool:
         return True
     number = value.number
     return number is not None and (abs(number) > 2048 or 0 < abs(number) < 2e-5)
+
+
+def _held(frame: Frame) -> dict[str, Value]:
+    """What a frame knows of ``self``."""
+    return {name: value for name, value in frame.variables.items() if name[:5] == "self."}
 
 
 def _is_init(frame: Frame) -> bool:
