@@ -90,7 +90,7 @@ class ConstOverflowFill(Check):
     triggers = (
         "masked_fill", "fill_(", "full_like", "new_full", ".full(", "clamp", "clip(", "scatter", "pad(", "where(",
         "nan_to_num", "hardtanh(", "1e5", "1e6", "1e7", "1e8",
-        "1e9", "1e1", "1e2", "1e3", "NEAR_INF", "hreshold(",
+        "1e9", "1E", "1e1", "1e2", "1e3", "NEAR_INF", "hreshold(",
         re.compile(r"\][ \t]*=[ \t]*-?(?:\w+\.)*(?:[A-Z][A-Z_]{2,}\b|float\(|\d{5}|[\d.]+e)"),
     )  # fmt: skip
     operations = (*_RAISING, *_SILENT, *_CASTS)

@@ -51,7 +51,7 @@ class EpsUnderflow(Check):
     fix_title = "Take an epsilon that half precision holds"
     fix_safety = "unsafe"
     triggers = (
-        "1e-08", "e-8", "e-9", "e-08", "e-09", "e-1", "e-2", "e-3", "e-4", EPSILON_USED, "min=eps",
+        "1e-08", "e-8", "E-", "e-9", "e-08", "e-09", "e-1", "e-2", "e-3", "e-4", EPSILON_USED, "min=eps",
         "min=self.eps", "min = eps", "min = self.eps", "EPS", ".tiny", "TINY", "SMALL", ".0000000",
     )  # fmt: skip
     operations = SINGULAR

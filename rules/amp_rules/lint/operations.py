@@ -126,6 +126,8 @@ NUMBERS = _names(
     """
 )
 
+_COUNTS = _names("numel size dim ndim nelement element_size len ndimension")
+
 FACTORIES = _names(
     """
     zeros ones empty full rand randn arange linspace logspace eye tensor as_tensor from_numpy hann_window hamming_window
@@ -286,7 +288,8 @@ def apply(value: Value, table: Casts | None) -> None:
         return
     if op in NUMBERS:
         value.dtypes = NUM
-        value.lo = 0.0 if op in ("numel", "size", "dim", "len") else -INF
+        if op in _COUNTS:
+            value.lo, value.bits = 0.0, INTEGRAL
         return
     mask = 0
     tensor = 0
@@ -319,6 +322,9 @@ def apply(value: Value, table: Casts | None) -> None:
             mask, bits = weak, bits | ZERO_DIM
         elif mask & (INT | BOOL):
             mask = mask & FLOATS | promote(mask & ~FLOATS, weak)
+        if mask & NUM and mask != NUM:
+            # Where the other is a number of Python, the tensor decides after all.
+            mask = mask & ~NUM | weak
     if numbers:
         mask = _with_numbers(op, mask, numbers)
     given = explicit_dtype(value)
