@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from amp_rules.evidence.apex import has_master_weights
-from amp_rules.evidence.protocol import APEX, Event, StepCheck, last_name
+from amp_rules.evidence.protocol import APEX, Event, StepCheck
 from amp_rules.evidence.steps import calls_of
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.index import last_name
 
 
 class ApexClipNotMasterParams(StepCheck):

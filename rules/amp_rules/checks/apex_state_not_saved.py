@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from amp_rules.evidence.apex import calls_named
-from amp_rules.evidence.protocol import is_optimizer, last_name
+from amp_rules.evidence.protocol import is_optimizer
 from amp_rules.lint.check import Check
+from amp_rules.lint.index import last_name
 from amp_rules.lint.module import ModuleFacts
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from amp_rules.evidence.protocol import SCALED, Event, StepCheck, insert_before, last_name
+from amp_rules.evidence.protocol import SCALED, Event, StepCheck, insert_before
 from amp_rules.evidence.steps import scaler_calls, text_mentions
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.index import last_name
 
 _GOOD = ("unscaled",)
 

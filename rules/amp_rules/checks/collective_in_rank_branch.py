@@ -99,7 +99,7 @@ def _collectives(module: ModuleFacts) -> Iterator[ast.Call]:
 
 
 def _has_group(call: ast.Call) -> bool:
-    place = _POSITION_OF_GROUP.get(last_name(call.func) or "", 3)
+    place = _POSITION_OF_GROUP.get(last_name(call.func), 3)
     return (
         keyword(call, "group") is not None
         or len(call.args) > place
@@ -116,7 +116,7 @@ def _asks_for_rank(test: ast.expr, holds: bool) -> bool:
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.NotEq, ast.Gt)):
         return _is_rank(test.left) and _is_plain(test.comparators[0]) is True
     name = test.func if isinstance(test, ast.Call) else test
-    return bool(_MAIN.search(last_name(name) or ""))
+    return bool(_MAIN.search(last_name(name)))
 
 
 def _is_rank(node: ast.expr) -> bool:

@@ -105,7 +105,7 @@ def _averages(module: ModuleFacts) -> list[Event]:
     """The places where an average of a model is made."""
     found = []
     for call in module.index.calls:
-        name = last_name(call.func) or ""
+        name = last_name(call.func)
         if _AVERAGES.search(name) and _takes_wrappers_as_they_are(module, call):
             found += [Event(call, model, f"`{name}`") for model in sorted(_given_models(call))]
     for target, value, _ in module.index.assignments:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from amp_rules.evidence.protocol import Event, StepCheck, key_of, last_name
+from amp_rules.evidence.protocol import Event, StepCheck, key_of
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.index import last_name
 from amp_rules.lint.values import Value, alternatives
 from amp_rules.tables import torch_api as api
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from amp_rules.evidence.patterns import (
-    bare,
     bounded_above,
     complement,
     is_tensor,
@@ -19,7 +18,7 @@ from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.operations import clamp_bounds
-from amp_rules.lint.values import Value
+from amp_rules.lint.values import Value, source_of
 
 _LARGEST_EXPONENT = 80.0
 
@@ -95,7 +94,7 @@ class HandrolledBce(Check):
         exp = inner if op.op == "log1p" else None
         if op.op == "log" and inner.op == "add" and len(inner.args) == 2:
             exp = next((b for a, b in (inner.args, inner.args[::-1]) if a.number == 1.0), None)
-        exp = bare(exp) if exp is not None else None
+        exp = source_of(exp) if exp is not None else None
         if exp is None or exp.op != "exp" or not exp.args or bounded_above(exp.args[0], _LARGEST_EXPONENT):
             return False
         if not is_tensor(exp, frame):
@@ -119,9 +118,9 @@ def _is_finite(
         return True
     if not upper:
         return least is not None and (least.number is None or least.number > lost)
-    if bare(held).op not in ("clamp", "clamp_max"):
+    if source_of(held).op not in ("clamp", "clamp_max"):
         return False
-    _, most = clamp_bounds(bare(held))
+    _, most = clamp_bounds(source_of(held))
     if most is None:
         return False
     ulp = frame.mode.ulp_of_one if sigmoid.maybe_low else 2.0**-25

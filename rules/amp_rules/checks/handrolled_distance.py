@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from amp_rules.evidence.patterns import bare, is_tensor, runs_in_half, squared, terms, ways
+from amp_rules.evidence.patterns import is_tensor, runs_in_half, squared, terms, ways
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.values import Value
+from amp_rules.lint.values import Value, source_of
 
 _PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum", "dot", "inner", "mv", "vecdot", "addmm", "baddbmm"})
 
@@ -69,7 +69,7 @@ def _is_cosine(value: Value) -> bool:
     if value.op == "cosine_similarity" or _is_product(value):
         return True
     if value.op == "div" and len(value.args) == 2:
-        return _is_product(bare(value.args[0]))
+        return _is_product(source_of(value.args[0]))
     return False
 
 
@@ -83,7 +83,7 @@ def _cancels(value: Value) -> bool:
 
 
 def _is_product(value: Value) -> bool:
-    return value.op in _PRODUCTS or (value.op == "sum" and bool(value.args) and bare(value.args[0]).op == "mul")
+    return value.op in _PRODUCTS or (value.op == "sum" and bool(value.args) and source_of(value.args[0]).op == "mul")
 
 
 def _is_square(value: Value) -> bool:
@@ -95,6 +95,6 @@ def _is_square(value: Value) -> bool:
 def _is_variance(positive: Value, negative: Value) -> bool:
     """``E[x ** 2] - E[x] ** 2``."""
     mean = squared(negative)
-    if mean is None or bare(mean).op not in ("mean", "sum", "div"):
+    if mean is None or source_of(mean).op not in ("mean", "sum", "div"):
         return False
     return positive.op in ("mean", "sum", "div") and any(squared(item) is not None for item in positive.behind(4))

@@ -6,12 +6,10 @@ import ast
 import math
 
 from amp_rules.evidence.patterns import (
-    bare,
     bounded_above,
     factors,
     is_gaussian,
     is_loss,
-    keyword,
     operand,
     source,
     spelled,
@@ -21,8 +19,9 @@ from amp_rules.evidence.patterns import (
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.index import keyword
 from amp_rules.lint.module import FunctionFacts
-from amp_rules.lint.values import LOW, Value, same
+from amp_rules.lint.values import LOW, Value, same, source_of
 
 _LARGEST_EXPONENT = 80.0
 
@@ -95,8 +94,8 @@ class HandrolledSoftmax(Check):
     # ---- exp(x) / exp(x).sum() -----------------------------------------------------------------------------------
 
     def _quotient(self, op: Value, frame: Frame) -> None:
-        above, (below, _) = bare(op.args[0]), unguarded(op.args[1])
-        if below.op not in ("sum", "nansum") or not below.args or not _same_numbers(above, bare(below.args[0])):
+        above, (below, _) = source_of(op.args[0]), unguarded(op.args[1])
+        if below.op not in ("sum", "nansum") or not below.args or not _same_numbers(above, source_of(below.args[0])):
             return
         for item in factors(above):
             if item.op == "exp" and _can_overflow(item):
@@ -198,7 +197,7 @@ def _softmax(op: Value, above: Value, below: Value, frame: Frame) -> Fix | None:
     written = operand(above) if node.left is exp else None
     if not isinstance(call, ast.Call) or written is None or not isinstance(written, (ast.Name, ast.Attribute)):
         return None
-    inner = bare(below.args[0]).node
+    inner = source_of(below.args[0]).node
     kept = keyword(call, "keepdim")
     if not (isinstance(kept, ast.Constant) and kept.value is True) or operand(below) is not inner:
         return None

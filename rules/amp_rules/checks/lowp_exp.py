@@ -6,7 +6,6 @@ import ast
 import re
 
 from amp_rules.evidence.patterns import (
-    bare,
     bounded_above,
     described,
     is_gaussian,
@@ -94,7 +93,7 @@ def _is_learned_scale(op: Value) -> bool:
 
 
 def _has_negation(value: Value) -> bool:
-    value = bare(value)
+    value = source_of(value)
     number = value.number
     return (
         value.op == "neg"

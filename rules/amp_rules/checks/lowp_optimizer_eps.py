@@ -10,7 +10,7 @@ from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.values import Value
+from amp_rules.lint.values import Value, is_true
 
 _DEFAULTS = {
     "Adam": 1e-8, "AdamW": 1e-8, "NAdam": 1e-8, "RAdam": 1e-8, "Adamax": 1e-8, "RMSprop": 1e-8, "Adagrad": 1e-10,
@@ -70,7 +70,7 @@ class LowpOptimizerEps(Check):
             return
         kwargs = op.kwargs or {}
         eps = kwargs.get("eps")
-        if len(op.args) > 3 or any(item.arg is None for item in node.keywords) or _is_true(kwargs.get("fused")):
+        if len(op.args) > 3 or any(item.arg is None for item in node.keywords) or is_true(kwargs.get("fused")):
             return
         number = _DEFAULTS[kind] if eps is None else vanishes(eps, frame.mode)
         if number is None or not self._has_half_weights(node, frame):
@@ -88,10 +88,6 @@ class LowpOptimizerEps(Check):
         if any(word in text for word in ("master", "FP16_Optimizer", "amp.initialize", "deepspeed", "GradScaler")):
             return False
         return frame.mode.opt_level == "O3" or _was_halved(node, frame)
-
-
-def _is_true(value: Value | None) -> bool:
-    return value is not None and value.is_const and value.const is True
 
 
 def _was_halved(node: ast.Call, frame: Frame) -> bool:

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.evidence.patterns import (
-    bare,
     factors,
     in_float32,
     is_bounded,
+    is_gradient,
     is_loss,
     is_tensor,
     likely_half,
@@ -25,7 +25,7 @@ from amp_rules.lint.frame import Frame
 from amp_rules.lint.index import literal
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.module import FunctionFacts
-from amp_rules.lint.values import BOOL, PARAMETER, ZERO_DIM, Value
+from amp_rules.lint.values import BOOL, PARAMETER, ZERO_DIM, Value, source_of
 
 _UNKNOWN = frozenset({"module", "call", "method", "attr", "name", "param"})
 _SUMS = frozenset({"sum", "nansum"})
@@ -102,7 +102,7 @@ class LowpReduction(Check):
         if op.op in _SUMS:
             if op.low:
                 self._sum(op, frame)
-        elif likely_half(op, frame) and _is_gradient(op.args[0]) and not _in_step(frame):
+        elif likely_half(op, frame) and is_gradient(op.args[0]) and not _in_step(frame):
             message = f"`{frame.text(op.node)}` is a norm of gradients in {frame.mode.dtype}"
             frame.report(self, op.node, message, fix=_in_float32(op, frame))
 
@@ -197,7 +197,7 @@ def _position(index: ast.expr) -> int:
 
 def _is_count(value: Value) -> bool:
     """Whether truth values are counted as floats."""
-    held = bare(value)
+    held = source_of(value)
     return bool(held.tensor) and held.dtypes == BOOL
 
 
@@ -207,10 +207,6 @@ def _in_step(frame: Frame) -> bool:
     if function is None or function.cls is None or not function.cls.is_optimizer:
         return False
     return function.name == "step" or function.name.startswith("_")
-
-
-def _is_gradient(value: Value) -> bool:
-    return any(item.op == "grad" for item in value.behind(6))
 
 
 def _is_nothing(value: Value) -> bool:

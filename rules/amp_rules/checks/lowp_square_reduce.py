@@ -8,6 +8,7 @@ from amp_rules.evidence.patterns import (
     complement,
     factors,
     is_bounded,
+    is_gradient,
     is_tensor,
     likely_half,
     runs_in_half,
@@ -86,7 +87,7 @@ class LowpSquareReduce(Check):
             return
         for item in ways(total.args[0]):
             x = squared(item)
-            if x is None or not (item.low or (_is_gradient(x) and likely_half(item, frame))):
+            if x is None or not (item.low or (is_gradient(x) and likely_half(item, frame))):
                 continue
             if is_bounded(x, _LARGEST_ROOT) or x.bits & PARAMETER or _is_complement(x):
                 continue
@@ -101,10 +102,6 @@ class LowpSquareReduce(Check):
 def _is_complement(value: Value) -> bool:
     """Whether it is ``1 - p``, which is small."""
     return any(complement(item) is not None for item in factors(value))
-
-
-def _is_gradient(value: Value) -> bool:
-    return any(item.op == "grad" for item in value.behind(6))
 
 
 def _is_optimizer(frame: Frame) -> bool:

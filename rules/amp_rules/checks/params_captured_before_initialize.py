@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from amp_rules.evidence.apex import asks_for_precision, has_master_weights, is_call_of
-from amp_rules.evidence.protocol import last_name
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.index import last_name
 from amp_rules.lint.values import Value, alternatives
 
 _AVERAGES = re.compile(r"EMA$|Ema$|ModelEma|AveragedModel$|ExponentialMovingAverage$|^ema$")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.evidence.patterns import bare, bounded_above, is_tensor, operand, runs_in_half, source
+from amp_rules.evidence.patterns import bounded_above, is_tensor, operand, runs_in_half, source
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
-from amp_rules.lint.values import Value
+from amp_rules.lint.values import Value, source_of
 
 _LARGEST_EXPONENT = 80.0
 
@@ -55,12 +55,12 @@ class ProdOfExp(Check):
             return
         text = frame.text(op.node)
         if op.op in ("prod", "log"):
-            inner = bare(op.args[0])
+            inner = source_of(op.args[0])
             if inner.op == ("exp" if op.op == "prod" else "prod") and runs_in_half(inner, frame):
                 what = "exponentials" if op.op == "prod" else "many factors"
                 frame.report(self, op.node, f"`{text}` multiplies {what}, which overflows or vanishes")
         elif len(op.args) == 2:
-            a, b = bare(op.args[0]), bare(op.args[1])
+            a, b = source_of(op.args[0]), source_of(op.args[1])
             if a.op == b.op == "exp" and _is_risky(a) and _is_risky(b) and runs_in_half(a, frame):
                 verb = "multiplies" if op.op == "mul" else "divides"
                 frame.report(

@@ -184,7 +184,7 @@ def _sampler_text(index: FileIndex, carriers: Carriers, made: list[ast.Call], pl
     """The sampler's name, where it can be used at ``place``."""
     for call in made:
         for target, value, _ in index.assignments:
-            if any(item is call for item in ast.walk(value)) and last_name(value) is None:
+            if any(item is call for item in ast.walk(value)) and not last_name(value):
                 text = path_of(target)
                 is_sampler = value is call or (isinstance(value, ast.IfExp) and call in (value.body, value.orelse))
                 if text is None or not is_sampler:

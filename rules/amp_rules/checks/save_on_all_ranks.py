@@ -135,12 +135,12 @@ def _of_batches(index: FileIndex, call: ast.Call) -> set[str]:
 
 def _is_model(value: ast.expr) -> bool:
     """Whether what is written was wrapped for several processes, which says nothing about the path."""
-    return isinstance(value, ast.Call) and (last_name(value.func) or "").endswith(("DataParallel", "DDP"))
+    return isinstance(value, ast.Call) and last_name(value.func).endswith(("DataParallel", "DDP"))
 
 
 def _helper_writes(module: ModuleFacts, call: ast.Call) -> bool:
     """Whether a short function of another file does nothing but write where it is told to."""
-    name = last_name(call.func) or ""
+    name = last_name(call.func)
     if "save" not in name or (isinstance(call.func, ast.Name) and call.func.id in module.functions):
         return False
     dotted = module.dotted(call.func)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.evidence.protocol import GRAD_SCALERS, is_optimizer, is_wrapped, last_name
+from amp_rules.evidence.protocol import GRAD_SCALERS, is_optimizer, is_wrapped
 from amp_rules.lint.check import Check
+from amp_rules.lint.index import last_name
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.module import ModuleFacts
 

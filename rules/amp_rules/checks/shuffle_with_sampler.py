@@ -7,7 +7,7 @@ import ast
 from amp_rules.lint.check import Check
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.index import path_of
-from amp_rules.lint.values import Value, alternatives
+from amp_rules.lint.values import Value, alternatives, is_true
 
 _LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 _POSITIONS = {"batch_size": 1, "shuffle": 2, "sampler": 3, "batch_sampler": 4, "drop_last": 8}
@@ -61,7 +61,7 @@ class ShuffleWithSampler(Check):
         if op.data not in _LOADERS:
             return
         sampler, shuffle = _given(op, "sampler"), _given(op, "shuffle")
-        if sampler is not None and _is_true(shuffle) and _can_be_sampler(sampler):
+        if sampler is not None and is_true(shuffle) and _can_be_sampler(sampler):
             assert shuffle is not None
             text = frame.text(sampler.node)
             fix = None
@@ -81,7 +81,7 @@ class ShuffleWithSampler(Check):
             value = _given(op, name)
             if value is None or value.node is None:
                 continue
-            if _is_true(value) if name != "batch_size" else (value.number or 1) != 1:
+            if is_true(value) if name != "batch_size" else (value.number or 1) != 1:
                 message = f"`{name}={frame.text(value.node)}` beside a batch sampler raises when the loader is built"
                 frame.report(self, value.node, message, advice=f"Leave `{name}` to the batch sampler.")
                 return
@@ -93,10 +93,6 @@ def _given(op: Value, name: str) -> Value | None:
 
 def _node_of(op: Value, name: str) -> ast.expr | None:
     return next((item.value for item in getattr(op.node, "keywords", ()) if item.arg == name), None)
-
-
-def _is_true(value: Value | None) -> bool:
-    return value is not None and value.is_const and value.const is True
 
 
 def _can_be_sampler(value: Value) -> bool:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amp_rules.evidence.protocol import last_name
+from amp_rules.lint.index import last_name
 from amp_rules.lint.module import ClassFacts, ModuleFacts
 
 LOWER = frozenset(

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.index import keyword
 from amp_rules.lint.operations import clamp_bounds
 from amp_rules.lint.values import (
     ASSUMED,
@@ -20,6 +21,7 @@ from amp_rules.lint.values import (
     Value,
     alternatives,
     same,
+    source_of,
 )  # fmt: skip
 
 _CALLED = PASSING | {"result"}
@@ -34,9 +36,9 @@ _SCALED = frozenset({"mul", "div", "add", "masked_fill", "where", "clamp"})
 # ---- values ------------------------------------------------------------------------------------------------------
 
 
-def bare(value: Value) -> Value:
-    """The value behind views and casts."""
-    return value.through(PASSING)
+def is_gradient(value: Value) -> bool:
+    """Whether a value is made of gradients."""
+    return any(item.op == "grad" for item in value.behind(6))
 
 
 def ways(value: Value) -> Iterator[Value]:
@@ -59,37 +61,37 @@ def is_epsilon(value: Value) -> bool:
 
 def unguarded(value: Value) -> tuple[Value, Value | None]:
     """What an epsilon was added to, or what was clamped from below, and that epsilon."""
-    value = bare(value)
+    value = source_of(value)
     if value.op == "add" and len(value.args) == 2:
         left, right = value.args
         for epsilon, other in ((left, right), (right, left)):
             if is_epsilon(epsilon):
-                return bare(other), epsilon
+                return source_of(other), epsilon
     if value.op in ("clamp", "clamp_min") and value.args:
         least, _ = clamp_bounds(value)
         if least is not None:
-            return bare(value.args[0]), least
+            return source_of(value.args[0]), least
     if value.op in ("maximum", "max") and len(value.args) == 2 and value.args[1].number is not None:
-        return bare(value.args[0]), value.args[1]
+        return source_of(value.args[0]), value.args[1]
     return value, None
 
 
 def complement(value: Value) -> Value | None:
     """``p`` of ``1 - p``."""
-    value = bare(value)
+    value = source_of(value)
     if value.op == "sub" and len(value.args) == 2:
         number = value.args[0].number
         return value.args[1] if number is not None and abs(number - 1.0) < 0.1 else None
     if value.op == "add" and len(value.args) == 2:
         for one, other in (value.args, value.args[::-1]):
-            if one.number == 1.0 and bare(other).op == "neg":
-                return bare(other).args[0]
+            if one.number == 1.0 and source_of(other).op == "neg":
+                return source_of(other).args[0]
     return None
 
 
 def squared(value: Value) -> Value | None:
     """``x`` of ``x ** 2``, ``x * x``, ``x.square()``."""
-    value = bare(value)
+    value = source_of(value)
     if value.op == "square" and value.args:
         return value.args[0]
     if value.op == "pow" and len(value.args) == 2 and value.args[1].number == 2.0:
@@ -101,7 +103,7 @@ def squared(value: Value) -> Value | None:
 
 def factors(value: Value, depth: int = 4) -> Iterator[Value]:
     """The factors of a product; a divisor counts as one."""
-    value = bare(value)
+    value = source_of(value)
     if depth and value.op in _PRODUCTS:
         for item in value.args:
             yield from factors(item, depth - 1)
@@ -111,7 +113,7 @@ def factors(value: Value, depth: int = 4) -> Iterator[Value]:
 
 def terms(value: Value, sign: float = 1.0, depth: int = 6) -> Iterator[tuple[float, Value]]:
     """The terms of a sum, each with the number that it is multiplied by."""
-    value = bare(value)
+    value = source_of(value)
     if depth == 0:
         yield sign, value
     elif value.op in ("add", "sub") and len(value.args) == 2:
@@ -131,7 +133,7 @@ def terms(value: Value, sign: float = 1.0, depth: int = 6) -> Iterator[tuple[flo
 
 def is_shifted(value: Value, depth: int = 5) -> bool:
     """Whether a maximum was subtracted before a value was scaled, masked or moved."""
-    value = bare(value)
+    value = source_of(value)
     if value.bits & MAX_SUBTRACTED:
         return True
     if depth == 0:
@@ -282,11 +284,6 @@ def spelled(frame: Frame, dotted: str) -> str | None:
         if dotted.startswith(where + ".") and where.split(".")[0] == "torch":
             return name + dotted[len(where) :]
     return None
-
-
-def keyword(node: ast.Call, name: str) -> ast.expr | None:
-    """A keyword argument of a call."""
-    return next((item.value for item in node.keywords if item.arg == name), None)
 
 
 def with_keyword(frame: Frame, node: ast.Call, text: str) -> str | None:

@@ -74,9 +74,9 @@ def names_rank(node: ast.AST) -> bool:
     """Whether an expression has a name that says which process this is, or how many there are."""
     for item in ast.walk(node):
         name = last_name(item)
-        if name is None and isinstance(item, ast.Constant) and isinstance(item.value, str):
+        if not name and isinstance(item, ast.Constant) and isinstance(item.value, str):
             name = item.value
-        if name is not None and _RANK.search(name):
+        if _RANK.search(name):
             return True
     return False
 
@@ -99,7 +99,7 @@ def depends_on_process(index: FileIndex, test: ast.AST, depth: int = 3) -> bool:
 
 def _is_first_device(test: ast.Compare) -> bool:
     """``gpu == 0``, ``args.device in (-1, 0)``."""
-    name = last_name(test.left) or ""
+    name = last_name(test.left)
     return bool(_DEVICE.search(name)) and isinstance(
         test.ops[0], (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Gt, ast.Lt)
     )
@@ -197,11 +197,11 @@ def _is_of_another(call: ast.Call) -> bool:
 def _is_first(test: ast.AST) -> bool:
     """Whether a test is true in one of the processes only, by its names."""
     for item in ast.walk(test):
-        name = last_name(item) or ""
+        name = last_name(item)
         if _FIRST.search(name):
             return True
         if isinstance(item, ast.Compare) and isinstance(item.ops[0], ast.Eq) and literal(item.comparators[0]) == 0:
-            return "rank" in (last_name(item.left) or "")
+            return "rank" in last_name(item.left)
     return False
 
 

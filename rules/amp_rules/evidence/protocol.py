@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.index import last_name
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.module import ClassFacts, FunctionFacts, ModuleFacts
 from amp_rules.lint.paths import LOST, Path, is_about_precision, unite
@@ -68,15 +69,6 @@ class Event:
 
 
 # ---- what things are ---------------------------------------------------------------------------------------------
-
-
-def last_name(node: ast.AST | None) -> str:
-    """The last name of ``a.b.c`` or ``a.b[0]``."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _dotted_of(value: Value) -> str:

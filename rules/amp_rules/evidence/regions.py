@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.evidence.protocol import last_name
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.index import last_name
 from amp_rules.lint.values import Value
 
 

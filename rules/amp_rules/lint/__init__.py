@@ -6,6 +6,8 @@ Layers, each importing only those above it:
 ``finding``      the result: plain data
 ``values``       abstract values: type set, interval, provenance, and the operation that made them
 ``module``       facts of one file: what a name means, its functions and classes
+``index``        calls, assignments and tests of one file, for rules that read its text
+``hints``        what the names of parameters say
 ``library``      the other files that a file's imports lead to
 ``frame``        a function while it is run
 ``operations``   what an operation of torch does to an abstract value in a mode
@@ -14,10 +16,13 @@ Layers, each importing only those above it:
 ``check``        what a rule is
 ``paths``        states that rules keep along the ways through a function, told apart by the tests on them
 ``interpreter``  the machine: runs functions, remembers classes, calls functions in line
+``callers``      what the calls of a function in its file give to it
 ``triggers``     finds the places that rules can be about without parsing
 ``linter``       which functions to run, which rules to ask
+``edits``, ``fixes``
+                 what a fix means on a syntax tree, and carrying it out
 
-``protocol``, ``steps``, ``regions``, ``autograd``, ``apex`` are for the rules about the training step.
+What rules of one kind share beyond this is in :mod:`amp_rules.evidence`.
 """
 
 from __future__ import annotations

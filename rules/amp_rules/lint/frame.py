@@ -200,7 +200,6 @@ class Frame:
             culprit, frame = blamed, frame.caller
             node = blamed.node if _contains(frame, blamed.node) else frame.call_of(self)
         frame.machine.take(
-            frame.module,
             Finding(
                 path=frame.module.module.path,
                 span=frame.span(node),

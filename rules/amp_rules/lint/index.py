@@ -235,7 +235,7 @@ class FileIndex:
     def callees(self, call: ast.Call) -> list[Function]:
         """The functions of this file that a call may run, as far as names tell."""
         name = last_name(call.func)
-        if name is None:
+        if not name:
             return []
         is_method = isinstance(call.func, ast.Attribute)
         found = [item for item in self.functions.get(name, []) if is_method == (self.owner(item) is not None)]
@@ -256,11 +256,13 @@ class FileIndex:
         return found
 
 
-def last_name(node: ast.AST) -> str | None:
-    """``c`` of ``a.b.c``, and of ``c``."""
-    if isinstance(node, ast.Name):
-        return node.id
-    return node.attr if isinstance(node, ast.Attribute) else None
+def last_name(node: ast.AST | None) -> str:
+    """``c`` of ``a.b.c``, of ``c`` and of ``c[0]``; empty for anything else."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def path_of(node: ast.AST) -> str | None:

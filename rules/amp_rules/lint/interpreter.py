@@ -193,7 +193,7 @@ class Machine:
         line = getattr(node, "lineno", 0)
         self.failures.setdefault(check.code, f"{check.code} failed at line {line}: {type(error).__name__}: {error}")
 
-    def take(self, module: ModuleFacts, finding: Finding) -> None:
+    def take(self, finding: Finding) -> None:
         """Keep a finding."""
         self.findings.append(finding)
 

@@ -96,8 +96,7 @@ class Library:
 
     def resolve(self, importer: ModuleFacts, dotted: str) -> Definition | None:
         """The function, class or module of the project that ``dotted`` stands for in ``importer``."""
-        found = self._resolve(importer, dotted, _MAX_LINKS)
-        return found
+        return self._resolve(importer, dotted, _MAX_LINKS)
 
     def _resolve(self, importer: ModuleFacts, dotted: str, links: int) -> Definition | None:
         if links == 0 or not dotted:

@@ -194,6 +194,11 @@ def overwritten(held: Value, by: Value | None) -> None:
         held = held.args[0]
 
 
+def is_true(value: Value | None) -> bool:
+    """Whether an argument is given and is ``True`` itself."""
+    return value is not None and value.is_const and value.const is True
+
+
 def same(a: Value, b: Value, depth: int = 8) -> bool:
     """Whether two values are computed alike from the same things."""
     if a is b:
