@@ -148,6 +148,7 @@ def misbehave(name):
     if name == "BOOM":
         raise KeyError("no such role")
     if name == "SLOW":
+        Path("slow.started").touch()
         while True:
             pass
     if name == "CRASH":

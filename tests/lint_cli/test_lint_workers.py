@@ -98,7 +98,11 @@ def test_an_interrupt_ends_the_run(write, folder):
     write({**MANY, "p3/slow.py": "SLOW\n", "p4/slow.py": "SLOW\n"})
     command = [sys.executable, str(STANDIN_PATH), ".", "--jobs", "2", "--timeout", "60"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(1.5)
+    # However busy the machine: only once the work has begun.
+    while not (folder / "slow.started").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=20)
     assert process.returncode == 130
