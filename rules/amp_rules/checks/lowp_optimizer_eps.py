@@ -10,12 +10,15 @@ from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.mode import Mode
+from amp_rules.lint.operations import DTYPES
 from amp_rules.lint.values import Value, is_true
 
 _DEFAULTS = {
     "Adam": 1e-8, "AdamW": 1e-8, "NAdam": 1e-8, "RAdam": 1e-8, "Adamax": 1e-8, "RMSprop": 1e-8, "Adagrad": 1e-10,
 }  # fmt: skip
 _HALF = frozenset({"torch.float16", "torch.half"})
+_KEEPING = frozenset({"cuda", "cpu", "to", "train", "eval", "apply", "requires_grad_"})
+"""Methods of a model that leave its type as it is: ``model = model.cuda()``."""
 
 
 class LowpOptimizerEps(Check):
@@ -119,10 +122,5 @@ def _conversions(scope: ast.AST, model: str, frame: Frame) -> Iterator[tuple[int
         to_half = call.func.attr == "to" and any(frame.module.dotted(value) in _HALF for value in given)
         if call.func.attr == "half" or to_half:
             yield item.lineno, True
-        elif call.func.attr == "float" or isinstance(item, ast.Assign):
-            yield item.lineno, _keeps(call, model)
-
-
-def _keeps(call: ast.Call, model: str) -> bool:
-    """Whether an assignment keeps the type: ``model = model.cuda()``."""
-    return isinstance(call.func, ast.Attribute) and call.func.attr in ("cuda", "train", "eval")
+        elif call.func.attr not in _KEEPING or any(frame.module.dotted(value) in DTYPES for value in given):
+            yield item.lineno, False
