@@ -97,7 +97,11 @@ def test_an_interrupt_ends_the_run(write, folder):
 
     write({**MANY, "p3/slow.py": "SLOW\n", "p4/slow.py": "SLOW\n"})
     command = [sys.executable, str(STANDIN_PATH), ".", "--jobs", "2", "--timeout", "60"]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # A shell starts its background jobs deaf to interrupts, and whatever they start as well.
+    process = subprocess.Popen(
+        command, cwd=folder, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), **streams
+    )
     # However busy the machine: only once the work has begun.
     while not (folder / "slow.started").exists():
         assert process.poll() is None
