@@ -17,12 +17,13 @@ from amp_migrate.commands import (
     ERROR,
     color_option,
     config_option,
+    listed,
     refuse_mixed_stdin,
     run_command,
     settings_folder,
     stdin_filename_option,
 )
-from amp_migrate.config import Settings, load_settings, parse_loss_scale
+from amp_migrate.config import KEYS, Settings, load_settings, parse_loss_scale
 from amp_migrate.problems import Problem, UserError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=Path))
 @click.option(
     "--opt-level",
     type=click.Choice(OPT_LEVELS, case_sensitive=False),
@@ -82,6 +83,27 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
     "takes the first where the whole project is understood. [default: auto]",
 )
 @click.option(
+    "--modernize/--no-modernize",
+    default=None,
+    help="Also replace what a current PyTorch no longer has: Variable, volatile, loss.data[0] and the like. "
+    "[default: no]",
+)
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="CODES",
+    callback=listed,
+    help="Carry out these rewrites only: codes such as AMP105, or their beginnings.",
+)
+@click.option("--ignore", multiple=True, metavar="CODES", callback=listed, help="Leave these rewrites out.")
+@click.option(
+    "--entry",
+    "entries",
+    multiple=True,
+    metavar="SCRIPT",
+    help="Of the training scripts found in a folder, take this one; may be repeated, and may be a pattern.",
+)
+@click.option(
     "--vendor/--no-vendor",
     default=None,
     help="With -w or -o, copy the package amp_runtime beside each migrated script. [default: no]",
@@ -95,12 +117,22 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
     "folder PATH with their relative layout; '-' is standard output.",
 )
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if changes are due.")
+@click.option("--allow-dirty", is_flag=True, help="With -w, also change files that hold uncommitted changes.")
+@click.option("--undo", is_flag=True, help="Put back what the last -w in this project changed.")
 @click.option(
     "--format",
     "output_format",
     type=click.Choice(["diff", "json"]),
     default="diff",
     help="What to print on standard output. [default: diff]",
+)
+@click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Processes; 0 for one a core. [default: 0]")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    metavar="SECONDS",
+    help="Give a script up after this time; 0 for never. [default: 120]",
 )
 @color_option
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary, only errors.")
@@ -138,6 +170,8 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
 def _refuse_contradictions(arguments: dict[str, Any]) -> None:
     """Raise for options that cannot both be followed."""
     refuse_mixed_stdin(arguments)
+    if not arguments["paths"] and not arguments["undo"]:
+        raise click.UsageError("Missing argument 'PATH...': a training script or a folder.")
     output = arguments["output"]
     if arguments["write"] and output is not None:
         raise click.UsageError("-w changes the files in place and -o writes elsewhere; give one of them.")
@@ -157,8 +191,8 @@ def _wants_text(arguments: dict[str, Any]) -> bool:
 def _settings(arguments: dict[str, Any]) -> Settings:
     folder = settings_folder(arguments["paths"], arguments["stdin_filename"])
     settings = load_settings(folder, arguments["config"])
-    keys = ("opt_level", "ddp", "sync_bn", "fused", "dtype", "loss_scale", "apex", "vendor")
-    return settings.overridden({key.replace("_", "-"): arguments[key] for key in keys})
+    keys = [key for key in KEYS if key != "exclude"]
+    return settings.overridden({key: arguments[key.replace("-", "_")] for key in keys})
 
 
 def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) -> int:

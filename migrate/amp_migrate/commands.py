@@ -41,6 +41,12 @@ def stdin_filename_option(results: str) -> Callable[[Any], Any]:
     )
 
 
+def listed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Split comma separated values; None where the option was not given."""
+    found = tuple(item.strip() for value in values for item in value.split(",") if item.strip())
+    return found if values else None
+
+
 def refuse_mixed_stdin(arguments: dict[str, Any]) -> None:
     """Raise where standard input is given beside files, or a name for it without it."""
     from_stdin = Path("-") in arguments["paths"]

@@ -66,6 +66,7 @@ def parse_loss_scale(value: object) -> float | Literal["dynamic"]:
 
 
 EXCLUDE = strings('a list of gitignore patterns, as in ["legacy/", "*_test.py"]')
+CODES = strings('a list of codes of rewrites, as in ["AMP105", "AMP2"]')
 KEYS = {
     "opt-level": choice(OPT_LEVELS),
     "ddp": boolean(),
@@ -74,6 +75,9 @@ KEYS = {
     "dtype": choice(DTYPES),
     "loss-scale": Key('"dynamic" or a positive number', parse_loss_scale),
     "apex": choice(APEX_MODES),
+    "modernize": boolean(),
+    "select": CODES,
+    "ignore": CODES,
     "vendor": boolean(),
     "exclude": EXCLUDE,
 }

@@ -27,6 +27,9 @@ class Options:
         loss_scale: ``"dynamic"`` or a fixed scale.
         apex: how scripts for NVIDIA Apex are migrated: ``idiom`` rewrites them like any other, ``compat`` changes their
             imports to the runtime's drop-in, ``auto`` takes the first where the whole project is understood.
+        modernize: also replace what a current PyTorch no longer has.
+        select: codes of rewrites, or their beginnings, that are wanted; empty for all.
+        ignore: codes of rewrites, or their beginnings, that are not wanted.
     """
 
     opt_level: OptLevel = "O1"
@@ -36,3 +39,6 @@ class Options:
     dtype: Dtype = "auto"
     loss_scale: float | Literal["dynamic"] = "dynamic"
     apex: ApexMode = "auto"
+    modernize: bool = False
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from amp_rules.lint.mode import DEVICES, HALF_TYPES, LEVELS
 from amp_migrate.commands import (
     color_option,
     config_option,
+    listed,
     refuse_mixed_stdin,
     run_command,
     settings_folder,
@@ -37,12 +38,6 @@ Exit status:
 Files with errors are named, and the other files are still judged. Defaults can be
 set under [tool.amp-lint] in pyproject.toml, named as the options here.
 """
-
-
-def _listed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Split comma separated values; None where the option was not given."""
-    found = tuple(item.strip() for value in values for item in value.split(",") if item.strip())
-    return found if values else None
 
 
 def _jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -68,11 +63,11 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
     "--select",
     multiple=True,
     metavar="RULES",
-    callback=_listed,
+    callback=listed,
     help="Ask these rules only: codes, names, prefixes or ALL, separated by commas.",
 )
-@click.option("--ignore", multiple=True, metavar="RULES", callback=_listed, help="Do not ask these rules.")
-@click.option("--extend-select", multiple=True, metavar="RULES", callback=_listed, help="Ask these rules as well.")
+@click.option("--ignore", multiple=True, metavar="RULES", callback=listed, help="Do not ask these rules.")
+@click.option("--extend-select", multiple=True, metavar="RULES", callback=listed, help="Ask these rules as well.")
 @click.option("--preview/--no-preview", default=None, help="Ask rules in preview too. [default: no]")
 @click.option(
     "--severity",
@@ -103,7 +98,7 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
 )
 @click.option("--statistics", is_flag=True, help="Print the number of findings of each rule.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever is found.")
-@click.option("--explain", multiple=True, metavar="RULES", callback=_listed, help="Print the pages of these rules.")
+@click.option("--explain", multiple=True, metavar="RULES", callback=listed, help="Print the pages of these rules.")
 @click.option("--list-rules", is_flag=True, help="List all rules; with --format json, as data.")
 @color_option
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary, only findings and errors.")
