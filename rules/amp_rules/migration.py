@@ -19,26 +19,35 @@ from amp_rules.planning import precision as precision_plan
 from amp_rules.planning import refusal
 from amp_rules.planning.refusal import Declined
 from amp_rules.program import blocks
+from amp_rules.program.files import Files
 from amp_rules.program.flow import is_main_guard
-from amp_rules.program.modules import Module, Project
+from amp_rules.program.modules import Module
+from amp_rules.program.project import Project
 from amp_rules.program.source import SourceFile
 from amp_rules.program.steps import Program
 from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report, in_order
 from amp_rules.rewrite import Action, apply
 
 
-def migrate(entry: Path, options: Options, *, overrides: Mapping[Path, SourceFile] | None = None) -> Report:
+def migrate(
+    entry: Path,
+    options: Options,
+    *,
+    overrides: Mapping[Path, SourceFile] | None = None,
+    files: Files | None = None,
+) -> Report:
     """Decide on one entry script and what it imports, and carry the decision out in memory.
 
     Args:
         entry: the script that is run.
         options: what was asked for.
         overrides: texts to use in place of what is on disk.
+        files: what is on disk, with ``overrides`` in it, for all entries of a run together.
 
     Raises:
         SourceError: the entry cannot be read.
     """
-    program = Program(Project(entry, overrides))
+    program = Program(Project(entry, files or Files(overrides)))
     migrated = _migrated_before(program, options)
     if migrated is not None:
         return migrated
@@ -46,14 +55,13 @@ def migrate(entry: Path, options: Options, *, overrides: Mapping[Path, SourceFil
         return migrate_apex(
             program,
             options,
-            overrides,
             lambda plain, initialised: _migrate(plain, options, from_apex=True, initialised=initialised),
             lambda left: _distribution_left_alone(left, options),
         )
     report = _migrate(program, options)
     if report.precision != "already":
         return report
-    return bring_up_to_date(program, options, overrides, report, lambda plain, _: _migrate(plain, options))
+    return bring_up_to_date(program, options, report, lambda plain, _: _migrate(plain, options))
 
 
 def _migrate(program: Program, options: Options, *, from_apex: bool = False, initialised: bool = False) -> Report:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from amp_rules.options import Options
 from amp_rules.program import blocks
-from amp_rules.program.modules import Module, Project, parse
+from amp_rules.program.modules import Module, parse
+from amp_rules.program.project import Project
 from amp_rules.program.source import SourceError, source_from_bytes
 from amp_rules.program.steps import Program
 from migrating import migrated

@@ -11,12 +11,11 @@ from amp_rules.legacy.file import NotUnderstood
 from amp_rules.legacy.stages import Draft
 from amp_rules.options import Options
 from amp_rules.planning import refusal
-from amp_rules.program.modules import Module, Project
-from amp_rules.program.source import SourceFile
+from amp_rules.program.modules import Module
+from amp_rules.program.project import Project
 from amp_rules.program.steps import Program
 from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report, in_order
 
-Overrides = Mapping[Path, SourceFile]
 MigratePlain = Callable[[Program, bool], Report]
 
 _INITIALIZE = "AMP404"
@@ -33,7 +32,6 @@ class _Left(Exception):
 def migrate_apex(
     program: Program,
     options: Options,
-    overrides: Overrides | None,
     migrate_plain: MigratePlain,
     distribution: Callable[[Program], Outcome],
 ) -> Report:
@@ -42,14 +40,13 @@ def migrate_apex(
     Args:
         program: the program.
         options: what was asked for.
-        overrides: texts in place of what is on disk.
         migrate_plain: the migration of a program without Apex; told whether it is initialised already.
         distribution: what is to be said about several processes when nothing is done about them.
     """
     reason: Refusal | None = None
     if options.apex != "compat":
         try:
-            return _by_idiom(program, options, overrides, migrate_plain)
+            return _by_idiom(program, options, migrate_plain)
         except NotUnderstood as left:
             reason = _refusal(
                 left.module,
@@ -68,13 +65,11 @@ def migrate_apex(
         return _declined(program, distribution(program), reasons)
 
 
-def bring_up_to_date(
-    program: Program, options: Options, overrides: Overrides | None, report: Report, migrate_plain: MigratePlain
-) -> Report:
+def bring_up_to_date(program: Program, options: Options, report: Report, migrate_plain: MigratePlain) -> Report:
     """The report for a program that keeps its own mixed precision, now under its present names."""
     drafts = {draft.original.path: draft for draft in stages.up_to_date(program, options)}
     if drafts and report.changes:
-        return _joined(program, drafts, migrate_plain(_drafted(program, overrides, drafts), False))
+        return _joined(program, drafts, migrate_plain(_drafted(program, drafts), False))
     if drafts:
         return replace(report, changes=_changes(drafts.values()), edits=_edits(drafts.values()))
     return report
@@ -93,9 +88,9 @@ def _not_distributed(program: Program, distribution: Outcome, message: str, reci
     return (Refusal(program.entry.path, None, rule.code, rule.name, rule.unit, message, recipe),)
 
 
-def _drafted(program: Program, overrides: Overrides | None, drafts: Mapping[Path, Draft]) -> Program:
+def _drafted(program: Program, drafts: Mapping[Path, Draft]) -> Program:
     texts = {path: draft.module.source for path, draft in drafts.items()}
-    return Program(Project(program.entry.path, {**(overrides or {}), **texts}))
+    return Program(Project(program.entry.path, program.project.files.with_texts(texts)))
 
 
 def _refusal(module: Module, left: NotUnderstood, recipe: str) -> Refusal:
@@ -103,11 +98,11 @@ def _refusal(module: Module, left: NotUnderstood, recipe: str) -> Refusal:
     return Refusal(module.path, left.span, rule.code, rule.name, rule.unit, left.reason, recipe)
 
 
-def _by_idiom(program: Program, options: Options, overrides: Overrides | None, migrate_plain: MigratePlain) -> Report:
+def _by_idiom(program: Program, options: Options, migrate_plain: MigratePlain) -> Report:
     with_amp = stages.calls_amp(program)
     drafts = {draft.original.path: draft for draft in stages.idiom(program, options)}
     initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
-    report = _joined(program, drafts, migrate_plain(_drafted(program, overrides, drafts), initialised))
+    report = _joined(program, drafts, migrate_plain(_drafted(program, drafts), initialised))
     if with_amp and (not initialised or report.precision != "migrated"):
         raise _Left(_why_not(program, report.refusals))
     if initialised:

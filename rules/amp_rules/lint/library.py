@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from hashlib import blake2b
 from pathlib import Path
 
+from amp_rules.lint.digest import digest_of
 from amp_rules.lint.module import ClassFacts, FunctionFacts, ModuleFacts
-from amp_rules.program.modules import Importer, Module, parse, project_root
+from amp_rules.program.modules import Module, parse
+from amp_rules.program.project import Importer, project_root
 from amp_rules.program.source import SourceError, SourceFile, read_source
 
 _MAX_TEXT = 3_000_000
@@ -163,8 +164,3 @@ _EXTERNAL = frozenset(
     """.split()
 )
 """Packages that no project contains, which saves looking for them."""
-
-
-def digest_of(data: bytes) -> str:
-    """The hash by which a file's content is known."""
-    return blake2b(data, digest_size=16).hexdigest()

@@ -6,6 +6,8 @@ Built on :mod:`ast` and keyed by nodes of it. Layers, each importing only those 
 ``modules``  files of one project, and what an import leads to
 ``scopes``   which scope a name belongs to
 ``values``   the abstract values that names can hold
+``cells``    variables, attributes and elements, and who reads them
+``expressions``, ``libraries``, ``calls``  what an expression can hold, and what calls give
 ``flow``     which values reach which name, attribute and call: a fixed point over the program
 ``roles``    model, optimizer, scheduler, loader, ...: what a value is for
 ``blocks``   statements, suites and their order

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from typing import Literal
 
-from amp_rules.program.flow import CellKey, Flow
+from amp_rules.program.cells import CellKey
+from amp_rules.program.flow import Flow
 from amp_rules.program.kinds import is_loader_value, is_module, is_optimizer, is_scheduler
 from amp_rules.program.scopes import Scope
 from amp_rules.program.values import Value

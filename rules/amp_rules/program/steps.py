@@ -10,7 +10,8 @@ from functools import cached_property
 from amp_rules.program import blocks
 from amp_rules.program.flow import Flow, is_main_guard
 from amp_rules.program.kinds import is_module, is_optimizer
-from amp_rules.program.modules import Module, Project
+from amp_rules.program.modules import Module
+from amp_rules.program.project import Project
 from amp_rules.program.roles import Roles
 from amp_rules.program.scopes import Scope
 from amp_rules.program.values import CallSite, FunctionInfo, Value

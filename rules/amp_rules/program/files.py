@@ -1,0 +1,100 @@
+"""What imports see of the disk: which files there are, and each of them parsed once for all programs of a run."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+
+from amp_rules.program.modules import Module, parse
+from amp_rules.program.source import SourceError, SourceFile, read_source
+
+_MAX_TEXT = 6_000_000
+"""Characters of source whose trees are kept; a tree takes about forty times its text."""
+
+
+class Files:
+    """The files of one run.
+
+    Folders are listed once, so a file that appears during the run is not seen.
+
+    Args:
+        overrides: texts to use in place of what is on disk.
+    """
+
+    def __init__(self, overrides: Mapping[Path, SourceFile] | None = None) -> None:
+        self._overrides = {path.resolve(): source for path, source in (overrides or {}).items()}
+        self._listings: dict[Path, Mapping[str, bool]] = {}
+        self._modules: OrderedDict[Path, Module | SourceError] = OrderedDict()
+        self._size = 0
+
+    def __contains__(self, path: Path) -> bool:
+        return path in self._overrides or self._listing(path.parent).get(path.name) is False
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether the path is a folder."""
+        return self._listing(path.parent).get(path.name) is True
+
+    def _listing(self, folder: Path) -> Mapping[str, bool]:
+        """The names in a folder; True for those of folders."""
+        known = self._listings.get(folder)
+        if known is None:
+            found: dict[str, bool] = {}
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if entry.is_dir():
+                            found[entry.name] = True
+                        elif entry.is_file():
+                            found[entry.name] = False
+            except OSError:
+                pass
+            known = self._listings[folder] = found
+        return known
+
+    def source(self, path: Path) -> SourceFile:
+        """The text of a file.
+
+        Raises:
+            SourceError: it cannot be read or decoded.
+        """
+        found = self._overrides.get(path)
+        return found if found is not None else read_source(path)
+
+    def module(self, path: Path) -> Module:
+        """The parsed file, as other files import it.
+
+        Raises:
+            SourceError: it cannot be read, or is not Python that this interpreter understands.
+        """
+        known = self._modules.get(path)
+        if known is None:
+            try:
+                known = parse(self.source(path))
+            except SourceError as error:
+                known = error
+            self._modules[path] = known
+            self._size += _length(known)
+            while self._size > _MAX_TEXT and len(self._modules) > 1:
+                self._size -= _length(self._modules.popitem(last=False)[1])
+        else:
+            self._modules.move_to_end(path)
+        if isinstance(known, SourceError):
+            raise known
+        return known
+
+    def with_texts(self, texts: Mapping[Path, SourceFile]) -> Files:
+        """The same files with other texts for some; all others are parsed already."""
+        found = Files()
+        found._overrides = {**self._overrides, **{path.resolve(): source for path, source in texts.items()}}
+        found._listings = self._listings
+        for path, module in self._modules.items():
+            if path not in texts:
+                found._modules[path] = module
+                found._size += _length(module)
+        return found
+
+
+def _length(module: Module | SourceError) -> int:
+    return len(module.source.text) if isinstance(module, Module) else 0
