@@ -20,22 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import amp_rules
+from amp_rules.lint.digest import DIGEST_SIZE
+from amp_rules.lint.digest import digest_of as digest_of
 
 from amp_migrate.lint.catalogue import RuleInfo
 from amp_migrate.lint.diagnostics import FileResult, from_plain, to_plain
 
 # To be raised whenever the shape of what is stored changes.
 _FORMAT = 1
-_DIGEST_SIZE = 16
 _SUFFIX = ".json"
 _CACHEDIR_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by amp-lint; see https://bford.info/cachedir/\n"
 # Files of other versions of the rules may belong to another environment, so they stay for a while.
 _STALE_SECONDS = 7 * 24 * 3600
-
-
-def digest_of(data: bytes) -> str:
-    """Return the hash by which a file's content is known, the same as in :attr:`LintResult.dependencies`."""
-    return hashlib.blake2b(data, digest_size=_DIGEST_SIZE).hexdigest()
 
 
 def fingerprint() -> str:
@@ -139,7 +135,7 @@ class Cache:
         try:
             with open(self.folder / name, "rb") as file:
                 data = file.read()
-            head, body = data[: 2 * _DIGEST_SIZE], data[2 * _DIGEST_SIZE :]
+            head, body = data[: 2 * DIGEST_SIZE], data[2 * DIGEST_SIZE :]
             return json.loads(body) if digest_of(body).encode() == head else None
         except (OSError, ValueError, RecursionError):
             return None

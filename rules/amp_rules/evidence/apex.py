@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.index import keyword
 from amp_rules.lint.module import ModuleFacts
 from amp_rules.lint.values import Value
 
@@ -21,11 +22,7 @@ def is_call_of(value: Value | None, *names: str) -> bool:
 def calls_named(module: ModuleFacts, *names: str) -> list[ast.Call]:
     """The calls of things of Apex in a file, in the order of the text."""
     wanted = {f"apex.{name}" for name in names}
-    found = [
-        item
-        for item in ast.walk(module.module.tree)
-        if isinstance(item, ast.Call) and module.dotted(item.func) in wanted
-    ]
+    found = [item for item in module.index.calls if module.dotted(item.func) in wanted]
     return sorted(found, key=lambda item: (item.lineno, item.col_offset))
 
 
@@ -33,7 +30,7 @@ def opt_levels(module: ModuleFacts) -> set[str]:
     """The levels that a file asks ``amp.initialize`` for, an empty text where one is computed."""
     found = set()
     for call in calls_named(module, "amp.initialize"):
-        given = next((item.value for item in call.keywords if item.arg == "opt_level"), None)
+        given = keyword(call, "opt_level")
         if given is None and len(call.args) < 4:
             found.add("O1")
         else:

@@ -184,7 +184,7 @@ def is_here(value: Value, frame: Frame) -> bool:
     node, function = value.node, frame.function
     if node is None or function is None:
         return node is not None
-    return any(item is node for item in ast.walk(function.node))
+    return node in function.nodes
 
 
 def is_loss(frame: Frame) -> bool:
@@ -238,7 +238,7 @@ def runs_in_half(value: Value, frame: Frame) -> bool:
     """
     if not value.bits & ASSUMED or frame.autocast or in_training(frame):
         return True
-    return any(item.op == "grad" for item in value.behind(6))
+    return is_gradient(value)
 
 
 def in_training(frame: Frame) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.evidence.patterns import source
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.index import last_name
@@ -57,15 +58,8 @@ def move_out(frame: Frame, region: ast.With, node: ast.AST) -> Fix | None:
         return None
     edits = [TextEdit("remove", frame.span(item)) for item in tail]
     # Whatever is put behind a statement first stands first.
-    edits += [TextEdit("insert after", frame.span(region), _source(frame, item)) for item in tail]
+    edits += [TextEdit("insert after", frame.span(region), source(frame, item)) for item in tail]
     return Fix("Move the backward pass out of the region", "unsafe", tuple(edits))
-
-
-def _source(frame: Frame, item: ast.stmt) -> str:
-    """The text of a statement on one line."""
-    module = frame.module.module
-    (line, column), (_, end) = module.start(item), module.end(item)
-    return module.lines[line - 1][column:end]
 
 
 def _is_step(item: ast.stmt) -> bool:

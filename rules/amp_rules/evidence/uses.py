@@ -5,19 +5,20 @@ from __future__ import annotations
 import ast
 
 from amp_rules.lint.frame import Frame
+from amp_rules.lint.module import FunctionFacts
 
 _SOFTMAX = frozenset({"torch.softmax", "torch.nn.functional.softmax"})
 
 
 def only_softmax(frame: Frame, call: ast.Call) -> bool:
     """Whether the result of ``call`` goes into one softmax and nowhere else."""
-    function = frame.function.node if frame.function else None
-    if function is None:
+    function = frame.function
+    if function is None or call not in function.nodes:
         return False
-    parents = {id(child): parent for parent in ast.walk(function) for child in ast.iter_child_nodes(parent)}
-    parent = parents.get(id(call))
+    parents = function.module.module.parents
+    parent = parents.get(call)
     if isinstance(parent, ast.Attribute):
-        parent = parents.get(id(parent))
+        parent = parents.get(parent)
     if isinstance(parent, ast.Call):
         return _is_softmax_of(frame, parent, call)
     name = _target(call, parent)
@@ -26,9 +27,9 @@ def only_softmax(frame: Frame, call: ast.Call) -> bool:
     reads = _reads_after(function, name, parent)
     if len(reads) != 1:
         return False
-    use = parents.get(id(reads[0]))
+    use = parents.get(reads[0])
     if isinstance(use, ast.Attribute):
-        use = parents.get(id(use))
+        use = parents.get(use)
     return isinstance(use, ast.Call) and _is_softmax_of(frame, use, reads[0])
 
 
@@ -42,12 +43,12 @@ def _target(call: ast.Call, parent: ast.AST | None) -> str | None:
     return None
 
 
-def _reads_after(function: ast.AST, name: str, statement: ast.stmt) -> list[ast.Name]:
+def _reads_after(function: FunctionFacts, name: str, statement: ast.stmt) -> list[ast.Name]:
     """The reads of a variable below a statement, until it is assigned anew."""
     loads: list[ast.Name] = []
     stores: list[ast.Name] = []
     last = statement.end_lineno or statement.lineno
-    for item in ast.walk(function):
+    for item in function.nodes:
         if isinstance(item, ast.Name) and item.id == name and item.lineno > last:
             (loads if isinstance(item.ctx, ast.Load) else stores).append(item)
     end = min((item.lineno for item in stores), default=None)

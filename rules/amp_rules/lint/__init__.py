@@ -8,6 +8,7 @@ Layers, each importing only those above it:
 ``module``       facts of one file: what a name means, its functions and classes
 ``index``        calls, assignments and tests of one file, for rules that read its text
 ``hints``        what the names of parameters say
+``digest``       the hash by which a file's content is known
 ``library``      the other files that a file's imports lead to
 ``frame``        a function while it is run
 ``operations``   what an operation of torch does to an abstract value in a mode

@@ -610,11 +610,7 @@ def _pair(frame: Frame, made: Value) -> None:
     ops.apply_view(made, made.args[0])
 
 
-def _finfo_call(frame: Frame, made: Value) -> None:
-    made.dtypes = OTHER
-
-
-def _backward(frame: Frame, made: Value) -> None:
+def _no_number(frame: Frame, made: Value) -> None:
     made.dtypes = OTHER
 
 
@@ -662,8 +658,8 @@ _SPECIAL: dict[str, Callable[[Frame, Value], None]] = {
     "embedding_bag": _embedding,
     "einsum": _einsum,
     "pad": _pad,
-    "finfo": _finfo_call,
-    "backward": _backward,
+    "finfo": _no_number,
+    "backward": _no_number,
     "numpy": _numpy,
     "lstm": _recurrent,
     "gru": _recurrent,

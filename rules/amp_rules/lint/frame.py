@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from amp_rules.lint.finding import Finding, Fix, Severity, TextEdit
 from amp_rules.lint.mode import Mode
 from amp_rules.lint.module import FunctionFacts, ModuleFacts
+from amp_rules.lint.operations import TENSOR_ONLY
 from amp_rules.lint.values import PARAMETER, TENSORS, Value
 from amp_rules.report import Span
 
@@ -127,7 +128,7 @@ class Frame:
             found: dict[str, int] = {}
             for item in function.nodes:
                 if isinstance(item, ast.Attribute) and isinstance(item.value, ast.Name):
-                    if item.attr in self.machine.tensor_only or item.attr in _TENSOR_ATTRIBUTES:
+                    if item.attr in TENSOR_ONLY or item.attr in _TENSOR_ATTRIBUTES:
                         weight = 0 if item.attr in _ARRAY_ATTRIBUTES else 2
                         found[item.value.id] = found.get(item.value.id, 0) + weight
                     continue

@@ -44,21 +44,16 @@ class FileIndex:
         self.functions: dict[str, list[Function]] = {}
         self.loops: list[Loop] = []
         self.words: set[str] = set()
-        self.parents: dict[ast.AST, ast.AST] = {}
         self._names: dict[str, list[ast.Name | ast.Attribute]] = {}
         self._collect(module.module.tree)
 
     def _collect(self, tree: ast.AST) -> None:
         # In the order of the text: children are pushed backwards.
         stack = [tree]
-        parents = self.parents
         while stack:
             node = stack.pop()
             self._enter(node)
-            children = list(ast.iter_child_nodes(node))
-            for child in children:
-                parents[child] = node
-            stack.extend(reversed(children))
+            stack.extend(reversed(list(ast.iter_child_nodes(node))))
 
     def _enter(self, node: ast.AST) -> None:
         kind = node.__class__
@@ -102,12 +97,14 @@ class FileIndex:
 
     # ---- around a node -------------------------------------------------------------------------------------------
 
+    @property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """What each node stands in, as the file knows it."""
+        return self.module.module.parents
+
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield what stands around ``node``, the nearest first."""
-        parent = self.parents.get(node)
-        while parent is not None:
-            yield parent
-            parent = self.parents.get(parent)
+        return self.module.module.ancestors(node)
 
     def scope(self, node: ast.AST) -> Scope:
         """The function that ``node`` stands in; None for the statements of the file."""

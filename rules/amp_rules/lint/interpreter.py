@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from amp_rules.lint import calls as _calls  # noqa: F401  (enters the evaluator of calls)
@@ -15,9 +16,10 @@ from amp_rules.lint.expressions import global_value
 from amp_rules.lint.finding import Finding
 from amp_rules.lint.frame import Frame
 from amp_rules.lint.hints import possible_types
+from amp_rules.lint.index import Function
 from amp_rules.lint.library import Library
 from amp_rules.lint.mode import Mode
-from amp_rules.lint.module import ClassFacts, Function, FunctionFacts, ModuleFacts
+from amp_rules.lint.module import ClassFacts, FunctionFacts, ModuleFacts
 from amp_rules.lint.paths import START
 from amp_rules.lint.statements import merge, run
 from amp_rules.lint.triggers import Triggers, concerned
@@ -45,6 +47,16 @@ _MAX_CALLS = 150
 """Functions called in line for each function that is judged."""
 
 
+@lru_cache(maxsize=256)
+def _hooks_of(checks: tuple[Check, ...], codes: frozenset[str]) -> Mapping[str, Sequence[Check]]:
+    """The rules of ``codes`` that want to see an operation, by its name; the same for every file of a run."""
+    hooks: dict[str, list[Check]] = {}
+    for check in checks:
+        for op in check.operations if check.code in codes else ():
+            hooks.setdefault(op, []).append(check)
+    return hooks
+
+
 class Machine:
     """Runs functions in one mode and shows their operations to the rules.
 
@@ -67,15 +79,13 @@ class Machine:
     def __init__(self, mode: Mode, library: Library, checks: Sequence[Check]) -> None:
         self.mode = mode
         self.library = library
-        self.checks = checks
+        self.checks = tuple(checks)
         self.codes: frozenset[str] = frozenset()
-        self.hooks: dict[str, list[Check]] = {}
-        self._selected: dict[frozenset[str], dict[str, list[Check]]] = {}
+        self.hooks: Mapping[str, Sequence[Check]] = {}
         self.select(frozenset(check.code for check in checks))
         self.table = ops.Casts(mode)
         self.unknown_float = LOW | F32 if mode.autocast else LOW
         self.unknown_any = LOW | F32
-        self.tensor_only = ops.TENSOR_METHODS - ops.SHARED_METHODS
         self.jumps: list[dict[str, Value]] | None = None
         self.turns_twice = False
         self.settling = False
@@ -109,13 +119,7 @@ class Machine:
 
     def select(self, codes: frozenset[str]) -> None:
         """Show operations to these rules only, until others are selected."""
-        hooks = self._selected.get(codes)
-        if hooks is None:
-            hooks = self._selected[codes] = {}
-            for check in self.checks:
-                for op in check.operations if check.code in codes else ():
-                    hooks.setdefault(op, []).append(check)
-        self.codes, self.hooks = codes, hooks
+        self.codes, self.hooks = codes, _hooks_of(self.checks, codes)
 
     def judge(self, function: FunctionFacts) -> Frame:
         """Run a function for its findings."""

@@ -92,7 +92,7 @@ class Library:
             importer = self._importers.get(root)
             if importer is None:
                 importer = self._importers[root] = Importer(root)
-            self._located[key] = importer.locate(module, name, level)
+            self._located[key] = importer.locate(module.path, name, level)
         return self._located[key]
 
     def resolve(self, importer: ModuleFacts, dotted: str) -> Definition | None:

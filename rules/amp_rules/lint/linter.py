@@ -78,7 +78,6 @@ class Linter:
         self._of_functions = [check for check in self.checks if _overrides(check, "visit_function")]
         self._of_classes = [check for check in self.checks if _overrides(check, "visit_class")]
         self._of_modules = [check for check in self.checks if _overrides(check, "visit_module")]
-        self._triggers = Triggers([text for check in self._operational for text in check.triggers])
         self._class_triggers = {
             check.code: Triggers(check.file_triggers or check.triggers)
             for check in [*self._of_classes, *self._of_modules]
@@ -90,6 +89,7 @@ class Linter:
         for check in self._operational:
             for text in check.triggers:
                 self._asking.setdefault(text, set()).add(check.code)
+        self._triggers = Triggers(self._asking)
         # Whether order matters in a function must not depend on which rules are asked.
         self._ordered = Triggers([text for check in all_checks() if check.in_order for text in check.triggers])
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amp_rules.lint.finding import Finding, Fix, Safety, Severity, TextEdit
-from amp_rules.lint.index import FileIndex
+from amp_rules.lint.index import FileIndex, Function
 from amp_rules.lint.mode import Mode
 from amp_rules.program.modules import Module
 from amp_rules.tables import torch_api as api
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from amp_rules.lint.check import Check
     from amp_rules.lint.library import Library
     from amp_rules.lint.values import Value
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 _AUTOGRAD_FUNCTIONS = frozenset({"torch.autograd.Function", "torch.autograd.function.Function"})
 _OPTIMIZER = "torch.optim."

@@ -159,6 +159,9 @@ SHARED_METHODS = _names(
 )
 """Methods that other objects have too: they do not prove a tensor."""
 
+TENSOR_ONLY = TENSOR_METHODS - SHARED_METHODS
+"""Methods that prove a tensor."""
+
 TORCH_NAMESPACES = ("torch.", "torch.nn.functional.", "torch.Tensor.", "torch.special.", "torch.linalg.", "torch.fft.")
 
 RENAMED = {
