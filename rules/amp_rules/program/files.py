@@ -84,6 +84,15 @@ class Files:
             raise known
         return known
 
+    def entry(self, path: Path) -> Module:
+        """The parsed file, as it is when it is run itself.
+
+        Raises:
+            SourceError: it cannot be read, or is not Python that this interpreter understands.
+        """
+        known = self.module(path)
+        return Module(known.source, known.tree, is_entry=True)
+
     def with_texts(self, texts: Mapping[Path, SourceFile]) -> Files:
         """The same files with other texts for some; all others are parsed already."""
         found = Files()

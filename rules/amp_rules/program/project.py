@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from amp_rules.program.files import Files
-from amp_rules.program.modules import Module, parse
+from amp_rules.program.modules import Module
 from amp_rules.program.source import SourceError
 
 _ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
@@ -62,13 +62,13 @@ class Importer:
             return package
         return None
 
-    def _starts(self, importer: Module) -> list[Path]:
-        return [importer.path.parent]
+    def _starts(self, origin: Path) -> list[Path]:
+        return [origin.parent]
 
-    def _bases(self, importer: Module) -> list[Path]:
+    def _bases(self, origin: Path) -> list[Path]:
         """Where Python would look: beside the files that it may start from, at the root, and on the way between."""
         bases = []
-        for start in self._starts(importer):
+        for start in self._starts(origin):
             for folder in [start, *start.parents]:
                 bases.append(folder)
                 if folder == self.root or self.root not in folder.parents:
@@ -76,23 +76,23 @@ class Importer:
         bases.append(self.root / "src")
         return list(dict.fromkeys(bases))
 
-    def locate(self, importer: Module, name: str, level: int = 0) -> Path | None:
-        """The project's file that ``import name`` in ``importer`` leads to, or None when it is external."""
+    def locate(self, origin: Path, name: str, level: int = 0) -> Path | None:
+        """The project's file that ``import name`` in the file ``origin`` leads to, or None when it is external."""
         parts = [part for part in name.split(".") if part]
         if level:
-            base = importer.path.parent
+            base = origin.parent
             for _ in range(level - 1):
                 base = base.parent
             return self._at(base, parts)
-        for base in self._bases(importer):
+        for base in self._bases(origin):
             path = self._at(base, parts)
-            if path is not None and path != importer.path:
+            if path is not None and path != origin:
                 return path
         return None
 
     def find(self, importer: Module, name: str, level: int = 0) -> Module | None:
         """The project's module that ``import name`` in ``importer`` leads to, or None when it is external."""
-        path = self.locate(importer, name, level)
+        path = self.locate(importer.path, name, level)
         return self.load(path) if path is not None else None
 
 
@@ -115,14 +115,14 @@ class Project(Importer):
         self.entry_path = entry.resolve()
         super().__init__(project_root(self.entry_path), files)
         self._folders: dict[str, bool] = {}
-        self.entry = parse(self.files.source(self.entry_path), is_entry=True)
+        self.entry = self.files.entry(self.entry_path)
         self._modules[self.entry_path] = self.entry
 
-    def _starts(self, importer: Module) -> list[Path]:
-        return [self.entry_path.parent, importer.path.parent]
+    def _starts(self, origin: Path) -> list[Path]:
+        return [self.entry_path.parent, origin.parent]
 
-    def _bases(self, importer: Module) -> list[Path]:
-        return list(dict.fromkeys([*super()._bases(importer), *self._path_entries]))
+    def _bases(self, origin: Path) -> list[Path]:
+        return list(dict.fromkeys([*super()._bases(origin), *self._path_entries]))
 
     @cached_property
     def _path_entries(self) -> list[Path]:
@@ -142,6 +142,6 @@ class Project(Importer):
         if name not in self._folders:
             parts = [part for part in name.split(".") if part.isidentifier()]
             whole = bool(parts) and len(parts) == name.count(".") + 1
-            bases = self._bases(importer) if whole else []
+            bases = self._bases(importer.path) if whole else []
             self._folders[name] = any(self.files.is_folder(base.joinpath(*parts)) for base in bases)
         return self._folders[name]

@@ -1,0 +1,137 @@
+"""Which files of a folder are training scripts."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from amp_rules.program.files import Files
+from amp_rules.program.flow import is_main_guard
+from amp_rules.program.modules import Module
+from amp_rules.program.source import SourceError
+from amp_rules.project.imports import ImportGraph
+
+_NOTEBOOK = ".ipynb"
+_SCRIPT = re.compile(r"""["']?[\w-]+["']?\s*=\s*["']?([\w.]+):\w+""")
+_PACKAGING = ("pyproject.toml", "setup.cfg", "setup.py")
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+@dataclass
+class Entries:
+    """What a folder holds.
+
+    Attributes:
+        scripts: files that are run and that may train: they reach a backward pass, or a framework that runs one.
+        users: files beside those that use Apex, though no script that trains was found to import them.
+        trainers: files with a training step of their own.
+        others: all other files that mention torch.
+        lines: the number of lines looked at.
+        files: the number of files looked at.
+    """
+
+    scripts: list[Path] = field(default_factory=list)
+    users: list[Path] = field(default_factory=list)
+    trainers: list[Path] = field(default_factory=list)
+    others: list[Path] = field(default_factory=list)
+    lines: int = 0
+    files: int = 0
+
+
+def find_entries(paths: Sequence[Path], files: Files) -> Entries:
+    """Sort the files of a folder by what they are.
+
+    Args:
+        paths: its Python files and notebooks, absolute.
+        files: what is on disk.
+    """
+    graph = ImportGraph(paths, files)
+    found = Entries(lines=sum(scan.lines for scan in graph.scans.values()), files=len(graph.scans))
+    found.trainers = [path for path, scan in graph.scans.items() if scan.trains]
+    reaching = graph.reaching(found.trainers)
+    commands = _commands(graph)
+    for path, scan in graph.scans.items():
+        if path in reaching and (path in commands or _is_run(path, graph, files)):
+            found.scripts.append(path)
+        elif scan.has_apex:
+            found.users.append(path)
+        elif scan.has_torch:
+            found.others.append(path)
+    return found
+
+
+def _commands(graph: ImportGraph) -> set[Path]:
+    """Files that the packaging of the project makes commands of."""
+    found: set[Path] = set()
+    for folder in {path.parent for path in graph.scans}:
+        for name in _PACKAGING:
+            if folder / name in graph.files:
+                try:
+                    text = (folder / name).read_text(encoding="utf-8", errors="replace")
+                except OSError:
+                    continue
+                for module in _SCRIPT.findall(text):
+                    found |= set(_named(module, folder, graph))
+    return found
+
+
+def _named(module: str, folder: Path, graph: ImportGraph) -> Iterator[Path]:
+    for base in (folder, folder / "src"):
+        path = base.joinpath(*module.split(".")).with_suffix(".py")
+        if path in graph.scans:
+            yield path
+
+
+def _is_run(path: Path, graph: ImportGraph, files: Files) -> bool:
+    """Whether a file does something when it is run: it has a main guard, or works as a whole."""
+    if path.name == "__main__.py" or path.suffix == _NOTEBOOK:
+        return True
+    if path.name == "__init__.py":
+        return False
+    try:
+        module = files.module(path)
+    except SourceError:
+        # Whether it trains cannot be known; the analysis says what is wrong with it.
+        return True
+    if any(isinstance(item, ast.If) and is_main_guard(item) for item in module.tree.body):
+        return True
+    return not graph.importers[path] and any(_works(item, _own_names(module)) for item in module.tree.body)
+
+
+def _own_names(module: Module) -> set[str]:
+    """Names that the file defines or imports."""
+    names: set[str] = set()
+    for node in module.tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _works(statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement of a file's own suite runs more than definitions: a loop, or a call of what the file has."""
+    pending: list[ast.AST] = [statement]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, _DEFINITIONS):
+            continue
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+            return True
+        if isinstance(node, ast.Call):
+            function: ast.expr = node.func
+            while isinstance(function, (ast.Attribute, ast.Call, ast.Subscript)):
+                function = function.func if isinstance(function, ast.Call) else function.value
+            if isinstance(function, ast.Name) and function.id in names:
+                return True
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
+                return True
+        pending.extend(ast.iter_child_nodes(node))
+    return False
+
+

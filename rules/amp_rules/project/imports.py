@@ -1,0 +1,155 @@
+"""What imports what, read off the bytes: parsing every file of a large repository would take most of a run.
+
+Import statements are found by their look, so text in a docstring may add a link too many; that costs time and nothing
+else, because what a program really imports is found out when it is analysed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from amp_rules.program.files import Files
+from amp_rules.program.project import Importer, project_root
+from amp_rules.tables import apex_api
+from amp_rules.tables import torch_api as api
+
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:>>>[ \t]*)?(?:from[ \t]+(\.*[ \t]*[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#;]*)|import[ \t]+([^\n#;]+))",
+    re.MULTILINE,
+)
+_BY_NAME = re.compile(rb"""(?:import_module|__import__)\(\s*["']([\w.]+)["']""")
+_COMMENT = re.compile(rb"#[^\n]*")
+_BACKWARD = re.compile(rb"\.backward\b")
+_CONTINUED = re.compile(rb"\\\r?\n")
+_FRAMEWORKS = frozenset(name.partition(".")[0] for name in api.OWN_FRAMEWORK)
+_MAX_SIZE = 5_000_000
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What the bytes of one file tell.
+
+    Attributes:
+        lines: the number of its lines.
+        imports: level, module and names of each import statement.
+        trains: whether it may run a backward pass, or leave that to a framework.
+        has_apex: whether it imports Apex.
+        has_torch: whether it mentions torch at all.
+    """
+
+    path: Path
+    lines: int
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+    trains: bool
+    has_apex: bool
+    has_torch: bool
+
+
+def scan(path: Path, data: bytes) -> Scan:
+    """Look over one file."""
+    imports = tuple(_imports(data))
+    heads = {module.partition(".")[0] for level, module, _ in imports if not level}
+    return Scan(
+        path,
+        data.count(b"\n") + 1,
+        imports,
+        _BACKWARD.search(data) is not None or bool(heads & _FRAMEWORKS),
+        bool(heads & set(apex_api.ROOTS)),
+        b"torch" in data,
+    )
+
+
+def _imports(data: bytes) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    if b"import" not in data:
+        return
+    if b"\\" in data:
+        data = _CONTINUED.sub(b" ", data)
+    for match in _IMPORT.finditer(data):
+        origin, names, modules = match.groups()
+        if modules is not None:
+            for part in modules.split(b","):
+                words = part.split()
+                if words:
+                    yield 0, words[0].decode("ascii", "replace"), ()
+            continue
+        origin = origin.replace(b" ", b"").replace(b"\t", b"")
+        module = origin.lstrip(b".")
+        found = tuple(
+            words[0].decode("ascii", "replace")
+            for part in _COMMENT.sub(b"", names.strip(b" \t\r()")).split(b",")
+            if (words := part.split())
+        )
+        yield len(origin) - len(module), module.decode("ascii", "replace"), found
+    for match in _BY_NAME.finditer(data):
+        yield 0, match.group(1).decode("ascii", "replace"), ()
+
+
+class ImportGraph:
+    """The files of a folder and the links between them.
+
+    Args:
+        paths: the files, absolute.
+        files: what is on disk.
+    """
+
+    def __init__(self, paths: Sequence[Path], files: Files) -> None:
+        self.files = files
+        self.scans: dict[Path, Scan] = {}
+        self._importers: dict[Path, Importer] = {}
+        self._roots: dict[Path, Path] = {}
+        for path in paths:
+            self._look_at(path)
+        self.importers: dict[Path, set[Path]] = {path: set() for path in self.scans}
+        for found in self.scans.values():
+            for target in self._targets(found):
+                if target in self.importers and target != found.path:
+                    self.importers[target].add(found.path)
+
+    def _look_at(self, path: Path) -> None:
+        try:
+            if path.stat().st_size <= _MAX_SIZE:
+                self.scans[path] = scan(path, path.read_bytes())
+        except OSError:
+            # Whoever opens it next says what is wrong.
+            pass
+
+    def _importer(self, path: Path) -> Importer:
+        folder = path.parent
+        root = self._roots.get(folder)
+        if root is None:
+            root = self._roots[folder] = project_root(path)
+        if root not in self._importers:
+            self._importers[root] = Importer(root, self.files)
+        return self._importers[root]
+
+    def _targets(self, found: Scan) -> Iterator[Path]:
+        importer = self._importer(found.path)
+        for level, module, names in found.imports:
+            if not level and module.partition(".")[0] in _EXTERNAL:
+                continue
+            for name in (module, *(f"{module}.{item}" if module else item for item in names)):
+                target = importer.locate(found.path, name, level)
+                if target is not None:
+                    yield target
+
+    def reaching(self, seeds: Iterable[Path]) -> set[Path]:
+        """The seeds and every file that imports one of them, directly or through others."""
+        found = set(seeds)
+        pending = list(found)
+        while pending:
+            for importer in self.importers.get(pending.pop(), ()):
+                if importer not in found:
+                    found.add(importer)
+                    pending.append(importer)
+        return found
+
+
+_EXTERNAL = frozenset(
+    """
+    torch torchvision torchaudio numpy math os sys typing collections functools itertools abc re json time random
+    logging warnings dataclasses pathlib enum scipy sklearn pandas matplotlib tqdm argparse pickle shutil datetime
+    """.split()
+)
+"""Packages that no project contains, which saves looking for them."""
