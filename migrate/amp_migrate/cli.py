@@ -6,13 +6,15 @@ Everything slow is imported inside functions, so that ``--help`` answers at once
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from amp_rules.options import APEX_MODES, DTYPES, OPT_LEVELS
+from amp_rules.options import APEX_MODES, DTYPES, OPT_LEVELS, Options
 from click.core import ParameterSource
 
+from amp_migrate.asked import known_codes, left_out
 from amp_migrate.commands import (
     ERROR,
     color_option,
@@ -41,6 +43,12 @@ Exit status:
   2  an error: a file that cannot be read or written, a wrong option
 
 Files with errors are left as they were, and the other files are still dealt with.
+
+\b
+-w writes all files of a project or none. It keeps a journal of the last 10 runs, from
+which --undo puts them back: in the folder amp-migrate of the project's git folder, and
+outside git under $XDG_STATE_HOME/amp-migrate (~/.local/state/amp-migrate).
+
 Defaults can be set under [tool.amp-migrate] in pyproject.toml, named as the options
 here (opt-level = "O2"), and exclude = [...] with gitignore patterns.
 """
@@ -113,18 +121,24 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
     "-o",
     "--output",
     metavar="PATH",
-    help="Write the changed files (only those) elsewhere: to a file if PATH ends in .py, else below the "
+    help="Write the changed files (only those) elsewhere: to a file if PATH ends in .py or .ipynb, else below the "
     "folder PATH with their relative layout; '-' is standard output.",
 )
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if changes are due.")
-@click.option("--allow-dirty", is_flag=True, help="With -w, also change files that hold uncommitted changes.")
+@click.option(
+    "--allow-dirty",
+    is_flag=True,
+    help="With -w, also change files that git could not give back: uncommitted, untracked or ignored ones. "
+    "With --undo, also put back files that were edited since.",
+)
 @click.option("--undo", is_flag=True, help="Put back what the last -w in this project changed.")
 @click.option(
     "--format",
     "output_format",
-    type=click.Choice(["diff", "json"]),
+    type=click.Choice(["diff", "cells", "json"]),
     default="diff",
-    help="What to print on standard output. [default: diff]",
+    help="What to print on standard output. A diff is what `git apply` takes, of a notebook that of its JSON; cells "
+    "shows notebooks cell by cell, as diff does on a terminal. [default: diff]",
 )
 @click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Processes; 0 for one a core. [default: 0]")
 @click.option(
@@ -133,6 +147,13 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
     default=120.0,
     metavar="SECONDS",
     help="Give a script up after this time; 0 for never. [default: 120]",
+)
+@click.option("--cache/--no-cache", default=True, help="Keep results between runs. [default: yes]")
+@click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="PATH",
+    help="Where results are kept. [default: $XDG_CACHE_HOME/amp-migrate]",
 )
 @color_option
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary, only errors.")
@@ -144,7 +165,7 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
 def main(ctx: click.Context, /, **arguments: Any) -> None:
     """Rewrite PyTorch training scripts for mixed precision and several GPUs.
 
-    PATH is a training script, a folder of them, or '-' for standard input. The modules of your own that a
+    PATH is a training script, a notebook, a folder of them, or '-' for standard input. The modules of your own that a
     script imports are migrated with it where that is needed. Prints a diff that `git apply` accepts; -w
     writes the files.
 
@@ -159,9 +180,13 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
 
     def action() -> int:
         _refuse_contradictions(arguments)
+        if arguments["undo"]:
+            return _undo(arguments, summary)
         settings = _settings(arguments)
         if ctx.get_parameter_source("sync_bn") is ParameterSource.COMMANDLINE and not settings.options.ddp:
             summary.line("note: --sync-bn and --no-sync-bn say nothing without --ddp")
+        for note in left_out(settings.options):
+            summary.line(f"note: {note}")
         return _migrate(arguments, settings, summary)
 
     run_command(ctx, arguments["verbose"], action)
@@ -170,6 +195,8 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
 def _refuse_contradictions(arguments: dict[str, Any]) -> None:
     """Raise for options that cannot both be followed."""
     refuse_mixed_stdin(arguments)
+    if arguments["undo"]:
+        _refuse_beside_undo(arguments)
     if not arguments["paths"] and not arguments["undo"]:
         raise click.UsageError("Missing argument 'PATH...': a training script or a folder.")
     output = arguments["output"]
@@ -183,6 +210,16 @@ def _refuse_contradictions(arguments: dict[str, Any]) -> None:
         raise click.UsageError("standard output cannot take both the migrated text and --format json.")
 
 
+def _refuse_beside_undo(arguments: dict[str, Any]) -> None:
+    """Raise for options that mean nothing to ``--undo``."""
+    if arguments["write"] or arguments["output"] is not None:
+        raise click.UsageError("--undo puts files back; it cannot be combined with -w or -o.")
+    if Path("-") in arguments["paths"] or arguments["output_format"] == "json":
+        raise click.UsageError("--undo puts files back; it reads no standard input and prints no JSON.")
+    if len(arguments["paths"]) > 1:
+        raise click.UsageError("--undo takes one path: a file or the folder of a project.")
+
+
 def _wants_text(arguments: dict[str, Any]) -> bool:
     """Tell whether the migrated text itself goes to standard output."""
     return arguments["output"] == "-" or (Path("-") in arguments["paths"] and arguments["write"])
@@ -191,13 +228,21 @@ def _wants_text(arguments: dict[str, Any]) -> bool:
 def _settings(arguments: dict[str, Any]) -> Settings:
     folder = settings_folder(arguments["paths"], arguments["stdin_filename"])
     settings = load_settings(folder, arguments["config"])
+    settings = replace(settings, options=known_codes(settings.options, "[tool.amp-migrate] "))
+    given = known_codes(Options(select=arguments["select"] or (), ignore=arguments["ignore"] or ()), "--")
+    arguments |= {key: getattr(given, key) for key in ("select", "ignore") if arguments[key] is not None}
     keys = [key for key in KEYS if key != "exclude"]
     return settings.overridden({key: arguments[key.replace("-", "_")] for key in keys})
 
 
 def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) -> int:
     from amp_migrate import discovery
+    from amp_migrate.analysis import Plan
+    from amp_migrate.journal import project_folder
+    from amp_migrate.launches import launches
+    from amp_migrate.memory import Memory, cache_folder
     from amp_migrate.runner import run_all
+    from amp_migrate.scripts import choose
 
     paths: tuple[Path, ...] = arguments["paths"]
     given: SourceFile | None = None
@@ -206,16 +251,38 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
         paths = (given.path,)
         found = discovery.Discovery([discovery.Target(given.path, named=True)])
     else:
-        found = discovery.discover(paths, settings.exclude, settings.root)
-    with summary.progress(len(found.targets)) as advance:
-        run = run_all(found.targets, settings.options, given=given, advance=advance)
+        found = discovery.discover(paths, settings.exclude, settings.root, notebooks=True, own_only=True)
+    if given is None:
+        from amp_migrate.transaction import notice_interrupted
+
+        for note in notice_interrupted(paths, writing=arguments["write"]):
+            summary.line(("warning: ", "yellow"), note)
+    for note in found.notes:
+        summary.line("note: ", note)
+    scripts = choose(found.targets, arguments["entries"], modernize=settings.options.modernize)
+    plan = Plan(settings.options, scripts.named, {given.path: given} if given else {}, arguments["timeout"])
+    folder = (arguments["cache_dir"] or cache_folder()) if arguments["cache"] and given is None else None
+    memory = Memory(folder, settings.options, project_folder(paths[0].resolve()))
+    with summary.progress(len(scripts.chosen) + len(scripts.leftovers)) as advance:
+        run = run_all(
+            scripts.chosen,
+            plan,
+            leftovers=scripts.leftovers,
+            jobs=arguments["jobs"],
+            memory=memory,
+            advance=advance,
+        )
     run.problems[:0] = found.problems
+    if given is None and settings.options.ddp:
+        run.launches = launches(run.reports)
 
     written = _deliver(arguments, settings, summary, run, paths, given)
 
     for folder in found.barren:
         summary.line(("warning: ", "yellow"), f"no Python files below {folder}")
-    summary.reports(run.reports, {target.path for target in found.targets if target.named})
+    summary.found(scripts, run)
+    summary.reports(run.reports, scripts.named)
+    summary.unreached(scripts, run)
     if run.reports:
         summary.counts(run)
     if not arguments["check"] and not run.problems and not _wants_text(arguments):
@@ -243,38 +310,65 @@ def _deliver(
     output = arguments["output"]
     writing = arguments["write"] or output is not None
     runtime = vendor.runtime_folder() if settings.vendor and run.updates else None
-    written: dict[Path, Path] = {}
+    done = results.Written()
     if _wants_text(arguments):
         _print_text(run, paths, given)
     elif writing:
         if output is not None:
-            written, problems = results.write_elsewhere(run, output, paths, runtime)
+            done = results.write_elsewhere(run, output, paths, runtime)
         else:
-            written, problems = results.write_in_place(run, runtime)
-        run.problems += problems
-    elif arguments["output_format"] == "diff" and not arguments["check"]:
-        results.print_diffs(run, arguments["color"])
+            done = results.write_in_place(run, runtime, allow_dirty=arguments["allow_dirty"])
+        run.problems += done.problems
+    elif arguments["output_format"] != "json" and not arguments["check"]:
+        results.print_diffs(run, arguments["color"], by_cell=arguments["output_format"] == "cells")
     if arguments["output_format"] == "json":
         texts = {
             path: lines.decode(run.updates[path].source.encoding.removesuffix("-sig"), "replace")
             for path, lines in results.diffs(run).items()
         }
-        print_bytes(jsonout.render(run, texts).encode())
-    for path in written.values():
+        print_bytes(jsonout.render(run, texts, results.cell_diffs(run)).encode())
+    for path in done.files.values():
         summary.line(("wrote ", "green"), shown(path))
+    for note in done.notes:
+        summary.line("note: ", note)
     if arguments["check"]:
         for path in sorted(run.updates):
             summary.line("would change ", shown(path))
-    if runtime is not None and not written and not run.problems:
+    if runtime is not None and not done.files and not run.problems:
         for folder in results.entry_folders(run, {path: path for path in run.updates}):
             summary.line(f"--vendor will copy {vendor.PACKAGE} to {shown(folder / vendor.PACKAGE)}")
-    return written
+    return done.files
+
+
+def _undo(arguments: dict[str, Any], summary: Summary) -> int:
+    """Put back the last run, or with ``--check`` say what that would do."""
+    from amp_migrate.problems import shown
+    from amp_migrate.terminal import plural
+    from amp_migrate.undo import undo
+
+    dry = arguments["check"]
+    path = arguments["paths"][0] if arguments["paths"] else None
+    undone = undo(path, overwrite=arguments["allow_dirty"], dry=dry)
+    for problem in undone.problems:
+        summary.problem(problem)
+    if undone.problems:
+        return ERROR
+    for file in undone.restored:
+        summary.line(("would put back " if dry else "put back ", "green"), shown(file))
+    for file in undone.removed:
+        summary.line(("would remove " if dry else "removed ", "green"), shown(file))
+    for note in undone.notes:
+        summary.line("note: ", note)
+    if not dry:
+        how = ", which was cut off," if undone.interrupted else ""
+        earlier = f"; {plural(undone.earlier, 'earlier run')} can be undone" if undone.earlier else ""
+        summary.line(f"the run of {undone.record.when}{how} is undone{earlier}")
+    return _DUE if dry else _OK
 
 
 def _print_text(run: Run, paths: tuple[Path, ...], given: SourceFile | None) -> None:
     """Print the one migrated text, or the text as it was where nothing changes."""
-    from amp_rules.program.source import read_source
-
+    from amp_migrate.notebook.source import load
     from amp_migrate.problems import shown
     from amp_migrate.terminal import print_bytes
 
@@ -288,7 +382,7 @@ def _print_text(run: Run, paths: tuple[Path, ...], given: SourceFile | None) -> 
     if entry in run.updates:
         print_bytes(run.updates[entry].data)
     else:
-        print_bytes(given.data if given else read_source(entry).data)
+        print_bytes(given.data if given else load(entry).data)
 
 
 def _read_stdin(name: Path | None) -> SourceFile:
@@ -297,10 +391,12 @@ def _read_stdin(name: Path | None) -> SourceFile:
     Raises:
         UserError: it is no Python text.
     """
-    from amp_rules.program.source import SourceError, source_from_bytes
+    from amp_rules.program.source import SourceError
+
+    from amp_migrate.notebook.source import source_of
 
     path = name.resolve() if name else Path.cwd() / "<stdin>"
     try:
-        return source_from_bytes(sys.stdin.buffer.read(), path)
+        return source_of(sys.stdin.buffer.read(), path)
     except SourceError as error:
         raise UserError(str(Problem.from_source_error(error))) from error

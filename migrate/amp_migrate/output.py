@@ -9,10 +9,15 @@ from pathlib import Path
 
 from amp_rules.report import Outcome, Refusal, Report
 
+from amp_migrate.discovery import NOTEBOOK
+from amp_migrate.launches import Launches, nearest_first
 from amp_migrate.problems import place, shown
 from amp_migrate.runner import Run
+from amp_migrate.scripts import Scripts
 from amp_migrate.terminal import Messages, plural
 
+_LISTED = 12
+_NOT_TRAINING: set[Outcome] = {"absent", "not requested"}
 _STYLES: dict[Outcome, str] = {
     "migrated": "green",
     "declined": "yellow",
@@ -26,7 +31,7 @@ _STYLES: dict[Outcome, str] = {
 class Summary(Messages):
     """Prints what was done, what was left alone and why, and what to do next; ``verbose`` also lists every edit."""
 
-    def reports(self, reports: Sequence[Report], named: set[Path]) -> None:
+    def reports(self, reports: Sequence[Report], named: frozenset[Path]) -> None:
         """Print one paragraph for each entry script; of walked files only those that train."""
         told: set[Refusal] = set()
         for report in reports:
@@ -34,6 +39,25 @@ class Summary(Messages):
             if untouched and not report.changes and not self.verbose and report.entry not in named:
                 continue
             self._report(report, told)
+
+    def found(self, scripts: Scripts, run: Run) -> None:
+        """Print how many of a folder's files train."""
+        if not scripts.files:
+            return
+        training = [report for report in run.reports if {report.precision, report.distribution} - _NOT_TRAINING]
+        lines = plural(scripts.lines, "line")
+        self.line((plural(len(training), "training script"), "bold"), f" in {plural(scripts.files, 'file')} ({lines})")
+
+    def unreached(self, scripts: Scripts, run: Run) -> None:
+        """Print which files hold a training step that none of the scripts leads to."""
+        missed = [path for path in scripts.trainers if path not in run.reached and path not in scripts.chosen]
+        for path in missed[:_LISTED]:
+            self.line(
+                ("note: ", "bold"),
+                f"{shown(path)} has a training step, and no script found leads to it; name it to migrate it by itself",
+            )
+        if len(missed) > _LISTED:
+            self.line(("note: ", "bold"), f"and {len(missed) - _LISTED} more such files")
 
     def counts(self, run: Run) -> None:
         """Print the number of edits, by rule."""
@@ -48,21 +72,40 @@ class Summary(Messages):
 
     def next_steps(self, run: Run, written: Mapping[Path, Path], vendored: bool) -> None:
         """Print what to do with the result; ``written`` says where each file went, if anywhere."""
+        self._launches(run.launches)
         migrated = [report for report in run.reports if "migrated" in (report.precision, report.distribution)]
         if run.updates and not written:
             self.line(("next: ", "bold"), "read the diff, then write it with -w, or pipe it into `git apply`")
         if not written or not migrated:
             return
         scripts = {report.entry: shown(written.get(report.entry, report.entry)) for report in migrated}
-        steps = [f"compare with full precision: AMP_OPT_LEVEL=O0 python {scripts[migrated[0].entry]}"]
+        first = scripts[migrated[0].entry]
+        steps = [f"compare with full precision: AMP_OPT_LEVEL=O0 python {first}"]
+        if first.endswith(NOTEBOOK):
+            steps = [f"compare with full precision: `%env AMP_OPT_LEVEL=O0` in a first cell of {first}"]
         distributed = [report for report in migrated if report.distribution == "migrated"]
-        if distributed:
+        if distributed and not run.launches.found:
             launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"
             steps.insert(0, f"launch N processes: {launch}")
         if not vendored:
             steps.append("where it trains: pip install 'amp-migrate[runtime]', or copy the runtime with --vendor")
         for step in steps:
             self.line(("next: ", "bold"), step)
+
+    def _launches(self, launches: Launches) -> None:
+        """Print the commands that start one process, nearest to their scripts first."""
+        found = nearest_first(launches.found)
+        if found:
+            self.line(("launches", "bold"), ", not edited; for several processes, with their number for N:")
+        for launch in found[:_LISTED]:
+            self.line(f"  {place(launch.path, launch.line)}: {launch.command}")
+            self.line(("      -> ", "green"), launch.replacement)
+            for note in launch.notes:
+                self.line(f"         {note}")
+        if len(found) > _LISTED:
+            self.line(f"  and {len(found) - _LISTED} more (--format json lists them all)")
+        if launches.incomplete:
+            self.line("  the project is too large to be searched whole for commands that start its scripts")
 
     def _report(self, report: Report, told: set[Refusal]) -> None:
         if report.precision == "absent" and report.distribution in ("absent", "not requested"):
@@ -73,12 +116,14 @@ class Summary(Messages):
                 (report.precision, _STYLES[report.precision]),
                 ", distribution ",
                 (report.distribution, _STYLES[report.distribution]),
-                " (--ddp asks for it)" if report.distribution == "not requested" else "",
+                " (--ddp asks for it)"
+                if report.distribution == "not requested" and report.entry.suffix != NOTEBOOK
+                else "",
             )
         if self.verbose:
-            for edit in sorted(report.edits, key=lambda edit: (str(edit.path), edit.span)):
+            for edit in sorted(report.edits, key=lambda edit: (str(edit.path), edit.cell or 0, edit.span)):
                 start = edit.span.start
-                where = place(edit.path, start.line, start.column)
+                where = place(edit.path, start.line, start.column, cell=edit.cell)
                 self.line(f"  {where}: ", (f"{edit.code} {edit.name}", "cyan"), f": {edit.message}")
         for refusal in report.refusals:
             if refusal not in told:
@@ -89,7 +134,7 @@ class Summary(Messages):
 
     def _refusal(self, refusal: Refusal) -> None:
         start = refusal.span.start if refusal.span else None
-        where = place(refusal.path, start.line if start else None)
+        where = place(refusal.path, start.line if start else None, cell=refusal.cell)
         self.line(f"  {where}: ", (f"{refusal.code} {refusal.name}", "yellow"), f": {refusal.message}")
         for line in refusal.recipe.splitlines():
             self.line(f"      {line}" if line.strip() else "")

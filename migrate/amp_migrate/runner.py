@@ -1,23 +1,25 @@
-"""Migrating every target once, so that one bad file never stops the others."""
+"""A whole run: the scripts are decided on one by one, and what they want of the same files is joined.
+
+Each script sees the files as they are on disk, so that the result does not depend on their order and they can be
+decided on in several processes; one bad file never stops the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from amp_rules.options import Options
-from amp_rules.program.source import (
-    SourceError,
-    SourceFile,
-    parse_source,
-    read_source,
-    syntax_source_error,
-)
-from amp_rules.report import Report
+from amp_rules.program.source import SourceError, SourceFile, parse_source
+from amp_rules.project.together import join
+from amp_rules.report import FileChange, Report
 
-from amp_migrate.discovery import Target
+from amp_migrate.analysis import Decided, Plan
+from amp_migrate.launches import Launches
+from amp_migrate.memory import Memory
+from amp_migrate.notebook.source import load
 from amp_migrate.problems import Problem
+from amp_migrate.workers import run_all as run_jobs
 
 _CHANGED_MEANWHILE = "changed while it was being analysed; run again"
 
@@ -33,91 +35,125 @@ class Update:
 
 @dataclass
 class Run:
-    """What came of all targets.
+    """What came of all scripts.
 
     Attributes:
-        reports: one for each target that could be analysed, in the order of the targets.
-        updates: the files that change, each once, whatever number of entries share it.
+        reports: one for each script that could be decided on, in the order of the scripts.
+        updates: the files that change, each once, whatever number of scripts share it.
         problems: the files that were left as they were.
+        launches: the commands that start the scripts which were migrated to several processes.
+        cached: number of scripts whose result an earlier run had found.
+        reached: the files that the scripts lead to.
     """
 
     reports: list[Report] = field(default_factory=list)
     updates: dict[Path, Update] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    launches: Launches = field(default_factory=Launches)
+    cached: int = 0
+    reached: frozenset[Path] = frozenset()
 
     def groups(self) -> list[list[Path]]:
-        """Return the changed files in sets that belong together: all of a set are written, or none."""
-        groups: list[set[Path]] = []
-        for report in self.reports:
-            paths = {change.path.resolve() for change in report.changes} & self.updates.keys()
-            if not paths:
-                continue
-            touching = [group for group in groups if group & paths]
-            groups = [group for group in groups if group not in touching]
-            groups.append(paths.union(*touching))
-        return sorted(sorted(group) for group in groups)
+        """Return the changed files, project by project: all files of one are written, or none."""
+        from amp_migrate.journal import together
+
+        return together(self.updates, ([change.path.resolve() for change in report.changes] for report in self.reports))
 
 
 def run_all(
-    targets: Sequence[Target],
-    options: Options,
+    paths: Sequence[Path],
+    plan: Plan,
     *,
-    given: SourceFile | None = None,
+    leftovers: Sequence[Path] = (),
+    jobs: int = 1,
+    memory: Memory | None = None,
     advance: Callable[[Path], None] = lambda path: None,
 ) -> Run:
-    """Migrate every target; later ones see the changes made for earlier ones.
+    """Decide on every script, and join what they want.
 
-    ``given`` is the text of a target that is not read from disk. ``advance`` is called before each target.
+    Args:
+        paths: the scripts, in the order in which they are reported.
+        plan: how they are decided on.
+        leftovers: files to bring up to date where no script leads to them.
+        jobs: number of processes; 0 for one a core.
+        memory: what earlier runs found.
+        advance: called for each script.
     """
     run = Run()
-    overrides: dict[Path, SourceFile] = {}
-    if given is not None:
-        overrides[given.path] = given
-    for target in targets:
-        advance(target.path)
-        try:
-            _run_one(target, options, run, overrides)
-        except Exception as error:
-            run.problems.append(Problem.from_exception(target.path, error, "the file was left as it was"))
+    decided = _decide(paths, plan, jobs, memory, run, advance)
+    reaches = [result.report.reach for result in decided if result.report is not None]
+    run.reached = frozenset(file for reach in reaches if reach is not None for file in reach.files)
+    alone = [path for path in leftovers if path not in run.reached]
+    # No script leads to them, so there is nothing to be done about a training step in them.
+    by_itself = replace(plan, options=replace(plan.options, select=plan.options.select or ("AMP4", "AMP5"), ddp=False))
+    decided += _decide(alone, by_itself, jobs, None, run, advance)
+    for path in leftovers:
+        if path in run.reached:
+            advance(path)
+    run.problems += [result.problem for result in decided if result.problem is not None]
+    joined = join([result.report for result in decided if result.report is not None])
+    _keep(run, joined.reports, joined.changes, plan)
     return run
 
 
-def _run_one(target: Target, options: Options, run: Run, overrides: dict[Path, SourceFile]) -> None:
-    from amp_rules import migrate
+def _decide(
+    paths: Sequence[Path],
+    plan: Plan,
+    jobs: int,
+    memory: Memory | None,
+    run: Run,
+    advance: Callable[[Path], None],
+) -> list[Decided]:
+    """Decide on scripts, or remember what was decided; in the order of ``paths``."""
+    decided: dict[Path, Decided] = {}
+    missing: list[Path] = []
+    for path in paths:
+        known = memory.lookup(path) if memory is not None and path not in plan.given else None
+        if known is None:
+            missing.append(path)
+        else:
+            decided[path] = known
+            advance(path)
+    run.cached += len(decided)
+    for result in run_jobs(missing, plan, jobs, advance):
+        decided[result.path] = result
+        if memory is not None and result.path not in plan.given:
+            memory.store(result)
+    if memory is not None:
+        memory.save()
+    return [decided[path] for path in paths]
 
-    source = overrides.get(target.path) or read_source(target.path)
-    if not source.text.strip():
-        if target.named:
-            raise SourceError(target.path, "is empty")
-        return
-    try:
-        report = migrate(target.path, options, overrides={**overrides, target.path: source})
-    except SyntaxError as error:
-        raise syntax_source_error(source, error) from error
-    updates = _updates(report, run, overrides, source)
-    run.reports.append(report)
-    for update in updates:
-        path = update.source.path
-        run.updates[path] = update
-        overrides[path] = SourceFile(path, update.data, update.text, update.source.encoding)
 
-
-def _updates(report: Report, run: Run, overrides: dict[Path, SourceFile], entry: SourceFile) -> list[Update]:
-    """Check one report's changes and join them with those that earlier entries made to the same files."""
-    updates = []
-    for change in report.changes:
-        if change.before == change.after:
-            continue
-        path = change.path if change.path in overrides else change.path.resolve()
-        current = entry if path == entry.path else overrides.get(path) or read_source(path)
-        if current.text != change.before:
-            raise SourceError(path, _CHANGED_MEANWHILE)
-        data = current.encode(change.after)
+def _keep(run: Run, reports: Sequence[Report], changes: dict[Path, FileChange], plan: Plan) -> None:
+    """Take the changes that can be made, and the reports; a change that cannot costs the scripts that want it."""
+    broken: set[Path] = set()
+    for path, change in changes.items():
         try:
-            parse_source(SourceFile(path, data, change.after, current.encoding))
-        except SourceError as error:
-            # The user's file was sound, or it would not have got this far.
-            raise RuntimeError(f"the new text of {path} does not parse ({error.message})") from error
-        earlier = run.updates.get(path)
-        updates.append(Update(earlier.source if earlier else current, change.after, data))
-    return updates
+            run.updates[path.resolve()] = _update(change, plan)
+        except Exception as error:
+            run.problems.append(Problem.from_exception(path, error, "the file was left as it was"))
+            broken.add(path)
+    while True:
+        lost = [report for report in reports if any(change.path in broken for change in report.changes)]
+        if not lost:
+            break
+        reports = [report for report in reports if report not in lost]
+        # Whatever else they would change stays as it is too: half a migration is worse than none.
+        for change in (change for report in lost for change in report.changes):
+            run.updates.pop(change.path.resolve(), None)
+            broken.add(change.path)
+    run.reports = list(reports)
+
+
+def _update(change: FileChange, plan: Plan) -> Update:
+    path = change.path.resolve()
+    current = plan.given.get(path) or load(path)
+    if current.text != change.before:
+        raise SourceError(path, _CHANGED_MEANWHILE)
+    data = current.encode(change.after)
+    try:
+        parse_source(SourceFile(path, data, change.after, current.encoding))
+    except SourceError as error:
+        # The user's file was sound, or it would not have got this far.
+        raise RuntimeError(f"the new text of {path} does not parse ({error.message})") from error
+    return Update(current, change.after, data)

@@ -7,7 +7,7 @@ it is migrated already, and DECLINE, BOOM, DEEP, UNPARSABLE and RACE do what the
 
 from __future__ import annotations
 
-from amp_rules.program.source import parse_source, read_source
+from amp_rules.program.source import parse_source
 from amp_rules.report import Edit, FileChange, Position, Refusal, Report, Span
 
 OLD, NEW = "loss.backward()", "amp.scaler.scale(loss).backward()"
@@ -22,9 +22,8 @@ def span_of(text, word):
     return Span(Position(line, column), Position(line, column + len(word)))
 
 
-def migrate(entry, options, *, overrides=None):
-    overrides = overrides or {}
-    sources = {entry: overrides.get(entry) or read_source(entry)}
+def migrate(entry, options, *, files):
+    sources = {entry: files.source(entry)}
     text = sources[entry].text
     parse_source(sources[entry])
     distribution = "migrated" if options.ddp else "not requested"
@@ -42,7 +41,7 @@ def migrate(entry, options, *, overrides=None):
         return Report(entry, "already", "already")
     if "import shared" in text:
         shared = entry.parent / "shared.py"
-        sources[shared] = overrides.get(shared) or read_source(shared)
+        sources[shared] = files.source(shared)
     changes, edits = [], []
     for path, source in sources.items():
         if OLD in source.text:

@@ -15,7 +15,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lint_standin.install(monkeypatch.setattr)
     # The sources of the rules may be edited while the tests run.
-    monkeypatch.setattr("amp_migrate.lint.cache.fingerprint", lambda: "rules")
+    monkeypatch.setattr("amp_migrate.store.fingerprint", lambda: "rules")
     for name in ("NO_COLOR", "FORCE_COLOR", "CALLS"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path

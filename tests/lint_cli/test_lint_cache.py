@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from amp_migrate.lint import cache as cache_module
-from amp_migrate.lint.cache import digest_of
+from amp_migrate import store as store_module
+from amp_rules.lint.digest import digest_of
 
 FILES = {"a.py": "fill(x, 1)\n", "b.py": "x = 1\n", "c/d.py": "log(x)\nimport a\n", "bad.py": "x = (\n"}
 
@@ -83,7 +83,7 @@ def test_each_mode_and_each_set_of_rules_has_its_own(lint, calls):
 
 def test_a_change_of_the_rules_counts(lint, calls, monkeypatch):
     lint(), calls()
-    monkeypatch.setattr(cache_module, "fingerprint", lambda: "another")
+    monkeypatch.setattr(store_module, "fingerprint", lambda: "another")
     lint()
     assert len(calls()) == 4
 

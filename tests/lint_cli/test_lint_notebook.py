@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from amp_migrate.lint.notebook import read_notebook
+from amp_migrate.notebook.reading import read_notebook
 from amp_rules.program.source import SourceError
 from amp_rules.report import Position
 from hypothesis import given, settings

@@ -43,8 +43,8 @@ def test_a_file_that_takes_too_long_is_skipped(write, invoke):
 
 
 def test_a_process_that_hears_no_alarm_is_killed(write, invoke, monkeypatch):
-    monkeypatch.setattr("amp_migrate.lint.workers._GRACE", 0.3)
-    monkeypatch.setattr("amp_migrate.lint.workers.PATIENCE", 1)
+    monkeypatch.setattr("amp_migrate.workers._GRACE", 0.3)
+    monkeypatch.setattr("amp_migrate.workers.PATIENCE", 1)
     write({**MANY, "p3/hang.py": "HANG\n"})
     start = time.perf_counter()
     done = invoke(".", "--jobs", "2", "--timeout", "0.3", "--format", "concise")
@@ -60,7 +60,7 @@ def test_a_bound_of_zero_is_none(write, invoke, monkeypatch):
 
 
 def test_a_swallowed_alarm_comes_again(monkeypatch):
-    from amp_migrate.lint import timelimit
+    from amp_migrate import timelimit
 
     monkeypatch.setattr(timelimit, "_AGAIN", 0.05)
     heard = []
@@ -74,7 +74,7 @@ def test_a_swallowed_alarm_comes_again(monkeypatch):
 
 
 def test_waiting_counts_less_than_work(monkeypatch):
-    from amp_migrate.lint import timelimit
+    from amp_migrate import timelimit
 
     with timelimit.time_limit(0.1):
         time.sleep(0.2)

@@ -6,7 +6,6 @@ The analysis itself is :mod:`amp_rules.lint`. Layers, each importing only those 
 ``selection``    which of them are asked
 ``settings``     defaults, ``[tool.amp-lint]``, the command line
 ``diagnostics``  a finding as it is stored and shown: with its lines of source, and its place in a notebook
-``notebook``     the code cells of a notebook as one text
 ``suppress``     ``# amp: ignore`` and ``# noqa``
 ``patches``      a fix as replacements of text
 ``cache``        what an earlier run found

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from amp_rules.lint import Linter, Mode, all_checks
+from amp_rules.lint.digest import digest_of
 from amp_rules.lint.edits import Resolver
 from amp_rules.lint.finding import Finding, by_place
 from amp_rules.program.modules import parse
 from amp_rules.program.source import SourceError, source_from_bytes
 
 from amp_migrate.discovery import NOTEBOOK
-from amp_migrate.lint.cache import digest_of
 from amp_migrate.lint.catalogue import UNUSED_SUPPRESSION
 from amp_migrate.lint.diagnostics import Diagnostic, FileResult, Replacement
-from amp_migrate.lint.notebook import read_notebook
 from amp_migrate.lint.patches import patch_of
 from amp_migrate.lint.suppress import Asked, suppress
-from amp_migrate.lint.timelimit import TookTooLongError, time_limit
+from amp_migrate.notebook.reading import read_notebook
 from amp_migrate.problems import Problem
+from amp_migrate.timelimit import TookTooLongError, time_limit
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 # So many lines at the head of a long finding are kept for printing.
@@ -44,6 +44,16 @@ class Plan:
     codes: frozenset[str]
     names: Mapping[str, str]
     timeout: float
+    parallel_from: int = 40
+    longest_run: int = 16
+
+    def start(self) -> Callable[[Path], FileResult]:
+        """Load the rules, and return what judges one file."""
+        return Analyst(self).analyse
+
+    def lost(self, path: Path, reason: str) -> FileResult:
+        """Return the result for a file that the analysis did not survive."""
+        return FileResult(path, problem=Problem(path, f"{reason}; skipped"), lasting=False)
 
 
 class Analyst:

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amp_rules.lint.finding import Finding, Fix, TextEdit
 from amp_rules.report import Position, Span
 
+from amp_migrate.notebook.cells import Cells, Place
 from amp_migrate.problems import Problem, place
-
-
-class Place(NamedTuple):
-    """Where something is, as people are told: in a cell, if the file is a notebook."""
-
-    cell: int | None
-    line: int
-    column: int
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Which lines of a notebook's joined text belong to which cell.
-
-    Attributes:
-        numbers: of the code cells among all cells, from 1.
-        starts: the line at which each begins.
-    """
-
-    numbers: tuple[int, ...]
-    starts: tuple[int, ...]
-
-    def locate(self, position: Position) -> Place:
-        """Return the place of a position of the joined text."""
-        index = max(0, bisect_right(self.starts, position.line) - 1)
-        return Place(self.numbers[index], position.line - self.starts[index] + 1, position.column)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from amp_rules.report import Position, Span
 
 from amp_migrate.discovery import NOTEBOOK
 from amp_migrate.lint.diagnostics import Diagnostic, Replacement
-from amp_migrate.lint.notebook import CodeCell, Notebook, read_notebook
 from amp_migrate.lint.patches import apply_patch
 from amp_migrate.lint.runner import LintRun
+from amp_migrate.notebook.reading import CodeCell, Notebook, read_notebook
 from amp_migrate.problems import Problem
 
 _MAX_ROUNDS = 10

@@ -98,10 +98,10 @@ class Linting:
                 results.append(known)
                 advance(path)
         if missing:
-            from amp_migrate.lint.workers import analyse_all
+            from amp_migrate.workers import run_all
 
             try:
-                for result in analyse_all(missing, self.plan, self.settings.jobs, advance):
+                for result in run_all(missing, self.plan, self.settings.jobs, advance):
                     self.cache.store(result)
                     results.append(result)
             finally:

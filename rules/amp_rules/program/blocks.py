@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.program.modules import Module
 from amp_rules.program.scopes import FunctionNode
+from amp_rules.program.syntax import children
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
@@ -84,11 +85,12 @@ def walk_body(body: ast.AST) -> Iterator[ast.AST]:
 
 def walk_own(node: ast.AST) -> Iterator[ast.AST]:
     """Yield ``node`` and what runs with it, in order, without the bodies of nested functions."""
-    yield node
-    if isinstance(node, FunctionNode):
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from walk_own(child)
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        if not isinstance(current, FunctionNode):
+            stack += children(current)[::-1]
 
 
 def path_of(node: ast.AST) -> str | None:
@@ -134,7 +136,7 @@ def reads(node: ast.AST) -> set[str]:
                 if isinstance(getattr(current, "ctx", None), ast.Load):
                     found.add(path)
                 continue
-        stack.extend(ast.iter_child_nodes(current))
+        stack.extend(children(current))
     return found
 
 

@@ -9,12 +9,18 @@ from collections.abc import Iterable, Mapping
 from amp_rules.program.modules import Module
 from amp_rules.program.project import Project
 from amp_rules.program.scopes import FunctionNode, Scope, arguments_of, build_scopes
+from amp_rules.program.syntax import children
 from amp_rules.program.values import Cell, ClassInfo, FunctionInfo, Value
 
 _MAX_VALUES = 40
 
-Overlay = Mapping[str, set[Value]]
+Overlay = dict[str, set[Value]]
 CellKey = tuple[object, str]
+Keywords = Mapping[str | None, set[Value]]
+
+
+class Frame(Overlay):
+    """The variables of a function in one of its calls, evaluated when they are asked for."""
 
 
 class Cells:
@@ -27,6 +33,7 @@ class Cells:
         self.classes: dict[ast.AST, ClassInfo] = {}
         self.modules: list[Module] = []
         self.cells: dict[CellKey, Cell] = {}
+        self.attribute_names: dict[object, set[str]] = {}
         self.imported: set[str] = set()
         self.uses: dict[CellKey, set[str]] = {}
         self._bodies: dict[ast.AST, Scope] = {}
@@ -37,6 +44,14 @@ class Cells:
         self._depth = 0
         self._sites_of: dict[ast.AST, set[ast.AST]] = {}
         self._inlining: list[FunctionInfo] = []
+        self._bound: dict[ast.Call, tuple[list[set[Value]], dict[str | None, set[Value]], Scope]] = {}
+        self._whole_calls: dict[tuple[ast.Call, ast.Call], ast.Call] = {}
+        self._copies: dict[tuple[ClassInfo, ast.Call], ClassInfo] = {}
+        self._copied: dict[ast.AST, Scope] = {}
+        self._registries: dict[ClassInfo, bool] = {}
+        self._applications: dict[ast.expr, ast.Call] = {}
+        self._definitions_of: dict[ast.AST, dict[str, list[ast.expr]]] = {}
+        self._slices: dict[ast.AST, set[str] | None] = {}
         self._frozen = False
         self._add_module(project.entry)
 
@@ -58,13 +73,24 @@ class Cells:
     def _write(self, key: CellKey, values: Iterable[Value]) -> None:
         if self._frozen:
             return
-        cell = self.cells.setdefault(key, Cell())
+        cell = self.cells.get(key)
+        if cell is None:
+            cell = self.cells[key] = Cell()
         fresh = set(values) - cell.values
         if not fresh or len(cell.values) >= _MAX_VALUES:
             return
+        if not cell.values and key[0].__class__ is ast.ClassDef:
+            self._name_attribute(key)
         cell.values |= fresh
         for reader in cell.readers:
             self._enqueue(reader)
+
+    def _name_attribute(self, key: CellKey) -> None:
+        """Remember that objects of a class have an attribute, for those who look for it by a part of its name."""
+        names = self.attribute_names.setdefault(key[0], set())
+        if key[1] not in names and not key[1].startswith("<"):
+            names.add(key[1])
+            self._write((key[0], "<names>"), {Value("constant", len(names))})
 
     # ---- modules, classes, functions -----------------------------------------------------------------------
 
@@ -73,6 +99,11 @@ class Cells:
             return
         self.modules.append(module)
         scopes = build_scopes(module)
+        self._add_scopes(scopes)
+        self._bodies[module.tree] = scopes[module.tree]
+        self._enqueue(module.tree)
+
+    def _add_scopes(self, scopes: dict[ast.AST, Scope]) -> None:
         self.scopes.update(scopes)
         for node, scope in scopes.items():
             if isinstance(node, ast.ClassDef) and scope.parent is not None:
@@ -91,8 +122,6 @@ class Cells:
                     if owner is not None:
                         owner.methods.setdefault(node.name, info)
                 self.functions[node] = info
-        self._bodies[module.tree] = scopes[module.tree]
-        self._enqueue(module.tree)
 
     def _reach(self, info: FunctionInfo) -> None:
         if info.reached or self._frozen:
@@ -118,6 +147,17 @@ class Cells:
                 if first is not None and not method.is_static and "classmethod" not in method.decorators:
                     self._write((method.node, first.arg), {Value("instance", info)})
 
+    def _apply(
+        self,
+        target: Value,
+        node: ast.Call,
+        arguments: list[set[Value]],
+        keywords: dict[str | None, set[Value]],
+        scope: Scope,
+        overlay: Overlay | None,
+    ) -> set[Value]:
+        raise NotImplementedError
+
     def _project_module(self, importer: Module, name: str, level: int = 0) -> Module | None:
         if not level and name.split(".")[0] in ("torch", "numpy", "torchvision"):
             return None
@@ -137,6 +177,12 @@ class Cells:
         if package.path.name != "__init__.py":
             return None
         return self._project_module(package, name, 1)
+
+    def _write_attribute(self, owner: Value, name: str, values: Iterable[Value]) -> None:
+        self._write(attribute_key(owner, name), values)
+
+    def _keys(self, owner: Value) -> CellKey:
+        return element_key(owner, "<keys>")
 
     def _write_element(self, owner: Value, index: object, values: Iterable[Value]) -> None:
         self._write(element_key(owner, "<keys>"), {Value("constant", index)})
@@ -177,4 +223,4 @@ def _collect_returns(node: ast.FunctionDef | ast.AsyncFunctionDef, info: Functio
             info.returns.append(current.value)
         elif isinstance(current, (ast.Yield, ast.YieldFrom)) and current.value is not None:
             info.yields.append(current.value)
-        stack.extend(ast.iter_child_nodes(current))
+        stack.extend(children(current))

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from amp_rules.program import blocks
-from amp_rules.program.kinds import is_loader_value
+from amp_rules.program.loaders import Loaders, LoaderUse
+from amp_rules.program.receivers import Receivers
 from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Backward, Program, Site, calling
-from amp_rules.program.values import Value
+from amp_rules.program.syntax import walk
 
 _RANDOM_INDEX = (
     "torch.randint", "torch.randperm", "torch.rand", "torch.randn", "torch.multinomial",
@@ -20,15 +21,6 @@ _RANDOM_INDEX = (
 )  # fmt: skip
 _CHOICES = {"random.choice", "random.sample", "random.choices", "numpy.random.choice"}
 _NOISE = ("torch.rand", "torch.normal", "torch.bernoulli", "numpy.random.", "random.")
-_LIBRARY_ITERATORS = ("Iterator", "Loader")
-
-
-@dataclass(frozen=True)
-class LoaderUse(Site):
-    """An expression that holds a loader, where it is iterated."""
-
-    loader: ast.expr
-    values: frozenset[Value]
 
 
 @dataclass
@@ -53,15 +45,17 @@ class DataFlow:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.loaders = Loaders(program)
 
     def training_data(self) -> TrainingData:
         """Find what feeds every backward pass of the program."""
         data = TrainingData()
+        receivers = Receivers(self.program)
         training_nodes: set[ast.AST] = set()
         for site in self.program.backwards:
             uses: list[LoaderUse] = []
             for loop in self.loops_of(site):
-                found = list(self._uses_in(loop))
+                found = [receivers.trained_on(use) for use in self._uses_in(loop)]
                 training_nodes.update(use.node for use in found)
                 uses.extend(found)
                 if found:
@@ -96,83 +90,21 @@ class DataFlow:
         """Loaders that the loop iterates, in its head or through ``next`` in its body."""
         node = loop.node
         if isinstance(node, (ast.For, ast.AsyncFor)):
-            found = list(self._loaders(node.iter, loop)) or list(self._behind(node.iter, loop))
+            found = self.loaders.iterated(node.iter, loop)
             if found:
                 # What else the round takes from a loader, for a look at the test set say, is not what it trains on.
                 yield from found
                 return
-        for current in (child for item in node.body for child in blocks.walk_own(item)):  # type: ignore[attr-defined]
-            yield from self._next(current, loop.scope, loop)
-
-    def _behind(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
-        """Loaders behind a name that holds what was made of one: ``bar = tqdm(enumerate(loader))``."""
-        if not isinstance(node, ast.Name):
-            return
-        for other in self.program.nodes_of(site.body):
-            if isinstance(other, ast.Assign) and node.id in {blocks.path_of(target) for target in other.targets}:
-                if isinstance(other.value, ast.Call):
-                    yield from self._loaders(other.value, site)
-
-    def _next(self, node: ast.AST, scope: Scope, site: Site) -> Iterator[LoaderUse]:
-        if not isinstance(node, ast.Call):
-            return
-        if "builtins.next" in self.program.names(node.func, scope) and node.args:
-            yield from self._sources(node.args[0], site)
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in ("next", "__next__") and not node.args:
-            yield from self._sources(node.func.value, site)
-
-    def _sources(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
-        """The loaders behind an iterator: ``batches`` of ``batches = iter(loader)``."""
-        if isinstance(node, ast.Call):
-            yield from self._loaders(node, site)
-            return
-        path = blocks.path_of(node)
-        found = False
-        if path is not None and any(is_loader_value(value) for value in self.program.flow.values(node, site.scope)):
-            for other, body, scope in self.program.nodes():
-                if not isinstance(other, ast.Assign) or scope.module is not site.module:
-                    continue
-                if path not in {blocks.path_of(target) for target in other.targets}:
-                    continue
-                if isinstance(other.value, ast.Call) and "builtins.iter" in self.program.names(other.value.func, scope):
-                    found = True
-                    yield from self._loaders(other.value, Site(scope.module, scope, body, other))
-        if not found:
-            yield from self._loaders(node, site)
-
-    def _loaders(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
-        """The innermost expressions of ``node`` that hold a loader."""
-        values = self.program.flow.values(node, site.scope)
-        direct = {value for value in values if self.is_loader(value)}
-        if isinstance(node, ast.Call):
-            inner = [*node.args, *(item.value for item in node.keywords)]
-            made_here = any(value.site is node and self.is_loader(value) for value in values)
-            if not made_here:
-                found = False
-                for argument in inner:
-                    for use in self._loaders(argument.value if isinstance(argument, ast.Starred) else argument, site):
-                        found = True
-                        yield use
-                if found:
-                    return
-        if direct:
-            yield LoaderUse(site.module, site.scope, site.body, node, node, frozenset(direct))
-
-    @staticmethod
-    def is_loader(value: Value) -> bool:
-        """Whether iterating the value gives batches."""
-        if is_loader_value(value):
-            return True
-        if value.kind != "object" or value.ref.endswith("#"):
-            return False
-        last = value.ref.rpartition(".")[2]
-        return bool(last.endswith(_LIBRARY_ITERATORS) and last[:1].isupper())
+        inner = [child for item in node.body for child in blocks.walk_own(item)]  # type: ignore[attr-defined]
+        taken = [use for child in inner for use in self.loaders.taken(child, loop)]
+        yield from taken or (use for child in inner for use in self.loaders.fetched(child, loop))
 
     def _all_uses(self) -> Iterator[LoaderUse]:
         for node, body, scope in self.program.nodes():
             site = Site(scope.module, scope, body, node)
             if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-                yield from self._loaders(node.iter, site)
+                if not self.loaders.hands_on(node.iter, site):
+                    yield from self.loaders.direct(node.iter, site)
 
     # ---- batches made by hand ------------------------------------------------------------------------------
 
@@ -249,7 +181,7 @@ class DataFlow:
                 and isinstance(node.ctx, ast.Load)
                 and blocks.reads(node.slice) & derived
                 for item in body
-                for node in ast.walk(item)
+                for node in walk(item)
             )
             if indexed and any(blocks.reads(item) & derived for item in info.returns):
                 return True
@@ -262,7 +194,7 @@ class DataFlow:
             and isinstance(node.func, (ast.Name, ast.Attribute))
             and self.program.names(node.func, scope) & _CHOICES
             for item in body
-            for node in ast.walk(item)
+            for node in walk(item)
         )
 
     def _derived_from_draws(self, body: list[ast.stmt], scope: Scope) -> set[str]:
@@ -270,13 +202,13 @@ class DataFlow:
         derived: set[str] = set()
         while True:
             before = len(derived)
-            for statement in (node for item in body for node in ast.walk(item)):
+            for statement in (node for item in body for node in walk(item)):
                 if isinstance(statement, ast.Assign):
                     if self._draws(statement.value, scope) or blocks.reads(statement.value) & derived:
                         derived |= blocks.writes(statement)
                 elif isinstance(statement, (ast.For, ast.comprehension)):
                     if blocks.reads(statement.iter) & derived:
-                        derived |= {node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name)}
+                        derived |= {node.id for node in walk(statement.target) if isinstance(node, ast.Name)}
             if len(derived) == before:
                 return derived
 
@@ -284,6 +216,6 @@ class DataFlow:
         return any(
             isinstance(child, ast.Call)
             and any(name.startswith(_RANDOM_INDEX) for name in self.program.names(child.func, scope))
-            for child in ast.walk(node)
+            for child in walk(node)
             if not isinstance(child, ast.Call) or isinstance(child.func, (ast.Name, ast.Attribute))
         )

@@ -6,13 +6,16 @@ import ast
 import builtins
 from collections.abc import Iterable
 
-from amp_rules.program.cells import CellKey, Cells, Overlay, attribute_key, element_key
+from amp_rules.program import blocks
+from amp_rules.program.cells import CellKey, Cells, Frame, Overlay, attribute_key, element_key
 from amp_rules.program.kinds import is_loader_value
 from amp_rules.program.scopes import Scope
+from amp_rules.program.syntax import children
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
 
 _MAX_DEPTH = 40
+_WRITERS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.With, ast.AsyncWith)
 _BUILTINS = frozenset(dir(builtins))
 
 
@@ -20,6 +23,12 @@ class Expressions(Cells):
     """Evaluates expressions and assigns to targets; calls are left to a subclass."""
 
     def _call(self, node: ast.Call, scope: Scope, overlay: Overlay | None) -> set[Value]:
+        raise NotImplementedError
+
+    def _attribute_by_item(self, owner: Value, name: str) -> set[Value]:
+        raise NotImplementedError
+
+    def _options(self, owner: Value, name: str) -> set[Value]:
         raise NotImplementedError
 
     def _assign(self, target: ast.expr, values: set[Value], scope: Scope) -> None:
@@ -70,9 +79,11 @@ class Expressions(Cells):
         if isinstance(node, ast.Dict):
             found = Value("sequence", None, node)
             for key, value in zip(node.keys, node.values, strict=True):
-                name = key.value if isinstance(key, ast.Constant) else "*"
                 values = self._eval(value, scope, overlay)
-                self._write_element(found, name, self.elements(values) if key is None else values)
+                if key is None:
+                    self._copy_items(found, values)
+                    continue
+                self._write_element(found, key.value if isinstance(key, ast.Constant) else "*", values)
             return {found}
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             for generator in node.generators:
@@ -90,6 +101,9 @@ class Expressions(Cells):
                 return owners
             if isinstance(node.slice, ast.Constant):
                 return self._element(owners, node.slice.value)
+            if isinstance(node.slice, ast.Name) and node.slice.id == "__name__":
+                if any(owner.kind == "external" and owner.ref == "sys.modules" for owner in owners):
+                    return {Value("module", scope.top.module)}
             return self.elements(owners)
         if isinstance(node, ast.IfExp):
             self._eval(node.test, scope, overlay)
@@ -120,15 +134,19 @@ class Expressions(Cells):
                 else:
                     return values
             return set()
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.expr):
                 self._eval(child, scope, overlay)
         return set()
 
     def _name(self, node: ast.Name, scope: Scope, overlay: Overlay | None) -> set[Value]:
         owner = scope.owner(node.id)
-        if overlay is not None and owner is scope and node.id in overlay:
-            return overlay[node.id]
+        if overlay is not None and owner is scope:
+            if node.id in overlay:
+                return overlay[node.id]
+            local = self._local(node.id, scope, overlay)
+            if local is not None:
+                return local
         values = self._read((owner.node, node.id))
         if not values and owner is scope.top and node.id not in owner.bound:
             for star in sorted(self._read((owner.node, "<star>")), key=lambda value: str(value.ref)):
@@ -137,6 +155,24 @@ class Expressions(Cells):
             if node.id in _BUILTINS:
                 return {Value("external", f"builtins.{node.id}")}
         return values
+
+    def _local(self, name: str, scope: Scope, overlay: Overlay) -> set[Value] | None:
+        """What a variable of a function holds in one of its calls; None where that call is not followed."""
+        if not isinstance(overlay, Frame):
+            return None
+        definitions = self._definitions(scope.node).get(name)
+        if not definitions:
+            return None
+        overlay[name] = set()
+        found = overlay[name] = set().union(*(self._eval(item, scope, overlay) for item in definitions))
+        return found
+
+    def _definitions(self, body: ast.AST) -> dict[str, list[ast.expr]]:
+        """The expressions that each variable of a function is assigned from, for variables of no other kind."""
+        known = self._definitions_of.get(body)
+        if known is None:
+            known = self._definitions_of[body] = definitions(body)
+        return known
 
     def _attribute(self, node: ast.Attribute, scope: Scope, overlay: Overlay | None) -> set[Value]:
         owners = self._eval(node.value, scope, overlay)
@@ -172,8 +208,9 @@ class Expressions(Cells):
         return found
 
     def _attribute_of(self, owner: Value, name: str) -> set[Value]:
-        if name == "__dict__" and owner.kind in ("module", "external"):
-            return {Value("attribute", ("module", "__dict__"), receiver=owner)}
+        if name == "__dict__" and owner.kind in ("module", "external", "instance"):
+            stored = self._read(attribute_key(owner, name)) if owner.kind == "instance" else set()
+            return {Value("attribute", ("", "__dict__"), receiver=owner), *stored}
         if owner.kind == "external":
             qualified = f"{owner.ref}.{name}"
             if self.project.is_folder(self.project.entry, owner.ref):
@@ -206,19 +243,27 @@ class Expressions(Cells):
                 return values
             if name == "module":
                 return {owner}
+            values = self._attribute_by_item(owner, name)
+            if values:
+                return values
             return {Value("attribute", ("", name), receiver=owner)} if owner.kind == "instance" else set()
         if owner.kind == "object":
             stored = self._read(attribute_key(owner, name))
             if stored:
                 return set(stored)
+            stored = self._attribute_by_item(owner, name)
+            if stored:
+                return stored
             if name in ("module", "data"):
                 return {owner}
-            return {Value("attribute", (owner.ref, name), receiver=owner)}
+            return {Value("attribute", (owner.ref, name), receiver=owner), *self._options(owner, name)}
         if owner.kind == "sequence":
             stored = self._read(attribute_key(owner, name))
             return set(stored) | {Value("attribute", ("sequence", name), receiver=owner)}
         if owner.kind in ("batch", "parameters"):
             return {owner}
+        if owner.kind == "attribute" and owner.ref[1] == "__dict__":
+            return {Value("attribute", ("__dict__", name), receiver=owner.receiver)}
         if owner.kind == "attribute":
             return {Value("attribute", ("#", name), receiver=owner.receiver)}
         return set()
@@ -230,6 +275,9 @@ class Expressions(Cells):
         for owner in owners:
             if owner.kind == "sequence":
                 found |= self._read(element_key(owner, index)) | self._read(element_key(owner, "*"))
+                if owner.ref == "loaded":
+                    # Of a file of settings it is not known how deep it goes.
+                    found.add(owner)
             elif owner.kind in ("batch", "parameters"):
                 found.add(owner)
             elif owner.kind == "attribute" and owner.ref[1] == "__dict__":
@@ -238,6 +286,13 @@ class Expressions(Cells):
                 stored = self._read(element_key(owner, index)) | self._read(element_key(owner, "*"))
                 found |= stored
         return found
+
+    def _copy_items(self, target: Value, sources: set[Value]) -> None:
+        """What a mapping takes over from others."""
+        for source in sources:
+            if source.kind in ("sequence", "instance", "object") and source != target:
+                for index in list(self._read(self._keys(source))):
+                    self._write_element(target, index.ref, self._element({source}, index.ref))
 
     def elements(self, owners: Iterable[Value]) -> set[Value]:
         """What iterating over the values can give."""
@@ -275,3 +330,17 @@ def _may_export(module: str, name: str) -> bool:
     if module == "torch.nn.functional":
         return not is_class and name not in _BUILTINS
     return is_class and module.startswith("torch")
+
+
+def definitions(body: ast.AST) -> dict[str, list[ast.expr]]:
+    """Map the variables of a function to what plain assignments give them; others map to an empty list."""
+    found: dict[str, list[ast.expr]] = {}
+    other: set[str] = set()
+    for node in blocks.walk_body(body):
+        if isinstance(node, ast.Assign) and all(isinstance(target, ast.Name) for target in node.targets):
+            for target in node.targets:
+                found.setdefault(target.id, []).append(node.value)  # type: ignore[attr-defined]
+            continue
+        for name in blocks.writes(node) if isinstance(node, _WRITERS) else ():
+            other.add(name)
+    return {name: [] if name in other else values for name, values in found.items()}

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from amp_rules.program.modules import Module, parse
-from amp_rules.program.source import SourceError, SourceFile, read_source
+from amp_rules.program.source import TOO_DEEP_MESSAGE, SourceError, SourceFile, depth_exceeds, read_source
 
+_DEEP = 100
+"""Levels of a tree; people's code has half as many, and the analysis takes several calls a level."""
 _MAX_TEXT = 6_000_000
 """Characters of source whose trees are kept; a tree takes about forty times its text."""
 
@@ -35,6 +37,10 @@ class Files:
     def is_folder(self, path: Path) -> bool:
         """Whether the path is a folder."""
         return self._listing(path.parent).get(path.name) is True
+
+    def names(self, folder: Path) -> list[str]:
+        """The names of the files in a folder, in order."""
+        return sorted(name for name, is_folder in self._listing(folder).items() if not is_folder)
 
     def _listing(self, folder: Path) -> Mapping[str, bool]:
         """The names in a folder; True for those of folders."""
@@ -90,8 +96,7 @@ class Files:
         Raises:
             SourceError: it cannot be read, or is not Python that this interpreter understands.
         """
-        known = self.module(path)
-        return Module(known.source, known.tree, is_entry=True)
+        return self.module(path).as_entry()
 
     def with_texts(self, texts: Mapping[Path, SourceFile]) -> Files:
         """The same files with other texts for some; all others are parsed already."""
@@ -102,6 +107,20 @@ class Files:
             if path not in texts:
                 found._modules[path] = module
                 found._size += _length(module)
+        return found
+
+    def without_deep(self) -> Files | None:
+        """The same files with the most deeply nested ones unreadable; None where there are none among those parsed."""
+        deep = [
+            path
+            for path, module in self._modules.items()
+            if isinstance(module, Module) and depth_exceeds(module.tree, _DEEP)
+        ]
+        if not deep:
+            return None
+        found = self.with_texts({})
+        for path in deep:
+            found._modules[path] = SourceError(path, TOO_DEEP_MESSAGE)
         return found
 
 

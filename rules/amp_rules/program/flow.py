@@ -16,7 +16,8 @@ from amp_rules.program.cells import CellKey
 from amp_rules.program.modules import Module
 from amp_rules.program.project import Project
 from amp_rules.program.scopes import Scope
-from amp_rules.program.values import FunctionInfo, Value
+from amp_rules.program.syntax import children
+from amp_rules.program.values import ClassInfo, FunctionInfo, Value
 
 _MAX_VISITS = 20_000
 
@@ -48,7 +49,7 @@ class Flow(Calls):
 
     def bodies(self) -> Iterable[tuple[ast.AST, Scope]]:
         """Every body that the program can reach: modules and functions."""
-        return list(self._bodies.items())
+        return [(body, scope) for body, scope in self._bodies.items() if body not in self._copied]
 
     def key(self, node: ast.expr, scope: Scope) -> CellKey | None:
         """The cell that a name or an attribute of ``self`` stands for."""
@@ -58,6 +59,22 @@ class Flow(Calls):
             for value in self._eval(node.value, scope):
                 if value.kind == "instance":
                     return (value.ref.mro()[-1].node, node.attr)
+        return None
+
+    def field_of(self, call: ast.Call, field: object, scope: Scope) -> ast.expr | None:
+        """What the constructor of a record is given for a field: ``net`` of ``Parts(net, loss)`` for ``"net"``."""
+        for item in call.keywords:
+            if item.arg == field:
+                return item.value
+        for target in self._eval(call.func, scope):
+            fields: list[str] = []
+            if target.kind == "class" and target.ref.find_method("__init__") is None:
+                fields = self._fields(target.ref)
+            elif target.kind == "object":
+                fields = self._named_tuple(target) or []
+            index = field if isinstance(field, int) else fields.index(str(field)) if field in fields else None
+            if fields and index is not None and 0 <= index < len(call.args):
+                return call.args[index]
         return None
 
     # ---- the fixed point -----------------------------------------------------------------------------------
@@ -127,9 +144,9 @@ class Flow(Calls):
             for suite in suites(node):
                 self._block(suite, scope)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for decorator in node.decorator_list:
-                self._eval(decorator, scope)
             info = self.functions.get(node)
+            for decorator in node.decorator_list:
+                self._decorate(decorator, {Value("function", info)} if info is not None else set(), scope)
             if info is not None and not scope.is_class:
                 self._write((scope.owner(node.name).node, node.name), {Value("function", info)})
         elif isinstance(node, ast.ClassDef):
@@ -146,7 +163,7 @@ class Flow(Calls):
             for case in node.cases:
                 self._block(case.body, scope)
         else:
-            for child in ast.iter_child_nodes(node):
+            for child in children(node):
                 if isinstance(child, ast.expr):
                     self._eval(child, scope)
 
@@ -154,6 +171,14 @@ class Flow(Calls):
         info = self.classes.get(node)
         if info is None:
             return
+        self._fill_class(info, scope)
+        for decorator in node.decorator_list:
+            self._decorate(decorator, {Value("class", info)}, scope)
+        self._write((scope.owner(node.name).node, node.name), {Value("class", info)})
+
+    def _fill_class(self, info: ClassInfo, scope: Scope) -> None:
+        """Evaluate the bases and the body of a class."""
+        node = info.node
         for base in node.bases:
             for value in self._eval(base, scope):
                 if value.kind in ("class", "external") and value not in info.bases and value.ref is not info:
@@ -172,7 +197,6 @@ class Flow(Calls):
                         self._write((inner.node, target.id), values)
             else:
                 self._statement(statement, inner)
-        self._write((scope.owner(node.name).node, node.name), {Value("class", info)})
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         if isinstance(node, ast.Import):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Container
+
+from amp_rules.program.modules import Module
 
 
 def import_place(tree: ast.Module, used: Container[ast.stmt] = ()) -> tuple[ast.stmt, bool]:
@@ -18,10 +21,28 @@ def import_place(tree: ast.Module, used: Container[ast.stmt] = ()) -> tuple[ast.
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             imports.append(statement)
     if not imports:
-        first = tree.body[0]
-        is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        return first, is_docstring
+        # Below the docstring, and below what a notebook asks of IPython, which stands first in its cell.
+        leading = list(itertools.takewhile(_says_nothing, tree.body))
+        return (leading[-1], True) if leading else (tree.body[0], False)
     return ([item for item in imports if _is_torch(item)] or imports)[-1], True
+
+
+def import_place_in_notebook(module: Module, used: Container[ast.stmt] = ()) -> tuple[ast.stmt, bool]:
+    """Return the same for a notebook: the first cell with imports of torch, else with imports at all.
+
+    Imports and definitions take turns in the cells, so only what uses the new one bounds the search.
+    """
+    before = itertools.takewhile(lambda item: item not in used, module.tree.body)
+    imports = [item for item in before if isinstance(item, (ast.Import, ast.ImportFrom))]
+    chosen = next(filter(_is_torch, imports), None) or next(iter(imports), None)
+    if chosen is None:
+        return import_place(module.tree, used)
+    together = [item for item in imports if module.cell_of(item) == module.cell_of(chosen)]
+    return ([item for item in together if _is_torch(item)] or together)[-1], True
+
+
+def _says_nothing(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
 def _is_torch(node: ast.stmt) -> bool:

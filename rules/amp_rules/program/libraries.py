@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.program.expressions import Expressions
+from amp_rules.program.cells import Overlay
+from amp_rules.program.records import Records
 from amp_rules.program.scopes import Scope, arguments_of
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
 
+_CONTAINER_METHODS = frozenset(
+    """
+    append add insert appendleft extend update values copy items get pop setdefault popleft __getitem__
+    """.split()
+)
 
-class Libraries(Expressions):
+
+class Libraries(Records):
     """Calls of what is not the project's own."""
 
     def _apply_external(
@@ -20,10 +27,14 @@ class Libraries(Expressions):
         arguments: list[set[Value]],
         keywords: dict[str | None, set[Value]],
         scope: Scope,
+        overlay: Overlay | None,
     ) -> set[Value]:
         first = arguments[0] if arguments else set()
+        reflected = self._reflected(name, node, arguments, scope, overlay)
+        if reflected is not None:
+            return reflected
         if name == "builtins.getattr" and len(node.args) >= 2:
-            return self._getattr(first, node)
+            return self._getattr(first, node, scope, overlay)
         if name == "builtins.next":
             return self.elements(first)
         if name == "builtins.enumerate":
@@ -68,20 +79,42 @@ class Libraries(Expressions):
                 if keyword is not None:
                     self._write_element(made, keyword, values)
             return {made}
+        if name in api.CONFIG_LOADERS:
+            return {Value("sequence", "loaded", node)}
         made = Value("object", name, node)
+        if name == "collections.defaultdict":
+            self._write_element(made, "*", self._made_by_default(first, node, scope, overlay))
+        if name in api.NAMESPACES or (name in api.CONTAINERS and name != "torch.nn.ModuleList"):
+            self._fill(made, arguments, keywords)
         if name.endswith(".Sequential") or name.endswith("ModuleList"):
             for values in arguments:
                 self._write_element(made, "*", values | self.elements(values))
         return {made}
 
-    def _getattr(self, owners: set[Value], node: ast.Call) -> set[Value]:
-        name = node.args[1]
+    def _made_by_default(
+        self, factories: set[Value], node: ast.Call, scope: Scope, overlay: Overlay | None
+    ) -> set[Value]:
+        """What a ``defaultdict`` holds where nothing was put."""
+        found: set[Value] = set()
+        for factory in factories:
+            if factory.kind == "external":
+                found.add(Value("sequence", "default", node))
+            elif node.args:
+                call = self._applications.setdefault(node.args[0], ast.Call(node.args[0], [], []))
+                found |= self._apply(factory, call, [], {}, scope, overlay)
+        return found
+
+    def _getattr(self, owners: set[Value], node: ast.Call, scope: Scope, overlay: Overlay | None) -> set[Value]:
+        texts = self._texts(node.args[1], scope, overlay)
+        pattern = self._pattern(node.args[1], scope, overlay)
         found: set[Value] = set()
         for owner in owners:
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                found |= self._attribute_of(owner, name.value)
+            # Only a module has more under a name from a table than the table tells: defaults are overridden.
+            if texts and (isinstance(node.args[1], ast.Constant) or owner.kind == "instance"):
+                for text in sorted(texts):
+                    found |= self._attribute_of(owner, text)
             else:
-                found |= self._members(owner)
+                found |= self._members(owner) | self._attributes_like(owner, pattern)
         return found
 
     def _apply_attribute(
@@ -94,8 +127,14 @@ class Libraries(Expressions):
         owner, name = target.ref
         receiver = target.receiver
         assert receiver is not None
-        if receiver.kind == "sequence":
+        if receiver.kind == "sequence" or (name in _CONTAINER_METHODS and self._is_container(receiver)):
+            if name == "update":
+                self._fill(receiver, arguments, keywords)
             return self._sequence_method(receiver, name, node, arguments)
+        if owner == "__dict__":
+            return self._dictionary_method(receiver, name, node, arguments)
+        if name == "add_argument":
+            self._declare_option(node)
         if name in api.RETURNS_RECEIVER:
             return {receiver}
         if name in ("parameters", "named_parameters") and receiver.kind in (
@@ -111,12 +150,21 @@ class Libraries(Expressions):
             return {Value("object", "#")}
         return {Value("object", f"{owner or receiver.ref}.{name}#", node)}
 
+    def _is_container(self, value: Value) -> bool:
+        if value.kind == "object":
+            return value.ref in api.CONTAINERS
+        return value.kind in ("instance", "class") and bool(api.CONTAINERS & value.ref.external_bases())
+
     def _sequence_method(self, receiver: Value, name: str, node: ast.Call, arguments: list[set[Value]]) -> set[Value]:
         if name in ("append", "add", "insert", "appendleft"):
             self._write_element(receiver, "*", arguments[-1] if arguments else set())
-        elif name in ("extend", "update"):
+        elif name == "extend":
             self._write_element(receiver, "*", self.elements(arguments[0]) if arguments else set())
-        elif name in ("values", "copy"):
+        elif name == "copy":
+            made = Value("sequence", "loaded" if receiver.ref == "loaded" else name, node)
+            self._copy_items(made, {receiver})
+            return {made}
+        elif name == "values":
             made = Value("sequence", name, node)
             self._write_element(made, "*", self.elements({receiver}))
             return {made}
@@ -129,5 +177,7 @@ class Libraries(Expressions):
             found = (
                 self._element({receiver}, first.value) if isinstance(first, ast.Constant) else self.elements({receiver})
             )
+            if name == "setdefault" and len(arguments) > 1:
+                self._write_element(receiver, first.value if isinstance(first, ast.Constant) else "*", arguments[1])
             return found | (arguments[1] if len(arguments) > 1 else set())
         return set()

@@ -6,8 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
+from amp_rules.program import notebook
 from amp_rules.program.source import SourceFile, parse_source
+from amp_rules.program.syntax import children, walk
 from amp_rules.report import Position, Span
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -21,6 +24,7 @@ class Module:
         source: its text and encoding.
         tree: its syntax tree; the nodes are the keys of everything the model knows.
         is_entry: whether it is run as ``__main__``.
+        kept: what others found out about the text alone, for all programs that the file is part of.
     """
 
     def __init__(self, source: SourceFile, tree: ast.Module, is_entry: bool) -> None:
@@ -28,6 +32,14 @@ class Module:
         self.source = source
         self.tree = tree
         self.is_entry = is_entry
+        self.kept: dict[str, Any] = {}
+
+    def as_entry(self) -> Module:
+        """The same file when it is run itself."""
+        found = Module(self.source, self.tree, is_entry=True)
+        found.kept = self.kept
+        found.nodes, found.parents = self.nodes, self.parents
+        return found
 
     def __repr__(self) -> str:
         return f"Module({self.path.name})"
@@ -38,15 +50,27 @@ class Module:
         return _NEWLINE.split(self.source.text)
 
     @cached_property
+    def cells(self) -> tuple[notebook.TextCell, ...]:
+        """The cells of a notebook; none of any other file."""
+        return notebook.cells_of(self.source)
+
+    def cell_of(self, node: ast.AST) -> int | None:
+        """The number of the notebook's cell that ``node`` begins in."""
+        cell = notebook.cell_at(self.cells, getattr(node, "lineno", 1)) if self.cells else None
+        return cell.number if cell else None
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the file, level by level."""
+        return list(walk(self.tree))
+
+    @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The syntactic parent of each node."""
         found: dict[ast.AST, ast.AST] = {}
-        stack: list[ast.AST] = [self.tree]
-        while stack:
-            node = stack.pop()
-            for child in ast.iter_child_nodes(node):
+        for node in self.nodes:
+            for child in children(node):
                 found[child] = node
-                stack.append(child)
         return found
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from amp_rules.program.files import Files
 from amp_rules.program.modules import Module
+from amp_rules.program.search_path import added_folders
 from amp_rules.program.source import SourceError
 
 _ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
@@ -126,16 +127,41 @@ class Project(Importer):
 
     @cached_property
     def _path_entries(self) -> list[Path]:
-        """Folders that the entry puts on ``sys.path`` by a literal, relative to itself."""
-        found = []
-        for node in ast.walk(self.entry.tree):
+        """Folders that the entry, or a file beside it that it imports first, puts on ``sys.path``."""
+        found = added_folders(self.entry)
+        for node in self.entry.tree.body:
+            # ``import _init_paths``
+            for alias in node.names if isinstance(node, ast.Import) else ():
+                beside = self.entry_path.with_name(f"{alias.name}.py")
+                if "path" in alias.name and beside != self.entry_path and self._exists(beside):
+                    module = self.load(beside)
+                    found.extend(added_folders(module) if module is not None else ())
+        for node in self.entry.nodes:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             if node.func.attr in ("append", "insert") and ast.unparse(node.func.value) == "sys.path":
                 for argument in node.args:
-                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                        found.append((self.entry_path.parent / argument.value).resolve())
+                    if (path := _tail(argument)) is not None:
+                        found.extend(self._below(path)[:1])
         return found
+
+    def _below(self, path: str) -> list[Path]:
+        """Folders of that path beside the entry or above it, the nearest first."""
+        bases = [self.entry_path.parent, *self.entry_path.parent.parents]
+        bases = bases[: bases.index(self.root) + 1] if self.root in bases else bases[:1]
+        return [folder for base in bases if self.files.is_folder(folder := (base / path).resolve())]
+
+    def folder(self, importer: Module, name: str) -> Path | None:
+        """The folder of a package of the project, which needs no ``__init__.py``."""
+        parts = name.split(".")
+        if not all(part.isidentifier() for part in parts):
+            return None
+        folders = (base.joinpath(*parts) for base in self._bases(importer.path))
+        return next((folder for folder in folders if self.files.is_folder(folder)), None)
+
+    def modules_in(self, folder: Path) -> list[Path]:
+        """The Python files of a folder."""
+        return [folder / name for name in self.files.names(folder) if name.endswith(".py")]
 
     def is_folder(self, importer: Module, name: str) -> bool:
         """Whether the dotted name is a folder of this project, which is a package even without ``__init__.py``."""
@@ -145,3 +171,16 @@ class Project(Importer):
             bases = self._bases(importer.path) if whole else []
             self._folders[name] = any(self.files.is_folder(base.joinpath(*parts)) for base in bases)
         return self._folders[name]
+
+
+def _tail(node: ast.expr) -> str | None:
+    """``models`` of ``os.path.join(HERE, "models")`` and of ``str(HERE / "models")``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str" and node.args:
+        return _tail(node.args[0])
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join":
+        parts = node.args[1:]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        parts = [node.right]
+    texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    return "/".join(texts) if texts and len(texts) == len(parts) else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module
 from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Backward, Program, Site, calling
+from amp_rules.program.syntax import walk
 from amp_rules.program.values import Value
 
 
@@ -132,11 +134,8 @@ class Regions:
             base, _, name = path.rpartition(".")
             if not base:
                 continue
-            for other, body, scope in self.program.nodes():
-                if body is site.body or not isinstance(other, (ast.Assign, ast.AugAssign, ast.Expr)):
-                    continue
-                written = {item for item in blocks.writes(other) if item.rpartition(".")[2] == name and "." in item}
-                if not written or not self._same_owner(site.scope, base, scope, written):
+            for other, body, scope, written in self._attribute_writes.get(name, ()):
+                if body is site.body or not self._same_owner(site.scope, base, scope, written):
                     continue
                 inner = [other] if isinstance(body, (ast.Module, ast.Lambda)) else body.body  # type: ignore[attr-defined]
                 if not any(self.program.runs_model(item) for item in inner):
@@ -147,6 +146,20 @@ class Regions:
                 self._visited.add(key)
                 self._marked[other] = (scope.module, other)
                 self._slice(Site(scope.module, scope, body, other), blocks.reads(other))
+
+    @cached_property
+    def _attribute_writes(self) -> dict[str, list[tuple[ast.stmt, ast.AST, Scope, set[str]]]]:
+        """The statements that leave an attribute behind, by its name, and the paths by which they write it."""
+        found: dict[str, list[tuple[ast.stmt, ast.AST, Scope, set[str]]]] = {}
+        for node, body, scope in self.program.nodes():
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)):
+                by_name: dict[str, set[str]] = {}
+                for path in blocks.writes(node):
+                    if "." in path:
+                        by_name.setdefault(path.rpartition(".")[2], set()).add(path)
+                for name, paths in by_name.items():
+                    found.setdefault(name, []).append((node, body, scope, paths))
+        return found
 
     def _same_owner(self, scope: Scope, base: str, other: Scope, written: set[str]) -> bool:
         values = self._values(base, scope)
@@ -247,7 +260,7 @@ class Regions:
 
     def _only_rescales(self, statement: ast.stmt) -> bool:
         """``loss = loss / steps``, ``if n_gpu > 1: loss = loss.mean()``: autocast changes nothing in it."""
-        return all(_rescales(node) for node in ast.walk(statement))
+        return all(_rescales(node) for node in walk(statement))
 
     def _only_rolls_out(self, module: Module, statement: ast.stmt) -> bool:
         """Whether the statement asks a method of a model for something without gradients.
@@ -286,7 +299,7 @@ class Regions:
 
     def _outermost(self, runs: list[Run]) -> list[Run]:
         """Drop runs inside of others."""
-        covered = {id(node) for run in runs for item in run.statements() for node in ast.walk(item) if node is not item}
+        covered = {id(node) for run in runs for item in run.statements() for node in walk(item) if node is not item}
         return [run for run in runs if id(run.first) not in covered]
 
     # ---- evaluation and exceptions -------------------------------------------------------------------------
@@ -294,7 +307,7 @@ class Regions:
     def with_evaluation(self, runs: list[Run]) -> list[Run]:
         """Add runs for the other places that call a trained model."""
         found = list(runs)
-        covered = {node for run in runs for item in run.statements() for node in ast.walk(item)}
+        covered = {node for run in runs for item in run.statements() for node in walk(item)}
         inside = self.program.called_from(covered)
         for call, body, scope in self.program.calls():
             if call in covered or isinstance(body, ast.Lambda) or self.program.is_model_code(body):
@@ -306,7 +319,7 @@ class Regions:
                 if run is None or any(node in covered for node in run.statements()):
                     continue
                 found.append(run)
-                covered |= {node for item in run.statements() for node in ast.walk(item)}
+                covered |= {node for item in run.statements() for node in walk(item)}
         return merged(self._outermost(found))
 
     def _outside(self, site: Site, inside: set[ast.AST], covered: set[ast.AST], depth: int) -> Iterable[Site]:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.program.modules import Module
+from amp_rules.program.syntax import children
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -59,10 +60,31 @@ class Scope:
 
 
 def build_scopes(module: Module) -> dict[ast.AST, Scope]:
-    """Map each module, class and function node to its scope."""
+    """Map each module, class and function node to its scope.
+
+    The scopes are the caller's own, who may add names that star imports bind; what the text says is found out once.
+    """
+    found: dict[ast.AST, Scope] = {}
+    for node, scope in _scopes_of(module).items():
+        copy = found[node] = Scope(module, node, found[scope.parent.node] if scope.parent is not None else None)
+        copy.bound = set(scope.bound)
+        copy.global_names, copy.nonlocal_names = scope.global_names, scope.nonlocal_names
+    return found
+
+
+def scopes_below(module: Module, node: ast.AST, outer: Scope) -> dict[ast.AST, Scope]:
+    """Map a node that stands within a scope, and what is below it, to scopes of their own."""
     scopes: dict[ast.AST, Scope] = {}
-    _collect(module, module.tree, None, scopes)
+    _collect(module, node, outer, scopes)
     return scopes
+
+
+def _scopes_of(module: Module) -> dict[ast.AST, Scope]:
+    known: dict[ast.AST, Scope] | None = module.kept.get("scopes")
+    if known is None:
+        known = module.kept["scopes"] = {}
+        _collect(module, module.tree, None, known)
+    return known
 
 
 def _collect(module: Module, node: ast.AST, parent: Scope | None, scopes: dict[ast.AST, Scope]) -> None:
@@ -111,7 +133,7 @@ def _bind(node: ast.AST, scope: Scope, pending: list[tuple[ast.AST, Scope | None
             isinstance(current, (ast.MatchAs, ast.MatchStar)) and current.name
         ):
             scope.bound.add(current.name)
-        stack.extend(ast.iter_child_nodes(current))
+        stack.extend(children(current))
 
 
 def _body_nodes(node: ast.AST) -> list[ast.AST]:

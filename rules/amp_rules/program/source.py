@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _NEWLINE = re.compile(rb"\r\n|\r|\n")
+# Bytes that are no ASCII, save for the byte order mark.
+_LEGACY = re.compile(rb"(?!\A\xef\xbb\xbf)(?<!\A\xef)(?<!\A\xef\xbb)[\x80-\xff]")
 
 # What Python 3's parser says about the two most frequent Python 2 constructs.
 _PYTHON2_MESSAGES = (
@@ -34,6 +36,8 @@ _PYTHON2_LINE = re.compile(
 )
 PYTHON2_MESSAGE = "Python 2: convert with 2to3 first"
 _MAX_DEPTH = 3000
+MAX_BYTES = 2_000_000
+"""Larger files hold data, not programs."""
 TOO_DEEP_MESSAGE = "the code is nested too deeply to be analysed"
 
 
@@ -45,17 +49,26 @@ class SourceError(Exception):
         message: what is wrong, without the path.
         line: the line that it was found on, counted from 1, or None.
         column: the column, counted from 1 in code points, or None.
+        cell: in a notebook, the number of the cell whose lines are counted.
     """
 
-    def __init__(self, path: Path, message: str, line: int | None = None, column: int | None = None) -> None:
-        super().__init__(path, message, line, column)
+    def __init__(
+        self,
+        path: Path,
+        message: str,
+        line: int | None = None,
+        column: int | None = None,
+        cell: int | None = None,
+    ) -> None:
+        super().__init__(path, message, line, column, cell)
         self.path = path
         self.message = message
         self.line = line
         self.column = column
+        self.cell = cell
 
     def __str__(self) -> str:
-        place = str(self.path)
+        place = str(self.path) if self.cell is None else f"{self.path}:cell {self.cell}"
         if self.line is not None:
             place += f":{self.line}"
             if self.column is not None:
@@ -94,10 +107,21 @@ def read_source(path: Path) -> SourceFile:
     """Read ``path`` in its own encoding.
 
     Raises:
-        SourceError: the file cannot be read or decoded.
+        SourceError: the file cannot be read or decoded, or is very large.
+    """
+    return source_from_bytes(read_bytes(path, MAX_BYTES), path)
+
+
+def read_bytes(path: Path, limit: int | None = None) -> bytes:
+    """Return what a file holds.
+
+    Raises:
+        SourceError: it cannot be read, or holds more than ``limit`` bytes.
     """
     try:
-        data = path.read_bytes()
+        if limit is not None and path.stat().st_size > limit:
+            raise SourceError(path, f"is larger than {limit // 1_000_000} MB, which is too much to be analysed")
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise SourceError(path, "no such file") from error
     except IsADirectoryError as error:
@@ -106,7 +130,6 @@ def read_source(path: Path) -> SourceFile:
         raise SourceError(path, "cannot be read: permission denied") from error
     except OSError as error:
         raise SourceError(path, f"cannot be read: {error.strerror or error}") from error
-    return source_from_bytes(data, path)
 
 
 def source_from_bytes(data: bytes, path: Path) -> SourceFile:
@@ -151,7 +174,7 @@ def parse_source(source: SourceFile) -> ast.Module:
     except ValueError as error:
         # Lone surrogates and the like, which the decoder let through.
         raise SourceError(source.path, f"cannot be parsed: {error}") from error
-    if sys.version_info < (3, 11) and _depth_exceeds(tree, _MAX_DEPTH):
+    if sys.version_info < (3, 11) and depth_exceeds(tree, _MAX_DEPTH):
         # Newer parsers refuse such code themselves; LibCST's parser would overflow the stack and crash.
         raise SourceError(source.path, TOO_DEEP_MESSAGE)
     return tree
@@ -165,7 +188,8 @@ def syntax_source_error(source: SourceFile, error: SyntaxError) -> SourceError:
     return SourceError(source.path, f"syntax error: {error.msg}", error.lineno, error.offset or None)
 
 
-def _depth_exceeds(tree: ast.AST, limit: int) -> bool:
+def depth_exceeds(tree: ast.AST, limit: int) -> bool:
+    """Whether the tree has more than ``limit`` levels."""
     level = [tree]
     for _ in range(limit):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
@@ -188,7 +212,8 @@ def _is_python2(text: str, error: SyntaxError) -> bool:
 def _detect_encoding(data: bytes, path: Path) -> tuple[str, bool]:
     """Return the encoding of ``data`` and whether the file says so itself."""
     # Only the first two lines matter, and Python ends them at a lone carriage return too.
-    head = iter([line + b"\n" for line in _NEWLINE.split(data, maxsplit=2)[:2]])
+    # The declaration itself is ASCII; what else stands on its line is in the encoding that it declares.
+    head = iter([_LEGACY.sub(b"?", line) + b"\n" for line in _NEWLINE.split(data, maxsplit=2)[:2]])
     try:
         encoding, read = tokenize.detect_encoding(lambda: next(head, b""))
     except SyntaxError as error:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from amp_rules.program import blocks
 from amp_rules.program.flow import Flow, is_main_guard
@@ -13,8 +14,9 @@ from amp_rules.program.kinds import is_module, is_optimizer
 from amp_rules.program.modules import Module
 from amp_rules.program.project import Project
 from amp_rules.program.roles import Roles
-from amp_rules.program.scopes import Scope
+from amp_rules.program.scopes import FunctionNode, Scope
 from amp_rules.program.values import CallSite, FunctionInfo, Value
+from amp_rules.report import Reach
 from amp_rules.tables import torch_api as api
 
 
@@ -162,6 +164,18 @@ class Program:
     def function_of(self, body: ast.AST) -> FunctionInfo | None:
         """The function whose body this is; None for a module's."""
         return self.flow.functions.get(body)
+
+    def reach(self) -> Reach:
+        """The files and functions that the program rests on."""
+        functions: dict[Path, list[tuple[int, int]]] = {}
+        for body, scope in self.bodies:
+            if isinstance(body, FunctionNode):
+                functions.setdefault(scope.module.path, []).append((body.lineno, body.end_lineno or body.lineno))
+        return Reach(
+            tuple(sorted(module.path for module in self.project.modules)),
+            tuple(sorted(self.project.probes.items())),
+            {path: tuple(sorted(ranges)) for path, ranges in functions.items()},
+        )
 
     # ---- sites ---------------------------------------------------------------------------------------------
 
@@ -311,11 +325,16 @@ class Program:
 
     @cached_property
     def _module_of(self) -> dict[ast.AST, Module]:
-        return {node: module for module in self.flow.modules for node in module.parents}
+        return {}
 
     def module_of(self, node: ast.AST) -> Module | None:
         """The file that a node stands in."""
-        return self._module_of.get(node)
+        known = self._module_of.get(node)
+        if known is None:
+            known = next((module for module in self.flow.modules if node in module.parents), None)
+            if known is not None:
+                self._module_of[node] = known
+        return known
 
     def is_trained(self, value: Value) -> bool:
         """Whether the value is one of the models that are trained, its own ``self`` included."""

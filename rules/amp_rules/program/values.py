@@ -20,6 +20,7 @@ Kind = Literal[
     "sequence",  # a list, tuple, dict or generator: its elements are kept by site
     "batch",  # what iterating a loader gives: ref is the loader's value
     "parameters",  # some of a model's parameters: ref is the model's value
+    "partial",  # what functools.partial made of a function, class or object of the project: ref is its value
     "constant",  # a literal: ref is the constant
 ]
 

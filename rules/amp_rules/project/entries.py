@@ -12,6 +12,7 @@ from amp_rules.program.files import Files
 from amp_rules.program.flow import is_main_guard
 from amp_rules.program.modules import Module
 from amp_rules.program.source import SourceError
+from amp_rules.program.syntax import children
 from amp_rules.project.imports import ImportGraph
 
 _NOTEBOOK = ".ipynb"
@@ -131,7 +132,5 @@ def _works(statement: ast.stmt, names: set[str]) -> bool:
                 return True
             if isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
                 return True
-        pending.extend(ast.iter_child_nodes(node))
+        pending.extend(children(node))
     return False
-
-

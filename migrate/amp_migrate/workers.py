@@ -1,4 +1,4 @@
-"""Analysing many files on several cores.
+"""Doing many files on several cores.
 
 A pool of its own, because a file may crash or hang its process: each worker has a pipe and is given a run of files that
 lie together, and it sends one result a file. So it is known which file a worker died of; that file is reported, and the
@@ -20,40 +20,61 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
-from amp_migrate.lint.analysis import Analyst, Plan
-from amp_migrate.lint.diagnostics import FileResult
-from amp_migrate.lint.timelimit import PATIENCE
-from amp_migrate.problems import Problem
+from amp_migrate.timelimit import PATIENCE
 
-# Fewer files are done before the processes would have started.
-_PARALLEL_FROM = 40
-_LONGEST_RUN = 16
+Result = TypeVar("Result")
+Made = TypeVar("Made", covariant=True)
+
 # What a worker may take beyond the bound on a file, which it keeps by itself wherever it can.
 _GRACE = 5.0
 
 
-def analyse_all(
-    paths: Sequence[Path], plan: Plan, jobs: int, advance: Callable[[Path], None] = lambda path: None
-) -> Iterator[FileResult]:
+class Job(Protocol[Made]):
+    """What is done with each file; to be pickled where processes are not forked.
+
+    Attributes:
+        timeout: seconds of the processor's time that a file may take; 0 for no bound.
+        parallel_from: fewer files are done before the processes would have started.
+        longest_run: so many files at most are given to a process at a time.
+    """
+
+    @property
+    def timeout(self) -> float: ...  # noqa: D102
+    @property
+    def parallel_from(self) -> int: ...  # noqa: D102
+    @property
+    def longest_run(self) -> int: ...  # noqa: D102
+
+    def start(self) -> Callable[[Path], Made]:
+        """Get ready in a process, and return what deals with one file."""
+        ...
+
+    def lost(self, path: Path, reason: str) -> Made:
+        """Return the result for a file that cost a process its life."""
+        ...
+
+
+def run_all(
+    paths: Sequence[Path], job: Job[Result], jobs: int, advance: Callable[[Path], None] = lambda path: None
+) -> Iterator[Result]:
     """Yield the result of each file, in any order.
 
     Args:
         paths: the files; those that lie together are best named together.
-        plan: how they are analysed.
+        job: what is done with them.
         jobs: number of processes; 0 for one a core.
         advance: called for each file.
     """
     count = min(jobs or _cores(), len(paths))
-    if count <= 1 or (len(paths) < _PARALLEL_FROM and jobs == 0):
-        analyst = Analyst(plan)
+    if count <= 1 or (len(paths) < job.parallel_from and jobs == 0):
+        work = job.start()
         for path in paths:
             advance(path)
-            yield analyst.analyse(path)
+            yield work(path)
         return
-    for result in _Pool(plan, count).run(paths):
-        yield result
-        advance(result.path)
+    yield from _Pool(job, count, advance).run(paths)
 
 
 def _cores() -> int:
@@ -70,19 +91,21 @@ class _Worker:
     since: float = 0.0
 
 
-class _Pool:
-    def __init__(self, plan: Plan, count: int) -> None:
-        self.plan = plan
+class _Pool(Generic[Result]):
+    def __init__(self, job: Job[Result], count: int, advance: Callable[[Path], None]) -> None:
+        self.job = job
         self.count = count
+        self.advance = advance
         # A forked worker has the rules loaded already; elsewhere than on Linux forking is not safe.
         self.context: BaseContext = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         self.workers: list[_Worker] = []
 
-    def run(self, paths: Sequence[Path]) -> Iterator[FileResult]:
+    def run(self, paths: Sequence[Path]) -> Iterator[Result]:
         """Yield the results as they come."""
-        length = max(1, min(_LONGEST_RUN, len(paths) // (4 * self.count)))
+        length = max(1, min(self.job.longest_run, len(paths) // (4 * self.count)))
         runs = deque(deque(paths[index : index + length]) for index in range(0, len(paths), length))
-        Analyst(self.plan)
+        if self.context.get_start_method() == "fork":
+            self.job.start()
         try:
             for _ in range(self.count):
                 self._start(runs)
@@ -94,29 +117,29 @@ class _Pool:
                 worker.process.join()
                 worker.pipe.close()
 
-    def _step(self, runs: deque[deque[Path]]) -> Iterator[FileResult]:
+    def _step(self, runs: deque[deque[Path]]) -> Iterator[Result]:
         """Wait for news of any worker, or for one that has been silent for too long."""
         ready = wait([worker.pipe for worker in self.workers], timeout=self._patience())
         for worker in list(self.workers):
             if worker.pipe in ready:
                 try:
-                    result: FileResult = worker.pipe.recv()
+                    result: Result = worker.pipe.recv()
                 except Exception:
                     # The end of the pipe, or half a message: the process is gone.
                     yield self._lost(worker, runs, "the analysis crashed")
                     continue
-                worker.todo.popleft()
+                self.advance(worker.todo.popleft())
                 worker.since = time.monotonic()
                 if not worker.todo:
                     self._give(worker, runs)
                 yield result
             elif self._bound and time.monotonic() - worker.since > self._bound:
-                yield self._lost(worker, runs, f"analysis took longer than {self.plan.timeout:g} s")
+                yield self._lost(worker, runs, f"analysis took longer than {self.job.timeout:g} s")
 
     @property
     def _bound(self) -> float:
         """Seconds on the clock after which a worker is given up; 0 for never."""
-        return PATIENCE * self.plan.timeout + _GRACE if self.plan.timeout else 0.0
+        return PATIENCE * self.job.timeout + _GRACE if self.job.timeout else 0.0
 
     def _patience(self) -> float | None:
         """Seconds until the next worker may have to be given up."""
@@ -125,7 +148,7 @@ class _Pool:
         oldest = min(worker.since for worker in self.workers)
         return max(0.05, oldest + self._bound - time.monotonic())
 
-    def _lost(self, worker: _Worker, runs: deque[deque[Path]], reason: str) -> FileResult:
+    def _lost(self, worker: _Worker, runs: deque[deque[Path]], reason: str) -> Result:
         """Give up a worker and the file that it was at; the rest goes to another one."""
         worker.process.kill()
         worker.process.join()
@@ -135,13 +158,14 @@ class _Pool:
         if worker.todo:
             runs.appendleft(worker.todo)
         self._start(runs)
-        return FileResult(path, problem=Problem(path, f"{reason}; skipped"), lasting=False)
+        self.advance(path)
+        return self.job.lost(path, reason)
 
     def _start(self, runs: deque[deque[Path]]) -> None:
         if not runs:
             return
         ours, theirs = self.context.Pipe()
-        process = self.context.Process(target=_work, args=(theirs, self.plan), daemon=True)  # type: ignore[attr-defined]
+        process = self.context.Process(target=_work, args=(theirs, self.job), daemon=True)  # type: ignore[attr-defined]
         process.start()
         theirs.close()
         worker = _Worker(process, ours)
@@ -164,15 +188,15 @@ class _Pool:
         self.workers.remove(worker)
 
 
-def _work(pipe: Connection, plan: Plan) -> None:
-    """Analyse what comes through the pipe, in a process of its own."""
+def _work(pipe: Connection, job: Job[Any]) -> None:
+    """Deal with what comes through the pipe, in a process of its own."""
     # An interrupt is the main process's to deal with.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    analyst = Analyst(plan)
+    work = job.start()
     # Once nobody is at the other end of the pipe, there is nothing left to do.
     with contextlib.suppress(EOFError, OSError):
         while (paths := pipe.recv()) is not None:
             for path in paths:
-                pipe.send(analyst.analyse(path))
+                pipe.send(work(path))
     # Not the ordinary end: a thread of the progress bar may have held the lock of standard error at the fork.
     os._exit(0)

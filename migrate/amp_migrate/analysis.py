@@ -1,0 +1,122 @@
+"""Deciding on one script, so that whatever it holds never stops the others."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from amp_rules.options import Options
+from amp_rules.program.files import Files
+from amp_rules.program.source import SourceError, SourceFile, syntax_source_error
+from amp_rules.report import Report
+
+from amp_migrate.discovery import NOTEBOOK
+from amp_migrate.notebook.source import OtherLanguageError, load
+from amp_migrate.problems import Problem
+from amp_migrate.timelimit import TookTooLongError, time_limit
+
+# Seconds between looks for garbage, which syntax trees hardly make and of which Python would look at all each time.
+_COLLECT_EVERY = 5.0
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What came of one script.
+
+    Attributes:
+        report: what was decided; None where it could not be, or there is nothing to decide on.
+        problem: why it could not.
+        seconds: of the processor's time that it took.
+        lasting: whether the same files give the same again.
+    """
+
+    path: Path
+    report: Report | None = None
+    problem: Problem | None = None
+    seconds: float = 0.0
+    lasting: bool = True
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a process needs to know to decide on scripts.
+
+    Attributes:
+        options: what the migration is asked for.
+        named: the scripts that the user wrote the very path of.
+        given: texts that are not read from disk.
+        timeout: seconds for one script; 0 for no bound.
+    """
+
+    options: Options
+    named: frozenset[Path] = frozenset()
+    given: dict[Path, SourceFile] = field(default_factory=dict)
+    timeout: float = 0.0
+    parallel_from: int = 4
+    longest_run: int = 4
+
+    def start(self) -> Callable[[Path], Decided]:
+        """Get ready to decide on scripts, which share the files that they import."""
+        return Analyst(self).decide
+
+    def lost(self, path: Path, reason: str) -> Decided:
+        """Return what came of a script that the analysis did not survive."""
+        return Decided(path, problem=Problem(path, f"{reason}; the file was left as it was"), lasting=False)
+
+
+class Analyst:
+    """Decides on scripts, one after the other."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._files = Files(plan.given)
+        self._collected = time.monotonic()
+
+    def decide(self, path: Path) -> Decided:
+        """Return what is to be done with one script."""
+        start = time.process_time()
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            with time_limit(self.plan.timeout):
+                report = self._decide(path)
+            return Decided(path, report, seconds=time.process_time() - start)
+        except TookTooLongError:
+            message = (
+                f"analysis took longer than {self.plan.timeout:g} s (--timeout allows more); it was left as it was"
+            )
+            return Decided(path, problem=Problem(path, message), lasting=False)
+        except Exception as error:
+            problem = Problem.from_exception(path, error, "the file was left as it was")
+            return Decided(path, problem=problem, lasting=not isinstance(error, MemoryError))
+        finally:
+            if was_enabled:
+                gc.enable()
+            if time.monotonic() - self._collected > _COLLECT_EVERY:
+                gc.collect()
+                self._collected = time.monotonic()
+
+    def _decide(self, path: Path) -> Report | None:
+        import amp_rules
+
+        is_named = path in self.plan.named
+        files = self._files
+        try:
+            if path.suffix == NOTEBOOK and path not in self.plan.given:
+                files = files.with_texts({path: load(path)})
+            source = files.source(path)
+        except OtherLanguageError:
+            if is_named:
+                raise
+            return None
+        if not source.text.strip():
+            if is_named:
+                raise SourceError(path, "is empty")
+            return None
+        try:
+            return amp_rules.migrate(path, self.plan.options, files=files)
+        except SyntaxError as error:
+            raise syntax_source_error(source, error) from error
