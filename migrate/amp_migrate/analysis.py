@@ -85,9 +85,7 @@ class Analyst:
                 report = self._decide(path)
             return Decided(path, report, seconds=time.process_time() - start)
         except TookTooLongError:
-            message = (
-                f"analysis took longer than {self.plan.timeout:g} s (--timeout allows more); it was left as it was"
-            )
+            message = f"analysis took longer than {self.plan.timeout:g} s; left as it was (--timeout allows more)"
             return Decided(path, problem=Problem(path, message), lasting=False)
         except Exception as error:
             problem = Problem.from_exception(path, error, "the file was left as it was")

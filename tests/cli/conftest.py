@@ -12,6 +12,15 @@ from click.testing import CliRunner
 STANDIN = Path(cli_standin.__file__)
 
 
+@pytest.fixture(autouse=True)
+def state(tmp_path_factory, monkeypatch):
+    """The folder of journals of projects outside git; caches have one of their own."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty working directory, with the stand-in as the analysis."""

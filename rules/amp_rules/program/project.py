@@ -57,10 +57,11 @@ class Importer:
 
     def _at(self, base: Path, parts: list[str]) -> Path | None:
         target = base.joinpath(*parts) if parts else base
-        if parts and self._exists(file := target.with_name(target.name + ".py")):
-            return file
+        # As in Python, a package comes before a module of the same name.
         if self._exists(package := target / "__init__.py"):
             return package
+        if parts and self._exists(file := target.with_name(target.name + ".py")):
+            return file
         return None
 
     def _starts(self, origin: Path) -> list[Path]:

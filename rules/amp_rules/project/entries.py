@@ -67,7 +67,7 @@ def find_entries(paths: Sequence[Path], files: Files) -> Entries:
 def _commands(graph: ImportGraph) -> set[Path]:
     """Files that the packaging of the project makes commands of."""
     found: set[Path] = set()
-    for folder in {path.parent for path in graph.scans}:
+    for folder in {*graph.roots, *(path.parent for path in graph.scans)}:
         for name in _PACKAGING:
             if folder / name in graph.files:
                 try:

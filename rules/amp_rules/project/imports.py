@@ -16,7 +16,7 @@ from amp_rules.tables import apex_api
 from amp_rules.tables import torch_api as api
 
 _IMPORT = re.compile(
-    rb"^[ \t]*(?:>>>[ \t]*)?(?:from[ \t]+(\.*[ \t]*[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#;]*)|import[ \t]+([^\n#;]+))",
+    rb"^[ \t]*(?:from[ \t]+(\.*[ \t]*[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#;]*)|import[ \t]+([^\n#;]+))",
     re.MULTILINE,
 )
 _BY_NAME = re.compile(rb"""(?:import_module|__import__)\(\s*["']([\w.]+)["']""")
@@ -53,7 +53,7 @@ def scan(path: Path, data: bytes) -> Scan:
     heads = {module.partition(".")[0] for level, module, _ in imports if not level}
     return Scan(
         path,
-        data.count(b"\n") + 1,
+        data.count(b"\n") + (not data.endswith(b"\n")),
         imports,
         _BACKWARD.search(data) is not None or bool(heads & _FRAMEWORKS),
         bool(heads & set(apex_api.ROOTS)),
@@ -106,6 +106,11 @@ class ImportGraph:
             for target in self._targets(found):
                 if target in self.importers and target != found.path:
                     self.importers[target].add(found.path)
+
+    @property
+    def roots(self) -> set[Path]:
+        """The folders of the projects that the files belong to."""
+        return set(self._roots.values())
 
     def _look_at(self, path: Path) -> None:
         try:

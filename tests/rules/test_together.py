@@ -1,0 +1,177 @@
+"""Several scripts that share modules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from amp_rules import migrate
+from amp_rules.options import Options
+from amp_rules.program.files import Files
+from amp_rules.project.together import Hunk, applied, hunks, join
+from amp_rules.report import Edit, FileChange, Position, Reach, Report, Span
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+HEAD = "import torch\nfrom torch import nn, optim\nfrom torch.nn import functional as F\n"
+ENGINE = """
+def train_one_epoch(model, loader, optimizer):
+    for x, y in loader:
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def evaluate(model, loader):
+    total = 0.0
+    with torch.no_grad():
+        for x, y in loader:
+            total += F.cross_entropy(model(x), y).item()
+    return total
+"""
+SCRIPT = """
+from engine import train_one_epoch
+
+model = nn.Linear(4, 2)
+optimizer = optim.{optimizer}(model.parameters(), lr=0.1)
+batches = [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(4)]
+train_one_epoch(model, batches, optimizer)
+"""
+
+
+def report(entry: Path, change: FileChange | None, functions: tuple[tuple[int, int], ...], **kwargs) -> Report:
+    changes = (change,) if change else ()
+    files = tuple({entry, *(item.path for item in changes), Path("/shared.py")})
+    reach = Reach(files, (), {Path("/shared.py"): functions})
+    edits = tuple(
+        Edit(item.path, Span(Position(hunk.first + 1, 1), Position(max(hunk.last, hunk.first + 1), 1)), code, "", "")
+        for item in changes
+        for hunk in hunks(item.before, item.after)
+        for code in kwargs.pop("codes", ["AMP102"])
+    )
+    return Report(entry, "migrated", kwargs.get("distribution", "migrated"), changes, edits, reach=reach)
+
+
+BEFORE = "import torch\n\n\ndef one():\n    a()\n\n\ndef two():\n    b()\n"
+
+
+def changed(old: str, new: str) -> FileChange:
+    return FileChange(Path("/shared.py"), BEFORE, BEFORE.replace(old, new))
+
+
+@pytest.fixture
+def project(tmp_path):
+    def call(**texts: str) -> list[Path]:
+        for name, text in texts.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        return [tmp_path / f"{name}.py" for name in texts if name != "engine"]
+
+    return call
+
+
+def test_a_module_that_two_scripts_share_is_rewritten_once(project):
+    files = Files()
+    first, second = project(
+        engine=HEAD + ENGINE, adam=HEAD + SCRIPT.format(optimizer="Adam"), sgd=HEAD + SCRIPT.format(optimizer="SGD")
+    )
+    reports = [migrate(path, Options(), files=files) for path in (first, second)]
+    joined = join(reports)
+    assert joined.reports == reports
+    assert [path.name for path in joined.changes] == ["adam.py", "engine.py", "sgd.py"]
+    alone = {change.path.name: change.after for change in reports[0].changes}
+    assert joined.changes[first.parent / "engine.py"].after == alone["engine.py"]
+
+
+def test_a_script_that_is_declined_takes_nothing_from_one_that_shares_its_modules(project):
+    files = Files()
+    good, bad = project(
+        engine=HEAD + ENGINE,
+        good=HEAD + SCRIPT.format(optimizer="Adam"),
+        odd=HEAD + SCRIPT.format(optimizer="Adam") + "for p in model.parameters():\n    p.grad.data.zero_()\n"
+        "loss = model(torch.randn(2, 4)).sum()\nloss.backward()\nfor p in model.parameters():\n    p.data -= p.grad\n",
+    )
+    reports = [migrate(path, Options(), files=files) for path in (good, bad)]
+    assert [item.precision for item in reports] == ["migrated", "declined"]
+    joined = join(reports)
+    assert [item.precision for item in joined.reports] == ["migrated", "declined"]
+    assert [path.name for path in joined.changes] == ["engine.py", "good.py"]
+
+
+def test_changes_in_functions_that_the_other_script_never_runs_are_joined():
+    one = report(Path("/1.py"), changed("a()", "A()"), ((4, 5),))
+    two = report(Path("/2.py"), changed("b()", "B()"), ((8, 9),))
+    joined = join([one, two])
+    assert joined.reports == [one, two]
+    assert joined.changes[Path("/shared.py")].after == BEFORE.replace("a()", "A()").replace("b()", "B()")
+
+
+def test_a_change_that_only_one_of_two_scripts_wants_where_both_run_is_a_conflict():
+    one = report(Path("/1.py"), changed("a()", "A()"), ((4, 5),))
+    two = report(Path("/2.py"), changed("b()", "B()"), ((4, 5), (8, 9)))
+    joined = join([one, two])
+    assert joined.reports[0] == one
+    assert (joined.reports[1].precision, joined.reports[1].distribution) == ("declined", "declined")
+    assert [item.code for item in joined.reports[1].refusals] == ["AMP189"]
+    assert "1.py" in joined.reports[1].refusals[0].message
+    assert joined.changes[Path("/shared.py")].after == BEFORE.replace("a()", "A()")
+
+
+def test_two_changes_of_one_line_are_a_conflict_and_the_one_that_goes_further_is_kept():
+    one = report(Path("/1.py"), changed("a()", "A()"), ((4, 5),), distribution="declined")
+    two = report(Path("/2.py"), changed("a()", "B()"), ((4, 5),))
+    joined = join([one, two])
+    assert [item.precision for item in joined.reports] == ["declined", "migrated"]
+    assert joined.changes[Path("/shared.py")].after == BEFORE.replace("a()", "B()")
+
+
+def test_what_shares_out_data_does_not_concern_a_script_of_one_process():
+    one = report(Path("/1.py"), changed("a()", "A()"), ((4, 5),), codes=["AMP202"])
+    two = report(Path("/2.py"), None, ((4, 5),), distribution="declined")
+    assert join([one, two]).reports == [one, two]
+    both = report(Path("/2.py"), None, ((4, 5),))
+    assert [item.precision for item in join([one, both]).reports] == ["migrated", "declined"]
+
+
+def test_an_import_of_the_runtime_concerns_nobody():
+    one = report(Path("/1.py"), changed("import torch\n", "import torch\nimport amp_runtime as amp\n"), ((4, 5),))
+    two = report(Path("/2.py"), changed("b()", "B()"), ((4, 5), (8, 9)))
+    assert join([one, two]).reports == [one, two]
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "c", "", "  d"]), max_size=12).map(
+    lambda rows: "".join(row + "\n" for row in rows)
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(LINES, LINES, st.booleans())
+def test_hunks_give_the_new_text_again(before, after, last):
+    after = after if last else after.removesuffix("\n")
+    assert applied(before, hunks(before, after)) == after
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(LINES, LINES, LINES)
+def test_hunks_that_do_not_overlap_can_be_made_in_any_order(before, one, two):
+    first, second = hunks(before, one), hunks(before, two)
+    if any(a.overlaps(b) for a in first for b in second if a != b):
+        return
+    both = applied(before, {*first, *second})
+    assert both == applied(before, [*second, *(hunk for hunk in first if hunk not in second)])
+    for hunk in {*first, *second}:
+        assert all(line in both for line in hunk.lines)
+
+
+def test_a_hunk_overlaps_what_it_replaces_and_what_goes_to_its_place():
+    insert, replace = Hunk(2, 2, ("x\n",)), Hunk(1, 3, ("y\n",))
+    assert insert.overlaps(replace) and replace.overlaps(insert)
+    assert insert.overlaps(Hunk(2, 2, ("z\n",)))
+    assert insert.overlaps(Hunk(2, 4, ()))
+    assert not insert.overlaps(Hunk(3, 4, ()))
+    assert not replace.overlaps(Hunk(3, 5, ()))
+
+
+def test_line_ends_are_kept_as_they_are():
+    before, after = "a\r\nb\rc\n", "a\r\nB\rc\nd"
+    assert applied(before, hunks(before, after)) == after
