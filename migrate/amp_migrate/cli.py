@@ -251,7 +251,7 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
         paths = (given.path,)
         found = discovery.Discovery([discovery.Target(given.path, named=True)])
     else:
-        found = discovery.discover(paths, settings.exclude, settings.root, notebooks=True, own_only=True)
+        found = discovery.discover(paths, settings.exclude, settings.root, own_only=True)
     if given is None:
         from amp_migrate.transaction import notice_interrupted
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from amp_migrate.discovery import git_root
+from amp_migrate.git import git_root
 
 _NO_NEWLINE = b"\\ No newline at end of file\n"
 _CONTEXT = 3
@@ -46,6 +46,19 @@ def unified_diff(name: bytes, before: bytes, after: bytes) -> bytes:
     lines = [b"diff --git " + old + b" " + new + b"\n", b"--- " + old + end, b"+++ " + new + end]
     lines += _hunks(_split(before), _split(after))
     return b"".join(lines)
+
+
+def cell_diff(name: bytes, number: int, before: str, after: str) -> bytes:
+    """Return the diff of one cell of the notebook ``name``, for people: git has no names for cells."""
+    old, new = (_ended(text.encode("utf-8", "surrogatepass")) for text in (before, after))
+    label = b"%s:cell %d" % (name, number)
+    lines = [b"--- " + quoted(b"a/" + label) + b"\n", b"+++ " + quoted(b"b/" + label) + b"\n"]
+    return b"".join([*lines, *_hunks(_split(old), _split(new))])
+
+
+def _ended(data: bytes) -> bytes:
+    """Return lines of which the last one ends; that of a cell seldom does, and nothing depends on it."""
+    return data if data.endswith(b"\n") or not data else data + b"\n"
 
 
 def quoted(name: bytes) -> bytes:
@@ -88,7 +101,9 @@ def names(paths: list[Path]) -> Mapping[Path, bytes]:
 
 def coloured(diff: bytes) -> bytes:
     """Return ``diff`` with the terminal colours that git uses."""
-    return b"".join(_coloured_line(line, number) for number, line in enumerate(_split(diff)))
+    lines = _split(diff)
+    head = next((number for number, line in enumerate(lines) if line.startswith(b"@@")), 0)
+    return b"".join(_coloured_line(line, number < head) for number, line in enumerate(lines))
 
 
 def for_terminal(diff: bytes, encoding: str) -> str:
@@ -169,8 +184,8 @@ def _marked(mark: bytes, line: bytes) -> bytes:
     return mark + line if line.endswith(b"\n") else mark + line + b"\n" + _NO_NEWLINE
 
 
-def _coloured_line(line: bytes, number: int) -> bytes:
-    if number < 3:
+def _coloured_line(line: bytes, is_head: bool) -> bytes:
+    if is_head:
         colour = _BOLD
     elif line.startswith(b"@@"):
         colour = _CYAN

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amp_migrate.problems import Problem
+from amp_migrate.foreign import foreign_file, foreign_folder, never_own
+from amp_migrate.ignores import Rules, is_ignored, rules_above, rules_in, rules_of_repository
+from amp_migrate.problems import Problem, shown
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 NOTEBOOK = ".ipynb"
-_SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "__pypackages__"})
-# Files whose presence tells a virtual or conda environment apart from a folder that is only called "env".
-_ENVIRONMENT_MARKERS = ("pyvenv.cfg", "conda-meta")
+_MAX_DEPTH = 100
+_MAX_FILES = 100_000
+# More of what was passed over is only counted.
+_LISTED = 3
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,19 @@ class Target:
 
 @dataclass
 class Discovery:
-    """The files found, those that cannot be taken, and the folders that hold none."""
+    """What ``paths`` stand for.
+
+    Attributes:
+        targets: the files found.
+        problems: those that cannot be taken.
+        barren: the folders that hold none.
+        notes: what was passed over, for people.
+    """
 
     targets: list[Target] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     barren: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def discover(
@@ -41,16 +54,17 @@ def discover(
     exclude: Sequence[str] = (),
     root: Path | None = None,
     *,
-    notebooks: bool = False,
+    own_only: bool = False,
 ) -> Discovery:
-    """Find the Python files that ``paths`` stand for: files as named, folders walked in sorted order.
+    """Find the Python files and notebooks that ``paths`` stand for: files as named, folders walked in sorted order.
 
     Every path is resolved, as Python resolves a script before it looks for the script's modules, and comes
-    once. ``exclude`` (gitignore patterns relative to ``root``) and ``.gitignore`` hold for walked files only.
+    once. ``exclude`` (gitignore patterns relative to ``root``) and ``.gitignore`` hold for walked files only, and so
+    does ``own_only``, which passes over generated, vendored and overlong code.
     """
     found = Discovery()
     seen: dict[Path, int] = {}
-    walk = _Walk(found, ignore_spec(exclude), root, (".py", NOTEBOOK) if notebooks else (".py",))
+    walk = _Walk(found, ignore_spec(exclude), root, own_only)
 
     def add(path: Path, named: bool) -> None:
         resolved = path.resolve()
@@ -64,12 +78,12 @@ def discover(
         try:
             if path.is_dir():
                 before = len(found.problems)
-                files = list(walk.files(path.resolve()))
+                files = walk.files(path.resolve())
                 for file in files:
                     add(file, named=False)
-                if not files and len(found.problems) == before:
+                if not files and len(found.problems) == before and not walk.passed_over:
                     found.barren.append(path)
-            elif reason := _unsuitable(path, notebooks):
+            elif reason := _unsuitable(path):
                 found.problems.append(Problem(path.absolute(), reason))
             else:
                 add(path, named=True)
@@ -77,23 +91,14 @@ def discover(
             # RuntimeError is what resolve() says about a loop of links before Python 3.13.
             strerror = error.strerror if isinstance(error, OSError) else None
             found.problems.append(Problem(path.absolute(), f"cannot be read: {strerror or error}"))
+    found.notes += walk.notes()
     return found
 
 
-def git_root(path: Path) -> Path | None:
-    """Return the folder above ``path`` that is a git work tree, or None."""
-    for folder in path.parents:
-        if (folder / ".git").exists():
-            return folder
-    return None
-
-
-def _unsuitable(path: Path, notebooks: bool) -> str | None:
-    """Say why a named path is no Python file, or return None."""
+def _unsuitable(path: Path) -> str | None:
+    """Say why a named path is neither a Python file nor a notebook, or return None."""
     if not path.exists():
         return "no such file or directory" if not path.is_symlink() else "is a link to nothing"
-    if path.suffix == NOTEBOOK and not notebooks:
-        return "notebooks are not supported yet"
     if path.suffix in (".py", ".pyw", NOTEBOOK):
         return None if path.is_file() else "is not a regular file"
     if not path.suffix and path.is_file():
@@ -104,93 +109,76 @@ def _unsuitable(path: Path, notebooks: bool) -> str | None:
     return "is not a Python file (.py)"
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """The ignore patterns of one folder."""
-
-    folder: Path
-    spec: GitIgnoreSpec
-
-    def verdict(self, path: Path, is_folder: bool) -> bool | None:
-        """Return True for ignored, False for taken in again, None for not mentioned."""
-        try:
-            relative = path.relative_to(self.folder).as_posix()
-        except ValueError:
-            return None
-        return self.spec.check_file(relative + "/" if is_folder else relative).include
-
-
 class _Walk:
+    """Walks folders; ``passed_over`` holds what was left out, by the reason."""
+
     def __init__(
-        self, found: Discovery, exclude: GitIgnoreSpec | None, root: Path | None, suffixes: tuple[str, ...]
+        self,
+        found: Discovery,
+        exclude: GitIgnoreSpec | None,
+        root: Path | None,
+        own_only: bool,
     ) -> None:
         self.found = found
-        self.suffixes = suffixes
-        self.exclude = _Rule((root or Path.cwd()).resolve(), exclude) if exclude else None
+        self.own_only = own_only
+        self.exclude = exclude
+        self.root = (root or Path.cwd()).resolve()
+        self.passed_over: defaultdict[str, list[Path]] = defaultdict(list)
 
-    def files(self, folder: Path) -> Iterator[Path]:
-        """Yield the Python files below ``folder``, sorted."""
-        yield from self._below(folder, _rules_above(folder))
+    def files(self, folder: Path) -> list[Path]:
+        """Return the Python files below ``folder``, sorted; none where they are too many."""
+        files = list(islice(self._below(folder, rules_above(folder), 0), _MAX_FILES + 1))
+        if len(files) <= _MAX_FILES:
+            return files
+        message = f"holds more than {_MAX_FILES} Python files; name a folder further down, or exclude some"
+        self.found.problems.append(Problem(folder, message))
+        return []
 
-    def _below(self, folder: Path, rules: tuple[_Rule, ...]) -> Iterator[Path]:
+    def notes(self) -> Iterator[str]:
+        """Say what was passed over."""
+        for reason, paths in sorted(self.passed_over.items()):
+            names = ", ".join(shown(path) for path in paths[:_LISTED])
+            more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
+            yield f"not searched for scripts, {reason}: {names}{more}"
+
+    def _below(self, folder: Path, rules: tuple[Rules, ...], depth: int) -> Iterator[Path]:
+        if depth > _MAX_DEPTH:
+            self.passed_over[f"more than {_MAX_DEPTH} folders deep"].append(folder)
+            return
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
         except OSError as error:
             self.found.problems.append(Problem(folder, f"cannot be read: {error.strerror or error}"))
             return
-        rules = (*_rules_in(folder), *rules)
+        if depth and any(entry.name == ".git" for entry in entries):
+            # A repository of its own, such as a submodule: the patterns of the outer one end here.
+            rules = rules_of_repository(folder)
+        rules = (*rules_in(folder), *rules)
         for entry in entries:
             path = folder / entry.name
             if entry.name.startswith("."):
                 continue
             # Links to folders are not followed: they may lead in a circle.
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if is_folder:
-                if not _is_foreign(path) and not self._is_ignored(path, True, rules):
-                    yield from self._below(path, rules)
-            elif entry.name.endswith(self.suffixes) and path.is_file() and not self._is_ignored(path, False, rules):
-                yield path
+            if entry.is_dir(follow_symlinks=False):
+                if not never_own(path) and not self._is_ignored(path, True, rules) and not self._foreign(path, True):
+                    yield from self._below(path, rules, depth + 1)
+            elif entry.name.endswith((".py", NOTEBOOK)) and path.is_file() and not self._is_ignored(path, False, rules):
+                if not self._foreign(path, False):
+                    yield path
 
-    def _is_ignored(self, path: Path, is_folder: bool, rules: tuple[_Rule, ...]) -> bool:
-        if self.exclude and self.exclude.verdict(path, is_folder):
-            return True
-        # As in git, the innermost file that says anything about the path decides.
-        verdicts = (rule.verdict(path, is_folder) for rule in rules)
-        return next((verdict for verdict in verdicts if verdict is not None), False)
+    def _foreign(self, path: Path, is_folder: bool) -> bool:
+        reason = (foreign_folder if is_folder else foreign_file)(path) if self.own_only else None
+        if reason is not None:
+            self.passed_over[reason].append(path)
+        return reason is not None
 
-
-def _is_foreign(folder: Path) -> bool:
-    """Tell folders that hold nobody's own training scripts."""
-    if folder.name in _SKIPPED_FOLDERS or any((folder / name).exists() for name in _ENVIRONMENT_MARKERS):
-        return True
-    # The copy that --vendor leaves beside a script.
-    return folder.name == "amp_runtime" and (folder / "__init__.py").exists()
-
-
-def _rules_above(folder: Path) -> tuple[_Rule, ...]:
-    """Return the ignore files from ``folder``'s parent up to the work tree's root, innermost first."""
-    root = git_root(folder / "any")
-    if root is None:
-        return ()
-    rules: list[_Rule] = []
-    current = folder
-    while current != root:
-        current = current.parent
-        rules += _rules_in(current)
-    return (*rules, *_rules_from(root / ".git" / "info" / "exclude", root))
-
-
-def _rules_in(folder: Path) -> tuple[_Rule, ...]:
-    return _rules_from(folder / ".gitignore", folder)
-
-
-def _rules_from(file: Path, folder: Path) -> tuple[_Rule, ...]:
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ()
-    spec = ignore_spec(lines)
-    return (_Rule(folder, spec),) if spec else ()
+    def _is_ignored(self, path: Path, is_folder: bool, rules: tuple[Rules, ...]) -> bool:
+        if self.exclude is not None and path.is_relative_to(self.root):
+            relative = path.relative_to(self.root).as_posix()
+            if self.exclude.check_file(relative + "/" if is_folder else relative).include:
+                return True
+        return is_ignored(path, is_folder, rules)
 
 
 def ignore_spec(lines: Sequence[str]) -> GitIgnoreSpec | None:

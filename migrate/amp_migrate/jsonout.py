@@ -10,14 +10,15 @@ from typing import Any
 
 from amp_rules.report import Edit, Position, Refusal, Report, Span
 
+from amp_migrate.launches import Launch
 from amp_migrate.problems import shown
 from amp_migrate.runner import Run
 
 
-def render(run: Run, diffs: Mapping[Path, str]) -> str:
+def render(run: Run, diffs: Mapping[Path, str], cells: Mapping[Path, Mapping[int, bytes]]) -> str:
     """Return the document, sorted so that equal runs give equal bytes.
 
-    ``diffs`` holds the diff of every changed file as text.
+    ``diffs`` holds the diff of every changed file as text, ``cells`` the diffs of the changed cells of notebooks.
     """
     edits = sorted({edit for report in run.reports for edit in report.edits}, key=_edit_order)
     refusals = sorted({item for report in run.reports for item in report.refusals}, key=_refusal_order)
@@ -26,15 +27,30 @@ def render(run: Run, diffs: Mapping[Path, str]) -> str:
         "version": 1,
         "entries": [_entry(report) for report in sorted(run.reports, key=lambda report: str(report.entry))],
         "files": [
-            {"path": shown(path), "encoding": run.updates[path].source.encoding, "diff": diffs[path]}
+            {
+                "path": shown(path),
+                "encoding": run.updates[path].source.encoding,
+                "diff": diffs[path],
+                "cells": [
+                    {"cell": number, "diff": lines.decode("utf-8", "replace")}
+                    for number, lines in cells.get(path, {}).items()
+                ],
+            }
             for path in sorted(run.updates)
         ],
         "edits": [_edit(edit) for edit in edits],
         "refusals": [_refusal(refusal) for refusal in refusals],
         "errors": [
-            {"path": shown(item.path), "line": item.line, "column": item.column, "message": item.message}
+            {
+                "path": shown(item.path),
+                "cell": item.cell,
+                "line": item.line,
+                "column": item.column,
+                "message": item.message,
+            }
             for item in problems
         ],
+        "launches": [_launch(launch) for launch in run.launches.found],
         "summary": {
             "entries": len(run.reports),
             "files_changed": len(run.updates),
@@ -64,9 +80,21 @@ def _edit(edit: Edit) -> dict[str, Any]:
         "code": edit.code,
         "name": edit.name,
         "path": shown(edit.path),
+        "cell": edit.cell,
         "start": _position(edit.span.start),
         "end": _position(edit.span.end),
         "message": edit.message,
+    }
+
+
+def _launch(launch: Launch) -> dict[str, Any]:
+    return {
+        "path": shown(launch.path),
+        "line": launch.line,
+        "command": launch.command,
+        "replacement": launch.replacement,
+        "scripts": [shown(script) for script in launch.scripts],
+        "notes": list(launch.notes),
     }
 
 
@@ -75,6 +103,7 @@ def _refusal(refusal: Refusal) -> dict[str, Any]:
         "code": refusal.code,
         "name": refusal.name,
         "path": shown(refusal.path),
+        "cell": refusal.cell,
         "start": _position(refusal.span.start) if refusal.span else None,
         "end": _position(refusal.span.end) if refusal.span else None,
         "unit": refusal.unit,
@@ -88,9 +117,9 @@ def _position(position: Position) -> dict[str, int]:
 
 
 def _edit_order(edit: Edit) -> tuple[object, ...]:
-    return (str(edit.path), edit.span, edit.code, edit.message)
+    return (str(edit.path), edit.cell or 0, edit.span, edit.code, edit.message)
 
 
 def _refusal_order(refusal: Refusal) -> tuple[object, ...]:
     start = refusal.span or Span(Position(0, 0), Position(0, 0))
-    return (str(refusal.path), start, refusal.code, refusal.unit, refusal.message, refusal.recipe)
+    return (str(refusal.path), refusal.cell or 0, start, refusal.code, refusal.unit, refusal.message, refusal.recipe)

@@ -52,6 +52,8 @@ class Memory:
                 return None
             if any(self._is_file(name) != known for name, known in entry["probes"]):
                 return None
+            if any(_modules_in(folder) != known for folder, known in entry["folders"]):
+                return None
             return Decided(path, _report(entry))
         except (AttributeError, KeyError, OSError, TypeError, UnicodeError, ValueError):
             return None
@@ -80,6 +82,10 @@ class Memory:
             self._changed = False
 
 
+def _modules_in(folder: str) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if name.endswith(".py"))
+
+
 def _plain(report: Report, reach: Reach, store: Store) -> dict[str, Any]:
     return {
         "entry": str(report.entry),
@@ -106,6 +112,7 @@ def _plain(report: Report, reach: Reach, store: Store) -> dict[str, Any]:
         "notes": report.notes,
         "files": [(str(path), store.digest(str(path))) for path in reach.files],
         "probes": [(str(path), known) for path, known in reach.probes],
+        "folders": [(str(folder), names) for folder, names in reach.folders],
         "functions": {str(path): ranges for path, ranges in reach.functions.items()},
     }
 
@@ -115,6 +122,7 @@ def _report(entry: dict[str, Any]) -> Report:
         tuple(Path(name) for name, _ in entry["files"]),
         tuple((Path(name), known) for name, known in entry["probes"]),
         {Path(name): tuple((first, last) for first, last in ranges) for name, ranges in entry["functions"].items()},
+        tuple((Path(name), tuple(names)) for name, names in entry["folders"]),
     )
     return Report(
         Path(entry["entry"]),

@@ -31,7 +31,7 @@ class Problem:
     @classmethod
     def from_source_error(cls, error: SourceError) -> Problem:
         """Take over place and message of a file that cannot be read."""
-        return cls(error.path, error.message, error.line, error.column)
+        return cls(error.path, error.message, error.line, error.column, cell=error.cell)
 
     @classmethod
     def from_exception(cls, path: Path, error: Exception, consequence: str) -> Problem:

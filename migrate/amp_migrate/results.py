@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from amp_migrate import diff, vendor
+from amp_migrate.discovery import NOTEBOOK
+from amp_migrate.git import uncommitted
+from amp_migrate.journal import project_folder
+from amp_migrate.notebook.source import NotebookSource
 from amp_migrate.problems import Problem, UserError, shown
 from amp_migrate.runner import Run
-from amp_migrate.terminal import print_diff
+from amp_migrate.terminal import plural, print_diff
+from amp_migrate.transaction import copy_beside, undo_command, write_project
 from amp_migrate.write import Replacement, replace_all
+
+# More files of one project are only counted.
+_LISTED = 20
+
+
+@dataclass
+class Written:
+    """What came of writing.
+
+    Attributes:
+        files: where each file that was written went.
+        problems: what prevented the others.
+        notes: what else there is to be said.
+    """
+
+    files: dict[Path, Path] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def diffs(run: Run) -> dict[Path, bytes]:
@@ -22,41 +47,80 @@ def diffs(run: Run) -> dict[Path, bytes]:
     }
 
 
-def print_diffs(run: Run, colour: str) -> None:
-    """Write the diffs to standard output: each in its file's own bytes, or readable on a terminal."""
+def cell_diffs(run: Run) -> dict[Path, dict[int, bytes]]:
+    """Return the diffs of the changed cells of every changed notebook, by number."""
+    paths = sorted(run.updates)
+    labels = diff.names(paths)
+    found: dict[Path, dict[int, bytes]] = {}
+    for path in paths:
+        update = run.updates[path]
+        if isinstance(update.source, NotebookSource):
+            cells = update.source.changed_cells(update.text)
+            found[path] = {number: diff.cell_diff(labels[path], number, old, new) for number, old, new in cells}
+    return found
+
+
+def print_diffs(run: Run, colour: str, *, by_cell: bool = False) -> None:
+    """Write the diffs to standard output: each in its file's own bytes, or readable on a terminal.
+
+    Notebooks come cell by cell on a terminal, and elsewhere with ``by_cell``.
+    """
+    cells = cell_diffs(run) if by_cell or sys.stdout.isatty() else {}
     for path, lines in diffs(run).items():
-        print_diff(lines, run.updates[path].source.encoding, colour)
+        for part in cells[path].values() if path in cells else [lines]:
+            print_diff(part, run.updates[path].source.encoding, colour)
 
 
-def write_in_place(run: Run, runtime: Path | None) -> tuple[dict[Path, Path], list[Problem]]:
-    """Replace the changed files, and return where each was written and what prevented the others."""
-    destinations = {path: path for path in run.updates}
-    return _write(run, destinations, runtime, in_place=True)
+def write_in_place(run: Run, runtime: Path | None, *, allow_dirty: bool) -> Written:
+    """Replace the changed files: for each project all of them, or none and the reason why.
+
+    Files that git could not give back prevent it, unless ``allow_dirty``.
+    """
+    written = Written(problems=_vendor_conflicts(run, {path: path for path in run.updates}, runtime))
+    if written.problems:
+        return written
+    state = None if allow_dirty else uncommitted(list(run.updates))
+    for root, reason in state.unknown.items() if state else ():
+        written.notes.append(f"git cannot tell whether {shown(root)} holds uncommitted changes: {reason}")
+    for group in run.groups():
+        dirty = {path: words for path, words in state.files.items() if path in group} if state else {}
+        if dirty:
+            written.problems += _dirty_problems(dirty)
+            continue
+        items = [Replacement(path, run.updates[path].data, run.updates[path].source.data, path) for path in group]
+        files = {path: path for path in group}
+        if problem := write_project(items, entry_folders(run, files), runtime):
+            written.problems.append(problem)
+        else:
+            written.files |= files
+    roots = sorted({project_folder(path) for path in written.files})
+    written.notes += [f"`{undo_command(root)}` puts the files back" for root in roots]
+    return written
 
 
-def write_elsewhere(
-    run: Run, output: str, paths: Sequence[Path], runtime: Path | None
-) -> tuple[dict[Path, Path], list[Problem]]:
-    """Write the changed files to ``output``: a file if it is called ``*.py``, else a folder.
+def write_elsewhere(run: Run, output: str, paths: Sequence[Path], runtime: Path | None) -> Written:
+    """Write the changed files to ``output``: a file if it is called ``*.py`` or ``*.ipynb``, else a folder.
 
     Raises:
         UserError: several files cannot go to one.
     """
     if not run.updates:
-        return {}, []
+        return Written()
     target = Path(output).absolute()
-    if target.suffix == ".py" and not target.is_dir():
+    if target.suffix in (".py", NOTEBOOK) and not target.is_dir():
         if len(run.updates) > 1:
             names = ", ".join(shown(path) for path in sorted(run.updates))
             raise UserError(f"-o {output} is one file, but {len(run.updates)} files change: {names}")
         destinations = {path: target for path in run.updates}
+        if any((path.suffix == NOTEBOOK) is not (target.suffix == NOTEBOOK) for path in run.updates):
+            raise UserError(f"-o {output}: a notebook stays a notebook (.ipynb), and a script a script (.py)")
     else:
         base = _common_folder(run, paths)
         destinations = {path: target / path.relative_to(base) for path in run.updates}
     for source, destination in destinations.items():
         if destination.resolve() in run.updates:
             raise UserError(f"-o {output} would overwrite {shown(source)}; use -w for that")
-    return _write(run, destinations, runtime, in_place=False)
+    return _write_copies(run, destinations, runtime)
 
 
 def entry_folders(run: Run, destinations: dict[Path, Path]) -> list[Path]:
@@ -65,41 +129,40 @@ def entry_folders(run: Run, destinations: dict[Path, Path]) -> list[Path]:
     return sorted({destinations[entry].parent for entry in entries})
 
 
-def _write(
-    run: Run, destinations: dict[Path, Path], runtime: Path | None, *, in_place: bool
-) -> tuple[dict[Path, Path], list[Problem]]:
-    if runtime is not None:
-        # A script beside another version of the runtime would break, so this is found out first.
-        folders = entry_folders(run, destinations)
-        problems = [vendor.conflict(folder) for folder in folders if vendor.state(folder, runtime) == "different"]
-        if problems:
-            return {}, problems
-    written: dict[Path, Path] = {}
-    problems = []
+def _write_copies(run: Run, destinations: dict[Path, Path], runtime: Path | None) -> Written:
+    written = Written(problems=_vendor_conflicts(run, destinations, runtime))
+    if written.problems:
+        return written
     for group in run.groups():
-        problem = _make_folders([destinations[path].parent for path in group])
+        files = {path: destinations[path] for path in group}
+        problem = _make_folders([path.parent for path in files.values()])
+        if problem is None and runtime is not None:
+            problem = copy_beside(entry_folders(run, files), runtime)
         problem = problem or replace_all(
-            [
-                Replacement(
-                    path=destinations[path],
-                    data=run.updates[path].data,
-                    expected=run.updates[path].source.data if in_place else None,
-                    like=path,
-                )
-                for path in group
-            ]
+            [Replacement(destination, run.updates[path].data, None, path) for path, destination in files.items()]
         )
         if problem:
-            problems.append(problem)
+            written.problems.append(problem)
         else:
-            written |= {path: destinations[path] for path in group}
-    if runtime is not None:
-        for folder in entry_folders(run, destinations):
-            if any(path.parent == folder for path in written.values()) and (
-                problem := vendor.copy_runtime(folder, runtime)
-            ):
-                problems.append(problem)
-    return written, problems
+            written.files |= files
+    return written
+
+
+def _vendor_conflicts(run: Run, destinations: dict[Path, Path], runtime: Path | None) -> list[Problem]:
+    """Find copies of another version of the runtime: a script beside one would break."""
+    if runtime is None:
+        return []
+    folders = entry_folders(run, destinations)
+    return [vendor.conflict(folder) for folder in folders if vendor.state(folder, runtime) == "different"]
+
+
+def _dirty_problems(dirty: dict[Path, str]) -> list[Problem]:
+    advice = "nothing was written: commit or stash first, or add --allow-dirty"
+    problems = [Problem(path, f"{words}; {advice}") for path, words in sorted(dirty.items())[:_LISTED]]
+    if len(dirty) > _LISTED:
+        root = project_folder(min(dirty))
+        problems.append(Problem(root, f"{plural(len(dirty) - _LISTED, 'more file')} with uncommitted changes"))
+    return problems
 
 
 def _make_folders(folders: Sequence[Path]) -> Problem | None:

@@ -43,8 +43,11 @@ def conflict(folder: Path) -> Problem:
     return Problem(folder / PACKAGE, message)
 
 
-def copy_runtime(folder: Path, source: Path) -> Problem | None:
-    """Copy the runtime into ``folder``, whole or not at all, and return what prevented it."""
+def copy_runtime(folder: Path, source: Path, temporary: str | None = None) -> Problem | None:
+    """Copy the runtime into ``folder``, whole or not at all, and return what prevented it.
+
+    It is prepared in a folder beside it, called ``temporary`` if that is given.
+    """
     found = state(folder, source)
     if found == "same":
         return None
@@ -52,7 +55,11 @@ def copy_runtime(folder: Path, source: Path) -> Problem | None:
         return conflict(folder)
     target = folder / PACKAGE
     try:
-        staging = Path(tempfile.mkdtemp(dir=folder, prefix=f".{PACKAGE}."))
+        if temporary is not None:
+            staging = folder / temporary
+            staging.mkdir()
+        else:
+            staging = Path(tempfile.mkdtemp(dir=folder, prefix=f".{PACKAGE}."))
         try:
             shutil.copytree(source, staging / PACKAGE, ignore=_ignored)
             os.rename(staging / PACKAGE, target)

@@ -18,13 +18,16 @@ class Replacement:
     """New contents for a file.
 
     ``expected`` is what the file must still hold (None: the file may be new, or hold anything).
-    ``like`` is the file whose permissions a new file takes.
+    ``like`` is the file whose permissions a new file takes, unless it is given a ``mode``.
+    ``temporary`` is the name, in the same folder, under which the new contents are prepared.
     """
 
     path: Path
     data: bytes
     expected: bytes | None
     like: Path
+    mode: int | None = None
+    temporary: str | None = None
 
 
 def replace_all(replacements: Sequence[Replacement]) -> Problem | None:
@@ -51,10 +54,14 @@ def replace_all(replacements: Sequence[Replacement]) -> Problem | None:
             before = current.read_bytes() if current.exists() else None
             os.replace(temporary, current)
             done.append((current, before))
-        _sync_folders({replacement.path.parent for replacement in replacements})
+        sync_folders({replacement.path.parent for replacement in replacements})
     except OSError as error:
         _put_back(done)
         return Problem(current, f"cannot be written: {error.strerror or error}")
+    except BaseException:
+        # The user's Ctrl-C, above all.
+        _put_back(done)
+        raise
     finally:
         for _, temporary in staged:
             with contextlib.suppress(OSError):
@@ -84,8 +91,12 @@ def _stage(replacement: Replacement) -> Path:
     path = replacement.path
     model = next((file for file in (path, replacement.like) if file.exists()), None)
     status = model.stat() if model else None
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".tmp")
-    temporary = Path(name)
+    if replacement.temporary is not None:
+        temporary = path.parent / replacement.temporary
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    else:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".tmp")
+        temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(replacement.data)
@@ -98,7 +109,7 @@ def _stage(replacement: Replacement) -> Path:
                     os.chown(temporary, status.st_uid, status.st_gid)
             os.chmod(temporary, stat.S_IMODE(status.st_mode))
         else:
-            os.chmod(temporary, 0o666 & ~_umask())
+            os.chmod(temporary, 0o666 & ~_umask() if replacement.mode is None else replacement.mode)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -114,7 +125,7 @@ def _put_back(done: Sequence[tuple[Path, bytes | None]]) -> None:
                 os.replace(_stage(Replacement(path, before, None, path)), path)
 
 
-def _sync_folders(folders: set[Path]) -> None:
+def sync_folders(folders: set[Path]) -> None:
     """Make the renames themselves outlive a power cut, where the system offers that."""
     if not hasattr(os, "O_DIRECTORY"):
         return

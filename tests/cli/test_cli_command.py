@@ -97,7 +97,7 @@ def test_check_tells_by_its_exit_code_whether_anything_is_due(train, invoke):
         ("empty.py", b" \n", "empty.py: is empty"),
         ("deep.py", b"x" + b"[0]" * 100_000, "deep.py: the code is nested too deeply"),
         ("deeper.py", b"loss.backward() # DEEP", "deeper.py: the code is nested too deeply"),
-        ("book.ipynb", b"{}", "book.ipynb: notebooks are not supported yet"),
+        ("book.ipynb", b"{}", "book.ipynb: is not a notebook: it has no cells"),
         ("none.py", None, "none.py: no such file or directory"),
         (
             "boom.py",
@@ -183,12 +183,13 @@ def test_json_is_complete_and_repeatable(train, folder, invoke):
         "changes": ["train.py"],
         "notes": ["a note"],
     }
-    assert document["files"] == [{"path": "train.py", "encoding": "utf-8", "diff": DIFF}]
+    assert document["files"] == [{"path": "train.py", "encoding": "utf-8", "diff": DIFF, "cells": []}]
     assert document["edits"] == [
         {
             "code": "AMP101",
             "name": "scale-loss",
             "path": "train.py",
+            "cell": None,
             "start": {"line": 3, "column": 1},
             "end": {"line": 3, "column": 16},
             "message": "scales dynamic",

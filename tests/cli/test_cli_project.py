@@ -137,7 +137,7 @@ def test_what_is_unchanged_is_remembered(real, invoke):
     assert real == ["train.py", "train.py"]
 
 
-@pytest.mark.parametrize("change", ["entry", "module", "new file", "options", "gone", "no cache"])
+@pytest.mark.parametrize("change", ["entry", "module", "new file", "sibling", "options", "gone", "no cache"])
 def test_whatever_the_result_rests_on_is_looked_at(real, tree, invoke, folder, change):
     invoke(".")
     if change == "entry":
@@ -147,6 +147,11 @@ def test_whatever_the_result_rests_on_is_looked_at(real, tree, invoke, folder, c
     elif change == "new file":
         # Python would import the package now.
         tree(helper_in_DUNDERinitDUNDER=HELPER)
+    elif change == "sibling":
+        tree(train=REAL + "import importlib\nhelper = importlib.import_module(f'models.{x}')\n", models_in_a="")
+        invoke(".")
+        real.pop()
+        tree(models_in_b="")
     elif change == "gone":
         (folder / "helper.py").unlink()
     invoke(".", *{"options": ["--ddp"], "no cache": ["--no-cache"]}.get(change, []))

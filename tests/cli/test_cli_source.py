@@ -126,3 +126,12 @@ def test_unreadable_paths_are_refused_in_words(tmp_path):
 def test_warnings_about_the_users_strings_stay_silent(recwarn):
     parse_source(SourceFile(PATH, b"", "pattern = '\\d'\n", "utf-8"))
     assert not recwarn.list
+
+
+def test_a_very_large_file_is_refused_with_its_bound(tmp_path):
+    file = tmp_path / "data.py"
+    file.write_bytes(b"x = 1\n" * 333_333)
+    assert read_source(file).text.startswith("x = 1")
+    file.write_bytes(b"x = 1\n" * 333_334)
+    with pytest.raises(SourceError, match="is larger than 2 MB, which is too much to be analysed"):
+        read_source(file)

@@ -67,20 +67,23 @@ def test_a_file_that_changed_since_its_analysis_is_left_alone(folder, invoke):
     (folder / "train.py").write_text(TRAIN + "# RACE\n")
     done = invoke("train.py", "-w")
     assert done.exit_code == 2
-    assert "train.py: changed since it was analysed" in done.stderr
+    assert "train.py: changed while it was being analysed" in done.stderr
     assert (folder / "train.py").read_bytes() == b"# somebody saved this meanwhile\n"
     assert leftovers(folder) == []
 
 
-def test_a_read_only_file_is_left_alone_and_the_others_are_written(folder, invoke):
-    (folder / "a.py").write_text(TRAIN)
-    (folder / "a.py").chmod(0o444)
-    (folder / "b.py").write_text(TRAIN)
-    done = invoke("a.py", "b.py", "-w")
+def test_a_read_only_file_keeps_its_whole_project_from_being_written(folder, invoke):
+    for project in ("one", "two"):
+        (folder / project).mkdir()
+        (folder / project / "setup.py").write_text("")
+        for name in ("a.py", "b.py"):
+            (folder / project / name).write_text(TRAIN)
+    (folder / "one/a.py").chmod(0o444)
+    done = invoke("one", "two", "-w")
     assert done.exit_code == 2
-    assert "a.py: is read-only" in done.stderr
-    assert (folder / "a.py").read_text() == TRAIN
-    assert (folder / "b.py").read_text() == AFTER
+    assert "one/a.py: is read-only" in done.stderr
+    assert [(folder / "one" / name).read_text() for name in ("a.py", "b.py")] == [TRAIN, TRAIN]
+    assert [(folder / "two" / name).read_text() for name in ("a.py", "b.py")] == [AFTER, AFTER]
 
 
 def test_the_files_of_one_entry_are_written_together_or_not_at_all(folder, invoke):

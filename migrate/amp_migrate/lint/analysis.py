@@ -93,7 +93,7 @@ class Analyst:
         outcome = suppress(source, result.findings, self.asked)
         found: list[Diagnostic] = []
         if outcome.findings or outcome.unused:
-            lines = _NEWLINE.split(source.text)
+            lines = _NEWLINE.split(notebook.shown if notebook else source.text)
             fixable = any(finding.fix for finding in outcome.findings)
             resolver = Resolver(parse(source)) if fixable else None
             for finding in outcome.findings:

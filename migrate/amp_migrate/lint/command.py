@@ -75,7 +75,7 @@ def run(request: Request, settings: LintSettings, messages: Messages) -> int:
 def _discover(request: Request, settings: LintSettings, messages: Messages) -> tuple[list[Path], list[Problem]]:
     from amp_migrate.discovery import discover
 
-    found = discover(request.paths, settings.exclude, settings.root, notebooks=True)
+    found = discover(request.paths, settings.exclude, settings.root)
     for folder in found.barren:
         messages.line(("warning: ", "yellow"), f"no Python files below {shown(folder)}")
     return [target.path for target in found.targets], found.problems

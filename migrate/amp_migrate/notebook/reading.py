@@ -74,6 +74,11 @@ class Notebook:
     _spans: Mapping[int, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     @property
+    def shown(self) -> str:
+        """The joined text as people know it: line by line the same, with what is IPython's in it."""
+        return "".join(f"{cell.python if cell.skipped else cell.text}\n" for cell in self.cells)
+
+    @property
     def problem(self) -> Problem | None:
         """The first broken cell, for who goes on without it."""
         if self.broken is None:

@@ -1,0 +1,116 @@
+"""--select and --ignore on the command line and in the configuration."""
+
+from __future__ import annotations
+
+import pytest
+from cli_standin import TRAIN
+
+SCRIPT = """\
+import torch
+from torch import nn
+
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(10):
+    loss = model(torch.randn(8, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def real(folder, monkeypatch):
+    """The analysis itself, not its stand-in."""
+    from amp_rules.migration import migrate
+
+    monkeypatch.setattr("amp_rules.migrate", migrate, raising=False)
+    (folder / "train.py").write_text(SCRIPT)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("AMP15", "AMP105"),
+        ("fused-optimiser", "near to it are fused-optimizer"),
+        ("AMP601", "that is a rule of amp-lint"),
+        ("everything", "codes begin with AMP1, "),
+        ("AMP199", "no rewrite is called 'AMP199'"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--select", "--ignore"])
+def test_what_is_no_rewrite_is_an_error_with_what_is_near(option, word, hint, folder, invoke):
+    (folder / "train.py").write_text(TRAIN)
+    done = invoke("train.py", option, word)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {option}: no rewrite is called '{word}'; ") and hint in done.stderr
+
+
+def test_an_unknown_code_in_the_configuration_names_its_place(folder, invoke):
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "pyproject.toml").write_text('[tool.amp-migrate]\nignore = ["AMP15"]\n')
+    done = invoke("train.py")
+    assert done.exit_code == 2 and "[tool.amp-migrate] ignore: no rewrite is called 'AMP15'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["AMP3"], ["amp301"], ["fused-optimizer"], ["AMP301,AMP2"], ["AMP2", "--ignore", "AMP3"]]
+)
+def test_codes_names_and_beginnings_leave_a_rewrite_out(words, real, invoke):
+    done = invoke("train.py", "--ignore", *words)
+    assert done.exit_code == 0
+    assert "AMP104" in done.stderr and "AMP301" not in done.stderr
+    assert "amp.optim" not in done.stdout
+
+
+def test_the_command_line_takes_the_place_of_the_configuration(real, invoke):
+    (real / "pyproject.toml").write_text('[tool.amp-migrate]\nignore = ["AMP3"]\n')
+    assert "amp.optim" not in invoke("train.py").stdout
+    assert "amp.optim" in invoke("train.py", "--ignore", "AMP2").stdout
+
+
+def test_switches_of_which_nothing_is_left_are_told(real, invoke):
+    done = invoke("train.py", "--ddp", "--ignore", "AMP2")
+    assert "note: --ddp says nothing: --ignore leaves all of its rewrites out (AMP2)" in done.stderr
+    done = invoke("train.py", "--modernize", "--select", "AMP1")
+    assert "note: --modernize says nothing: --select names none of its rewrites (AMP5)" in done.stderr
+    assert "says nothing" not in invoke("train.py", "--ddp", "--ignore", "AMP205").stderr
+
+
+def test_a_part_of_a_step_alone_is_declined_and_nothing_written(real, invoke):
+    done = invoke("train.py", "--select", "AMP103", "--allow-dirty", "-w")
+    assert "AMP199 step-kept-as-it-is" in done.stderr and "nothing to change" in done.stderr
+    assert (real / "train.py").read_text() == SCRIPT
+
+
+def test_a_comment_that_leaves_nothing_out_is_a_note(real, invoke):
+    (real / "train.py").write_text(SCRIPT.replace("import torch\n", "import torch  # amp: skip\n", 1))
+    assert "  note: train.py:1: `# amp: skip` leaves nothing out" in invoke("train.py").stderr
+
+
+def test_comments_hold_in_notebooks_by_cell(real, invoke):
+    import json
+
+    cells = [SCRIPT.partition("for _")[0], "for _" + SCRIPT.partition("for _")[2]]
+    cells[0] = cells[0].replace("lr=0.1)", "lr=0.1)  # amp: skip[AMP301]")
+
+    def write(*sources: str) -> None:
+        document = {
+            "cells": [
+                {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text}
+                for text in sources
+            ],
+            "metadata": {"kernelspec": {"language": "python", "name": "python3", "display_name": "x"}},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+        (real / "train.ipynb").write_text(json.dumps(document, indent=1))
+
+    write(*cells)
+    done = invoke("train.ipynb")
+    assert "AMP104" in done.stderr and "AMP301" not in done.stderr
+    write(cells[0], cells[1].replace("zero_grad()", "zero_grad()  # amp: skip"))
+    assert "train.ipynb:cell 2:3: `# amp: skip` leaves nothing out" in invoke("train.ipynb").stderr
+    write(cells[0], cells[1].replace("optimizer.step()", "optimizer.step()  # amp: skip"))
+    assert "train.ipynb:cell 2:5: AMP199" in invoke("train.ipynb").stderr
