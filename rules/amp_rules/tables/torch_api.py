@@ -125,6 +125,40 @@ THIRD_PARTY_OPTIMIZERS = frozenset(
     }
 )
 
+NAMESPACES = frozenset(
+    {
+        "types.SimpleNamespace",
+        "argparse.Namespace",
+        "easydict.EasyDict",
+        "addict.Dict",
+        "munch.Munch",
+        "munch.DefaultMunch",
+        "box.Box",
+        "ml_collections.ConfigDict",
+        "omegaconf.OmegaConf.create",
+    }
+)
+"""Classes whose objects have what they are given by keyword, or the items of a dictionary, as attributes."""
+
+CONTAINERS = frozenset(
+    {
+        "builtins.dict",
+        "builtins.list",
+        "collections.OrderedDict",
+        "collections.defaultdict",
+        "collections.deque",
+        "collections.UserDict",
+        "torch.nn.ModuleDict",
+        "torch.nn.ModuleList",
+    }
+)
+"""Classes whose objects hold others by index or name."""
+
+CONFIG_LOADERS = frozenset(
+    {"json.load", "json.loads", "yaml.load", "yaml.safe_load", "yaml.full_load", "toml.load", "toml.loads"}
+)
+"""Calls that give settings read from a file: dictionaries of dictionaries."""
+
 LOADER_CLASSES = frozenset({"DataLoader"})
 LOADER_PREFIXES = ("torch.utils.data", "torch_geometric", "dgl.dataloading", "monai.data")
 
@@ -263,6 +297,7 @@ OWN_DISTRIBUTION = (
     "torch.nn.parallel.distributed",
     "torch.nn.parallel.distributed_c10d",
     "apex.parallel",
+    "amp_runtime.apex.parallel",
     "horovod",
     "torch_xla",
     "torch.utils.data.distributed",
