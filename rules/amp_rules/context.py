@@ -21,7 +21,8 @@ from amp_rules.rule import Rule
 class Change:
     """One edit for the reader: the rule, the place, the reason, and the actions that carry it out.
 
-    ``uses_runtime`` says whether the new code names the runtime, and so needs its import.
+    ``uses_runtime`` says whether the new code names the runtime, and so needs its import; ``optional`` what the rule
+    says of itself, where this one change differs.
     """
 
     rule: Rule
@@ -30,6 +31,12 @@ class Change:
     message: str
     actions: Sequence[Action]
     uses_runtime: bool = True
+    optional: bool | None = None
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether the program is right without this change."""
+        return self.rule.optional if self.optional is None else self.optional
 
 
 @dataclass
@@ -75,7 +82,7 @@ def imported_runtime(module: Module) -> str | None:
 
 def free_name(module: Module) -> str:
     """``amp``, unless the file uses that name for something else."""
-    taken = any("amp" in _names_bound_by(node) for node in ast.walk(module.tree))
+    taken = any("amp" in _names_bound_by(node) for node in module.nodes)
     return "amp_runtime" if taken else "amp"
 
 

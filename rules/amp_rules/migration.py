@@ -13,10 +13,13 @@ from amp_rules.codemods import init
 from amp_rules.context import Change, Context
 from amp_rules.legacy.migration import bring_up_to_date, migrate_apex
 from amp_rules.legacy.stages import uses_apex
+from amp_rules.modern.migration import Modernized, modernized
+from amp_rules.notebooks import is_notebook, migrate_notebook
 from amp_rules.options import Options
 from amp_rules.planning import distribution as distribution_plan
 from amp_rules.planning import precision as precision_plan
 from amp_rules.planning import refusal
+from amp_rules.planning.asked import Asked, without_step
 from amp_rules.planning.refusal import Declined
 from amp_rules.program import blocks
 from amp_rules.program.files import Files
@@ -25,7 +28,7 @@ from amp_rules.program.modules import Module
 from amp_rules.program.project import Project
 from amp_rules.program.source import SourceFile
 from amp_rules.program.steps import Program
-from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report, in_order
+from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report, Unit, in_order
 from amp_rules.rewrite import Action, apply
 
 
@@ -39,7 +42,7 @@ def migrate(
     """Decide on one entry script and what it imports, and carry the decision out in memory.
 
     Args:
-        entry: the script that is run.
+        entry: the script that is run; of a notebook, ``overrides`` or ``files`` must hold the joined text.
         options: what was asked for.
         overrides: texts to use in place of what is on disk.
         files: what is on disk, with ``overrides`` in it, for all entries of a run together.
@@ -47,31 +50,64 @@ def migrate(
     Raises:
         SourceError: the entry cannot be read.
     """
-    program = Program(Project(entry, files or Files(overrides)))
+    files = files or Files(overrides)
+    try:
+        return _migrate_file(entry, options, files)
+    except RecursionError:
+        # One table nested by a program should not keep the scripts that import it from being understood.
+        shallow = files.without_deep()
+        if shallow is None:
+            raise
+    return _migrate_file(entry, options, shallow)
+
+
+def _migrate_file(entry: Path, options: Options, files: Files) -> Report:
+    if is_notebook(entry):
+        source = files.source(entry.resolve())
+        return migrate_notebook(source, options, lambda changed: _migrate_entry(entry, changed, files))
+    return _migrate_entry(entry, options, files)
+
+
+def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
+    asked = Asked.of(options)
+    modern = modernized(entry, files, asked) if asked.options.modernize else Modernized(Program(Project(entry, files)))
+    program = modern.program
+    report = modern.joined(_decided(program, asked))
+    originals = {path: draft.original for path, draft in modern.drafts.items()}
+    modules = [originals.get(module.path, module) for module in program.flow.modules]
+    notes = tuple(asked.notes(modules, report.precision, report.distribution))
+    return replace(report, notes=(*report.notes, *notes), reach=program.reach())
+
+
+def _decided(program: Program, asked: Asked) -> Report:
+    options = asked.options
     migrated = _migrated_before(program, options)
     if migrated is not None:
         return migrated
     if uses_apex(program):
         return migrate_apex(
             program,
-            options,
-            lambda plain, initialised: _migrate(plain, options, from_apex=True, initialised=initialised),
+            asked,
+            lambda plain, initialised: _migrate(plain, asked, from_apex=True, initialised=initialised),
             lambda left: _distribution_left_alone(left, options),
         )
-    report = _migrate(program, options)
+    report = _migrate(program, asked)
     if report.precision != "already":
         return report
-    return bring_up_to_date(program, options, report, lambda plain, _: _migrate(plain, options))
+    return bring_up_to_date(program, asked, report, lambda plain, _: _migrate(plain, asked))
 
 
-def _migrate(program: Program, options: Options, *, from_apex: bool = False, initialised: bool = False) -> Report:
+def _migrate(program: Program, asked: Asked, *, from_apex: bool = False, initialised: bool = False) -> Report:
     """Migrate a program without Apex, or without it by now: see :func:`precision.plan`."""
+    options = asked.options
     refusals: list[Refusal] = []
     precision = None
     precision_outcome: Outcome = "absent"
     distribution_outcome: Outcome = "absent" if options.ddp else "not requested"
     if options.ddp and not initialised and precision_plan.has_torch_amp(program):
-        return _distribute_only(program, options)
+        return _distribute_only(program, asked)
+    if not asked.precision:
+        return _without_precision(program, options)
     try:
         precision = precision_plan.plan(program, from_apex=from_apex, initialised=initialised)
         if precision is not None:
@@ -97,10 +133,24 @@ def _migrate(program: Program, options: Options, *, from_apex: bool = False, ini
             distribution_outcome = "migrated"
         except Declined as declined:
             distribution_outcome = "already" if declined.already else "declined"
-            refusals.append(declined.refusal)
-    context = Context(program, options, precision, distribution, initialised)
-    made = list(codemods.all_changes(context))
-    changes = [*init.start(context, made), *made]
+            # The step is migrated; whatever the reason was about, it is the distribution that is left alone.
+            refusals.append(replace(declined.refusal, unit="distribution"))
+    try:
+        changes = _changes(Context(program, options, precision, distribution, initialised), asked)
+    except Declined as declined:
+        refusals.append(declined.refusal)
+        if declined.refusal.unit == "distribution":
+            distribution_outcome = "declined"
+            try:
+                changes = _changes(Context(program, options, precision, None, initialised), asked)
+            except Declined as step:
+                declined = step
+                refusals.append(step.refusal)
+        if declined.refusal.unit == "precision":
+            if distribution_outcome == "migrated":
+                distribution_outcome, why = _distribution_without_step(program, declined)
+                refusals.append(why)
+            return Report(program.entry.path, "declined", distribution_outcome, refusals=tuple(refusals))
     return Report(
         program.entry.path,
         precision_outcome,
@@ -109,6 +159,27 @@ def _migrate(program: Program, options: Options, *, from_apex: bool = False, ini
         edits=_edits(changes),
         refusals=tuple(refusals),
     )
+
+
+def _changes(context: Context, asked: Asked, unit: Unit | None = None) -> list[Change]:
+    """What the rewrites do, as far as it is asked for.
+
+    Raises:
+        Declined: something is not asked for that cannot be left out.
+    """
+    made = asked.settled(codemods.all_changes(context), unit)
+    return [*asked.settled(init.start(context, made), unit), *made]
+
+
+def _without_precision(program: Program, options: Options) -> Report:
+    """The report for a program whose training step is not asked for."""
+    path = program.entry.path
+    if not program.backwards:
+        return Report(path, "absent", "absent" if options.ddp else "not requested")
+    outcome: Outcome = "already" if precision_plan.has_torch_amp(program) else "not requested"
+    if not options.ddp:
+        return Report(path, outcome, "not requested")
+    return Report(path, outcome, "declined", refusals=(without_step(path),))
 
 
 def _check_prepared_always(program: Program) -> None:
@@ -126,7 +197,7 @@ def _check_prepared_always(program: Program) -> None:
                 )
 
 
-def _distribute_only(program: Program, options: Options) -> Report:
+def _distribute_only(program: Program, asked: Asked) -> Report:
     """Migrate a program with PyTorch's own mixed precision to several processes; its scaler stays the only one."""
     refusals: list[Refusal] = []
     changes: list[Change] = []
@@ -144,12 +215,12 @@ def _distribute_only(program: Program, options: Options) -> Report:
                 "migrate the script without its own mixed precision, or wrap the models in DistributedDataParallel",
             )
         homes_only = precision_plan.Precision(homes=kept.homes, reloads=kept.reloads)
-        context = Context(program, options, homes_only, distribution, keeps_precision=True)
-        made = list(codemods.all_changes(context))
-        changes = [*init.start(context, made), *made]
+        context = Context(program, asked.options, homes_only, distribution, keeps_precision=True)
+        changes = _changes(context, asked, "distribution")
     except Declined as declined:
         outcome = "already" if declined.already else "declined"
-        refusals.append(declined.refusal)
+        # Its precision is there; whatever the reason was about, it is the distribution that is left alone.
+        refusals.append(replace(declined.refusal, unit="distribution"))
     return Report(
         program.entry.path,
         "already",
@@ -180,7 +251,8 @@ def _distribution_without_step(program: Program, declined: Declined) -> tuple[Ou
             cause.recipe,
         )
     else:
-        message, recipe = f"the training step was not understood: {cause.message}", cause.recipe
+        was = "is left alone" if cause.code == refusal.ASKED_PRECISION.code else "was not understood"
+        message, recipe = f"the training step {was}: {cause.message}", cause.recipe
     return (
         "already" if cause.code == refusal.FRAMEWORK.code else "declined",
         Refusal(cause.path, cause.span, rule.code, rule.name, "distribution", message, recipe),
@@ -217,7 +289,7 @@ def _init_calls(program: Program) -> list[tuple[Module, ast.Call]]:
     return [
         (module, node)
         for module in program.flow.modules
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "init"
     ]
 
@@ -233,7 +305,7 @@ def _distributes_itself(program: Program) -> bool:
 def _starts_runtime(module: Module) -> bool:
     """Whether the file calls the runtime's ``init``, or has Apex's interface from it."""
     names: set[str] = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("amp_runtime"):
             return True
         for alias in node.names if isinstance(node, ast.Import) else ():
@@ -247,7 +319,7 @@ def _starts_runtime(module: Module) -> bool:
         and node.func.attr == "init"
         and isinstance(node.func.value, ast.Name)
         and node.func.value.id in names
-        for node in ast.walk(module.tree)
+        for node in module.nodes
     )
 
 

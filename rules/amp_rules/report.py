@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Unit = Literal["precision", "distribution"]
+Unit = Literal["precision", "distribution", "modern"]
 Outcome = Literal["migrated", "declined", "already", "absent", "not requested"]
 
 
@@ -31,7 +31,8 @@ class Span:
 class Edit:
     """One change of the source, with the rule that made it.
 
-    ``message`` says what was done and why, naming the user's own variables.
+    ``message`` says what was done and why, naming the user's own variables. In a notebook ``span`` counts the lines of
+    the code cell with the number ``cell``.
     """
 
     path: Path
@@ -39,6 +40,7 @@ class Edit:
     code: str
     name: str
     message: str
+    cell: int | None = None
 
 
 def in_order(edits: Iterable[Edit]) -> tuple[Edit, ...]:
@@ -48,7 +50,7 @@ def in_order(edits: Iterable[Edit]) -> tuple[Edit, ...]:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Something that was left alone, with the reason and what to do by hand."""
+    """Something that was left alone, with the reason and what to do by hand; ``cell`` as in :class:`Edit`."""
 
     path: Path
     span: Span | None
@@ -57,6 +59,7 @@ class Refusal:
     unit: Unit
     message: str
     recipe: str
+    cell: int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,23 @@ class FileChange:
     path: Path
     before: str
     after: str
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What of a project the result for one script rests on.
+
+    Attributes:
+        files: the files that its imports lead to, itself included.
+        probes: the files that were looked for, and whether they were there.
+        functions: first and last line of each function that it can run, by file.
+        folders: the folders that names were looked up in, with the names of their modules.
+    """
+
+    files: tuple[Path, ...]
+    probes: tuple[tuple[Path, bool], ...]
+    functions: Mapping[Path, tuple[tuple[int, int], ...]]
+    folders: tuple[tuple[Path, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,3 +102,4 @@ class Report:
     edits: tuple[Edit, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    reach: Reach | None = field(default=None, compare=False, repr=False)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
+from amp_rules.abridge import abridged
+from amp_rules.program import blocks
 from amp_rules.program.modules import Module
+from amp_rules.program.notebook import TextCell, joined
 from amp_rules.program.source import SourceError
 
 ExpressionEdit = Callable[[cst.BaseExpression], cst.BaseExpression]
@@ -84,7 +87,18 @@ class Decorate:
     code: str
 
 
-Action = Replace | Insert | Wrap | Remove | Unwrap | Decorate
+@dataclass(frozen=True)
+class EditNames:
+    """Take some names out of an import that binds others too, or ask for them by another name.
+
+    Each is named as it is in the package; a new name of None takes it out.
+    """
+
+    statement: ast.Import | ast.ImportFrom
+    names: Mapping[str, str | None]
+
+
+Action = Replace | Insert | Wrap | Remove | Unwrap | Decorate | EditNames
 
 
 # ---- expression edits --------------------------------------------------------------------------------------
@@ -147,36 +161,133 @@ def _can_drop_parentheses(node: cst.BaseExpression) -> bool:
 
 
 def apply(module: Module, actions: Sequence[Action]) -> str:
-    """Return the module's text with the actions applied.
+    """Return the module's text with the actions applied; in a notebook, each within its cell.
 
     Raises:
         SourceError: LibCST cannot read the text, or would change lines that no action names.
     """
+    if not module.cells:
+        short = abridged(module, *_touched(module, actions))
+        if short is not None:
+            config = cst.PartialParserConfig(default_indent=short.indent, default_newline=short.newline)
+            try:
+                return short.restored(_rewritten(module, short.text, actions, config=config))
+            except SourceError:
+                pass  # LibCST may keep as it is what it does not where statements around it are missing.
+        return _rewritten(module, module.source.text, actions)
+    by_cell: defaultdict[int | None, list[Action]] = defaultdict(list)
+    for action in actions:
+        cell = module.cell_of(_node(action))
+        if isinstance(action, Wrap) and module.cell_of(action.last) != cell:
+            raise RuntimeError(f"{module.path}: a block would span the cells {cell} and {module.cell_of(action.last)}")
+        by_cell[cell].append(action)
+    return joined(
+        [
+            (
+                cell.number,
+                _rewritten(module, cell.text, by_cell[cell.number], cell) if by_cell[cell.number] else cell.text,
+            )
+            for cell in module.cells
+        ]
+    )
+
+
+def _touched(module: Module, actions: Sequence[Action]) -> tuple[list[ast.AST], list[ast.stmt]]:
+    """The nodes that actions name, and the statements that they move as a whole."""
+    whole: list[ast.stmt] = []
+    for action in actions:
+        if isinstance(action, Wrap):
+            where = blocks.place(module, action.first)
+            whole += where.suite[where.index : where.suite.index(action.last) + 1]
+        elif isinstance(action, (Remove, Unwrap)):
+            whole.append(action.statement)
+    return [_node(action) for action in actions], whole
+
+
+def _rewritten(
+    module: Module,
+    text: str,
+    actions: Sequence[Action],
+    cell: TextCell | None = None,
+    config: cst.PartialParserConfig | None = None,
+) -> str:
+    """Return ``text``, which is the module, abridged, or one cell of a notebook, with the actions applied."""
+    number = cell.number if cell else None
+    # LibCST takes lone carriage returns at the very end for nothing.
+    end = text[len(text.rstrip("\r")) :]
+    text = text.removesuffix(end)
     try:
-        tree = cst.parse_module(module.source.text)
+        tree = (
+            cst.parse_module(text, config or cst.PartialParserConfig()) if cell is None else _parsed_cell(module, text)
+        )
+        same = tree.code
     except cst.ParserSyntaxError as error:
-        raise SourceError(module.path, f"cannot be rewritten: {error.message}", error.raw_line) from None
+        raise SourceError(module.path, f"cannot be rewritten: {error.message}", error.raw_line, cell=number) from None
     except RecursionError:
         raise SourceError(module.path, "nested too deeply to be rewritten") from None
-    if tree.code != module.source.text:
+    if same != text:
         # It loses the form feeds that some old files have at the head of a line.
-        raise SourceError(module.path, "cannot be rewritten: a form feed stands at the head of a line; remove it first")
+        line = _first_difference(text, same)
+        reason = "a form feed stands at the head of a line" if "\f" in text else "LibCST does not keep a line as it is"
+        raise SourceError(module.path, f"cannot be rewritten: {reason}; remove it first", line, cell=number)
     wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
-    positions = wrapper.resolve(PositionProvider)
-    editor = _Editor(module, actions, positions)
-    changed = wrapper.module.visit(editor)
+    try:
+        positions = wrapper.resolve(PositionProvider)
+        editor = _Editor(module, actions, positions, cell.start - 1 if cell else 0)
+        changed = wrapper.module.visit(editor).code
+    except RecursionError:
+        # LibCST needs several frames for each level of an expression.
+        raise SourceError(module.path, "nested too deeply to be rewritten") from None
     missed = editor.missed()
     if missed:
         raise RuntimeError(f"{module.path}: {len(missed)} edits found no place, the first at line {missed[0]}")
-    return changed.code
+    return changed + end
+
+
+def _first_difference(text: str, other: str) -> int:
+    """The number of the first line in which two texts differ."""
+    rows = zip(text.split("\n"), other.split("\n"), strict=False)
+    return next((number for number, (row, changed) in enumerate(rows, 1) if row != changed), 1)
+
+
+def _parsed_cell(module: Module, text: str) -> cst.Module:
+    """Parse one cell; the comments at its head belong to its first statement, as they would in the middle of a file."""
+    tree = cst.parse_module(text)
+    if not any(line[:1] in (" ", "\t") for line in text.splitlines()):
+        tree = tree.with_changes(default_indent=_indent(module) or tree.default_indent)
+    if not tree.body or not tree.header:
+        return tree
+    first = tree.body[0]
+    first = first.with_changes(leading_lines=[*tree.header, *getattr(first, "leading_lines", ())])
+    return tree.with_changes(header=(), body=[first, *tree.body[1:]])
+
+
+def _indent(module: Module) -> str | None:
+    """The indentation of the first block of the file."""
+    for node in ast.walk(module.tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, ast.stmt) and isinstance(body, list) and body[0].lineno > node.lineno:
+            (line, column), (_, outer) = module.start(body[0]), module.start(node)
+            return module.lines[line - 1][outer:column] or None
+    return None
+
+
+def _node(action: Action) -> ast.stmt | ast.expr:
+    """The node that an action names first."""
+    if isinstance(action, Replace):
+        return action.node
+    if isinstance(action, Wrap):
+        return action.first
+    return action.definition if isinstance(action, Decorate) else action.statement
 
 
 class _Editor(cst.CSTTransformer):
     """Carries out actions, found by the position of their nodes."""
 
-    def __init__(self, module: Module, actions: Sequence[Action], positions: object) -> None:
+    def __init__(self, module: Module, actions: Sequence[Action], positions: object, above: int = 0) -> None:
         super().__init__()
         self._module = module
+        self._above = above  # so many lines of the file stand above the text that is edited
         self._positions: dict[cst.CSTNode, CodeRange] = positions  # type: ignore[assignment]
         self._replacements: dict[tuple[Place, Place], list[Replace]] = defaultdict(list)
         self._inserts: dict[Place, list[Insert]] = defaultdict(list)
@@ -184,12 +295,15 @@ class _Editor(cst.CSTTransformer):
         self._removals: set[Place] = set()
         self._unwraps: dict[Place, Unwrap] = {}
         self._decorations: dict[Place, list[Decorate]] = defaultdict(list)
+        self._imports: dict[Place, list[EditNames]] = defaultdict(list)
         self._carried: list[cst.EmptyLine] = []
+        self._homeless: list[cst.Comment] = []
         self._done: set[int] = set()
         self._actions = list(actions)
         for action in actions:
             if isinstance(action, Replace):
-                self._replacements[(module.start(action.node), module.end(action.node))].append(action)
+                place = self._moved(module.start(action.node)), self._moved(module.end(action.node))
+                self._replacements[place].append(action)
             elif isinstance(action, Insert):
                 self._inserts[self._start(action.statement)].append(action)
             elif isinstance(action, Wrap):
@@ -197,7 +311,9 @@ class _Editor(cst.CSTTransformer):
             elif isinstance(action, Unwrap):
                 self._unwraps[self._start(action.statement)] = action
             elif isinstance(action, Decorate):
-                self._decorations[module.start(action.definition)].append(action)
+                self._decorations[self._moved(module.start(action.definition))].append(action)
+            elif isinstance(action, EditNames):
+                self._imports[self._start(action.statement)].append(action)
             else:
                 self._removals.add(self._start(action.statement))
         self._touched = {*self._inserts, *self._wraps, *self._removals, *self._unwraps}
@@ -205,24 +321,17 @@ class _Editor(cst.CSTTransformer):
 
     def missed(self) -> list[int]:
         """Lines of actions that found no node."""
-        found = []
-        for action in self._actions:
-            if id(action) not in self._done:
-                node = (
-                    getattr(action, "node", None)
-                    or getattr(action, "statement", None)
-                    or getattr(action, "first", None)
-                    or getattr(action, "definition", None)
-                )
-                found.append(getattr(node, "lineno", 0))
-        return found
+        return [_node(action).lineno for action in self._actions if id(action) not in self._done]
+
+    def _moved(self, place: Place) -> Place:
+        return place[0] - self._above, place[1]
 
     def _start(self, statement: ast.stmt) -> Place:
         decorators = getattr(statement, "decorator_list", [])
         if decorators:
-            line, column = self._module.start(decorators[0])
+            line, column = self._moved(self._module.start(decorators[0]))
             return line, column - 1
-        return self._module.start(statement)
+        return self._moved(self._module.start(statement))
 
     # ---- expressions ---------------------------------------------------------------------------------------
 
@@ -239,9 +348,16 @@ class _Editor(cst.CSTTransformer):
                     if not _same_kind(replacement.node, original_node):
                         continue
                     self._done.add(id(replacement))
-                    updated = replacement.edit(updated)
+                    edited = replacement.edit(updated)
+                    self._homeless += _lost_comments(updated, edited)
+                    updated = edited
             if isinstance(original_node, cst.Call) and isinstance(updated, cst.Call):
                 updated = self._realigned(original_node, updated)
+        if self._homeless and isinstance(updated, cst.CSTNode) and hasattr(updated, "leading_lines"):
+            # What was said inside of an expression that is no more goes above its statement.
+            rows = [cst.EmptyLine(comment=comment) for comment in self._homeless]
+            self._homeless = []
+            updated = updated.with_changes(leading_lines=[*updated.leading_lines, *rows])
         return updated
 
     def _extent(self, node: cst.BaseExpression) -> tuple[Place, Place] | None:
@@ -296,6 +412,32 @@ class _Editor(cst.CSTTransformer):
         # A comment below the other decorators stays where it is.
         added[0] = added[0].with_changes(leading_lines=updated.lines_after_decorators)
         return updated.with_changes(decorators=[*updated.decorators, *added], lines_after_decorators=())
+
+    def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom) -> cst.ImportFrom:
+        names = self._names_left(original_node, updated_node.names)
+        return updated_node if names is None else updated_node.with_changes(names=names)
+
+    def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import:
+        names = self._names_left(original_node, updated_node.names)
+        return updated_node if names is None else updated_node.with_changes(names=names)
+
+    def _names_left(
+        self, original: cst.ImportFrom | cst.Import, names: Sequence[cst.ImportAlias] | cst.ImportStar
+    ) -> list[cst.ImportAlias] | None:
+        """The names of an import as they are wanted; None when all stay."""
+        where = self._positions.get(original)
+        actions = self._imports.get((where.start.line, where.start.column), ()) if where is not None else ()
+        if not actions or isinstance(names, cst.ImportStar):
+            return None
+        self._done.update(id(action) for action in actions)
+        wanted = {old: new for action in actions for old, new in action.names.items()}
+        kept = []
+        for item in names:
+            new = wanted.get(item.evaluated_name, item.evaluated_name)
+            if new is not None:
+                kept.append(item if new == item.evaluated_name else item.with_changes(name=cst.Name(new)))
+        kept[-1] = kept[-1].with_changes(comma=names[-1].comma)
+        return kept
 
     def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
         """An ``elif`` stands in no suite: what happens to it happens here."""
@@ -404,9 +546,10 @@ class _Editor(cst.CSTTransformer):
             statement = statement.with_changes(leading_lines=[*self._carried, *statement.leading_lines])
             self._carried = []
         if place in self._removals:
-            if self._finish_removal(place):
-                lines = getattr(statement, "leading_lines", ())
-                self._carried = list(lines) if any(line.comment is not None for line in lines) else []
+            lines = list(getattr(statement, "leading_lines", ()))
+            if not self._finish_removal(place):
+                lines = _apart(lines)
+            self._carried = lines if any(line.comment is not None for line in lines) else []
         elif place in self._unwraps:
             unwrap = self._unwraps[place]
             self._done.add(id(unwrap))
@@ -442,11 +585,11 @@ class _Editor(cst.CSTTransformer):
             # Style of its own where there is one: the first statement of a file has no blank lines above it yet.
             at_least = 2 if place is not None and place[1] == 0 and not above else 1
             wanted = max(at_least, len(above)) if is_definition else 1
-            if is_definition and len(above) > 1:
-                above = above[:1]
             have = next((index for index, line in enumerate(rest) if line.comment is not None), len(rest))
+            if is_definition and len(above) > 1:
+                rest, have, above = [*above[1:], *rest], have + len(above) - 1, above[:1]
             rest = [cst.EmptyLine(indent=False)] * max(0, wanted - have) + rest
-        before[0] = before[0].with_changes(leading_lines=above)
+        before[0] = before[0].with_changes(leading_lines=above or getattr(before[0], "leading_lines", []))
         return kept.with_changes(leading_lines=rest)
 
     def _wants_gap(self, place: Place | None) -> bool:
@@ -515,6 +658,12 @@ def _with_two_blank_lines(statement: cst.BaseStatement) -> cst.BaseStatement:
     return statement
 
 
+def _apart(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """Of the lines above a statement, those that a blank line keeps apart from it: they speak of more than it."""
+    blank = [index for index, line in enumerate(lines) if line.comment is None]
+    return lines[: blank[-1] + 1] if blank else []
+
+
 def _without_blank_lines_above(statement: cst.BaseStatement) -> cst.BaseStatement:
     """The statement at the head of its suite, where one with a blank line below it stood."""
     lines = list(getattr(statement, "leading_lines", ()))
@@ -576,6 +725,34 @@ class _Shift(cst.CSTTransformer):
         row = updated_node.last_line.value
         moved = row + " " * self.columns if self.columns > 0 else row[: max(0, len(row) + self.columns)]
         return updated_node.with_changes(last_line=cst.SimpleWhitespace(moved))
+
+
+def _lost_comments(before: cst.BaseExpression, after: cst.BaseExpression) -> list[cst.Comment]:
+    """Comments inside of an expression that are not in what became of it."""
+    if "#" not in cst.Module([]).code_for_node(before):
+        return []
+    kept = [comment.value for comment in _comments(after)]
+    lost = []
+    for comment in _comments(before):
+        if comment.value in kept:
+            kept.remove(comment.value)
+        else:
+            lost.append(comment)
+    return lost
+
+
+def _comments(node: cst.CSTNode) -> list[cst.Comment]:
+    found = [node] if isinstance(node, cst.Comment) else []
+    for child in node.children:
+        found += _comments(child)
+    return found
+
+
+def shifted(node: cst.BaseExpression, columns: int) -> cst.BaseExpression:
+    """The expression with its rows below the first moved to the right, or to the left."""
+    found = node.visit(_Shift(columns)) if columns else node
+    assert isinstance(found, cst.BaseExpression)
+    return found
 
 
 def _last_row(node: cst.BaseExpression) -> str:

@@ -23,6 +23,8 @@ class Rule:
         message: one sentence that says what it does.
         unit: the unit of the migration that it belongs to.
         page: its documentation, from the module's docstring.
+        optional: whether a program is right without it, so that it can be left out alone; else the whole unit is
+            declined with it. The page says why, under "Leaving it out".
     """
 
     code: str
@@ -30,6 +32,7 @@ class Rule:
     message: str
     unit: Unit
     page: str = ""
+    optional: bool = False
 
     def __post_init__(self) -> None:
         if not _CODE.fullmatch(self.code):

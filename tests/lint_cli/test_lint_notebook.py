@@ -114,6 +114,13 @@ def test_odd_cells_and_other_languages_hold_nothing(write, invoke):
     assert invoke("a.ipynb").exit_code == 0
 
 
+def test_what_is_ipythons_is_shown_as_it_is(write, invoke):
+    write({"a.ipynb": notebook("!ls\nfill(x, 1)\n%time z = fill(x, 1)")})
+    shown = invoke("a.ipynb", "--format", "full").stdout
+    assert "1 | !ls\n2 | fill(x, 1)\n" in shown and "3 | %time z = fill(x, 1)\n" in shown
+    assert "a.ipynb:cell 1:3:11: AMP601" in shown
+
+
 def test_suppressions_work_in_cells(write, invoke):
     write({"a.ipynb": notebook("# amp: ignore-file[AMP7]\nfill(x, 1)  # noqa", "half(x)")})
     assert invoke("a.ipynb").exit_code == 0

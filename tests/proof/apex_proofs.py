@@ -66,7 +66,9 @@ class ApexProofs(Proofs):
         """The fixture after ``amp-migrate --apex MODE``."""
         options = {"apex": mode}
         key = f"{script.name}/{mode}"
-        return self._once(key, lambda folder: migrate_copy(script.folder, script.entry, options, folder))
+        return self._once(
+            key, lambda folder: migrate_copy(script.folder, [script.entry], options, folder)[script.entry]
+        )
 
     def off(self, script: ApexScript, mode: Mode) -> Run:
         """The migrated fixture with the flag off."""

@@ -1,4 +1,4 @@
-"""Migrates the runnable fixtures and runs them before and after: the results that the tests look at."""
+"""Migrates the runnable fixtures and projects and runs them before and after: the results that the tests look at."""
 
 from __future__ import annotations
 
@@ -23,24 +23,40 @@ else:
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FIXTURES = ROOT / "fixtures" / "runnable"
+PROJECTS = ROOT / "fixtures" / "projects"
 TIMEOUT = 240
 
 
 @dataclass(frozen=True)
 class Script:
-    """One folder of fixtures/runnable with what its expect.toml states."""
+    """One folder of fixtures/runnable or fixtures/projects with what its expect.toml states.
+
+    A project with several scripts is several of these: they share ``folder`` and are migrated together.
+
+    Attributes:
+        module: how the entry is run instead of by its path: ``python -m MODULE``.
+        entries: all scripts of the project; empty when there is one.
+        changed: the files that the migration changes, for projects.
+        because: a part of the message that says why it is declined.
+    """
 
     name: str
+    folder: Path
     entry: str
-    args: list[str]
     precision: str
     distribution: str
-    o1_rel_tol: float
-    metric: str
+    args: list[str] = field(default_factory=list)
+    o1_rel_tol: float = 0.05
+    metric: str = "loss"
+    module: str | None = None
+    entries: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    because: str = ""
 
     @property
-    def folder(self) -> Path:
-        return FIXTURES / self.name
+    def argv(self) -> list[str]:
+        """What follows ``python`` on the command line."""
+        return [*(["-m", self.module] if self.module else [self.entry]), *self.args]
 
 
 @dataclass
@@ -69,11 +85,19 @@ class Migrated:
     again: Any
 
 
-def all_scripts() -> list[Script]:
-    """Every folder of fixtures/runnable, sorted by name."""
+def all_scripts(root: Path = FIXTURES) -> list[Script]:
+    """The scripts of every folder below ``root``, sorted by name."""
     scripts = []
-    for path in sorted(FIXTURES.glob("*/expect.toml")):
-        scripts.append(Script(name=path.parent.name, **tomllib.loads(path.read_text(encoding="utf-8"))))
+    for path in sorted(root.glob("*/expect.toml")):
+        stated = tomllib.loads(path.read_text(encoding="utf-8"))
+        stated["changed"] = tuple(stated.get("changed", ()))
+        entries = tuple(stated.pop("entries", ()))
+        for entry in entries or (stated.pop("entry"),):
+            name = f"{path.parent.name}:{Path(entry).stem}" if entries else path.parent.name
+            # What differs between the scripts stands in a table of each one's name.
+            own = {**stated, **stated.get(Path(entry).stem, {})}
+            own = {key: value for key, value in own.items() if not isinstance(value, dict)}
+            scripts.append(Script(name=name, folder=path.parent, entry=entry, entries=entries, **own))
     return scripts
 
 
@@ -90,32 +114,30 @@ class Proofs:
             self._runner.communicate()
 
     def migrated(self, script: Script) -> Migrated:
-        """The fixture after ``amp-migrate --opt-level O1 --ddp``."""
+        """The fixture after ``amp-migrate --opt-level O1 --ddp``, of all scripts of its project."""
         options = {"opt_level": "O1", "ddp": True}
-        return self._once(
-            f"{script.name}/migration", lambda folder: migrate_copy(script.folder, script.entry, options, folder)
-        )
+        entries = script.entries or (script.entry,)
+        key = f"{script.folder.name}/migration"
+        return self._once(key, lambda folder: migrate_copy(script.folder, entries, options, folder))[script.entry]
 
     def originals(self, script: Script) -> dict[str, Run]:
         """The fixture untouched: ``first`` and ``second`` alike, and ``short`` with STEPS=2."""
         jobs = {"first": {}, "second": {}, "short": {"STEPS": "2"}}
         key = f"{script.name}/originals"
-        argv = [script.entry, *script.args]
-        return self._once(key, lambda folder: self._run_alone(argv, script.folder, folder, jobs))
+        return self._once(key, lambda folder: self._run_alone(script.argv, script.folder, folder, jobs))
 
     def alone(self, script: Script) -> dict[str, Run]:
         """The migrated fixture in one process: at ``O0``, and at ``O1``, the level written into it."""
         project = self.migrated(script).folder
         jobs = {"O0": {"AMP_OPT_LEVEL": "O0"}, "O1": {}}
         key = f"{script.name}/alone"
-        argv = [script.entry, *script.args]
-        return self._once(key, lambda folder: self._run_alone(argv, project, folder, jobs))
+        return self._once(key, lambda folder: self._run_alone(script.argv, project, folder, jobs))
 
     def together(self, script: Script) -> Run:
         """The migrated fixture in two processes."""
         project = self.migrated(script).folder
-        argv = [script.entry, *script.args]
-        return self._once(f"{script.name}/together", lambda folder: run_together(argv, project, folder))
+        key = f"{script.name}/together"
+        return self._once(key, lambda folder: run_together(script.argv, project, folder))
 
     def _once(self, key: str, make: Callable[[Path], Any]) -> Any:
         folder = self.cache / key
@@ -171,20 +193,24 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def migrate_copy(source: Path, entry_name: str, options: dict[str, Any], folder: Path) -> Migrated:
-    """Migrate a copy of a fixture, twice."""
+def migrate_copy(source: Path, entries: Sequence[str], options: dict[str, Any], folder: Path) -> dict[str, Migrated]:
+    """Migrate a copy of a fixture, twice; the result for each of its scripts."""
     from amp_rules import migrate
     from amp_rules.options import Options
     from amp_rules.program.source import read_source
+    from amp_rules.project.together import join
 
     project = folder / "project"
     shutil.rmtree(project, ignore_errors=True)
     _copy(source, project)
-    entry = project / entry_name
-    report = migrate(entry, Options(**options))
-    for change in report.changes:
+    asked = Options(**options)
+    together = join([migrate(project / entry, asked) for entry in entries])
+    for change in together.changes.values():
         change.path.write_bytes(read_source(change.path).encode(change.after))
-    return Migrated(project, report, migrate(entry, Options(**options)))
+    return {
+        entry: Migrated(project, report, migrate(project / entry, asked))
+        for entry, report in zip(entries, together.reports, strict=True)
+    }
 
 
 def run_together(argv: list[str], project: Path, folder: Path, env: dict[str, str] | None = None) -> Run:

@@ -1,8 +1,9 @@
 """Runs scripts one after the other, each in a process forked off this one: torch is imported only once.
 
-Each line of stdin is a job as a JSON object: ``folder`` (working directory), ``argv`` (the script and its
-arguments), ``env`` (more environment variables), ``packages`` (folders to import from besides), ``log`` (a folder
-for the files stdout and stderr) and ``seconds`` (the time limit). The answer is a line with the exit status.
+Each line of stdin is a job as a JSON object: ``folder`` (working directory), ``argv`` (the script, or ``-m`` and a
+module, and its arguments), ``env`` (more environment variables), ``packages`` (folders to import from besides),
+``log`` (a folder for the files stdout and stderr) and ``seconds`` (the time limit). The answer is a line with the
+exit status.
 """
 
 import atexit
@@ -47,7 +48,13 @@ def become(job: dict) -> NoReturn:
     proof_recorder.install()
     status = 0
     try:
-        runpy.run_path(job["argv"][0], run_name="__main__")
+        if job["argv"][0] == "-m":
+            sys.argv = job["argv"][1:]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            # A script's own folder is where its imports begin.
+            sys.path[0] = str(Path(job["folder"], job["argv"][0]).parent)
+            runpy.run_path(job["argv"][0], run_name="__main__")
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:

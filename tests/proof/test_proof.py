@@ -1,4 +1,4 @@
-"""What the migration of every script in fixtures/runnable must keep, seen by running it."""
+"""What the migration of every script in fixtures/runnable and fixtures/projects must keep, seen by running it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proofs import Proofs, Script, all_scripts
+from proofs import PROJECTS, Proofs, Script, all_scripts
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes")
 
-SCRIPTS = all_scripts()
+SCRIPTS = [*all_scripts(), *all_scripts(PROJECTS)]
 OUTCOMES = {"migrated", "declined", "already"}
 
 
@@ -27,13 +27,17 @@ def changes(script: Script) -> bool:
     return "migrated" in (script.precision, script.distribution)
 
 
+def trains(script: Script) -> bool:
+    return script.precision != "absent"
+
+
 def test_there_are_scripts_of_every_outcome() -> None:
     assert len(SCRIPTS) >= 22
-    assert {script.precision for script in SCRIPTS} == OUTCOMES
-    assert {script.distribution for script in SCRIPTS} == OUTCOMES
+    assert {script.precision for script in SCRIPTS if trains(script)} == OUTCOMES
+    assert {script.distribution for script in SCRIPTS if trains(script)} == OUTCOMES
 
 
-@scripts()
+@scripts(trains)
 def test_the_original_gives_the_same_losses_twice(script: Script, proofs: Proofs) -> None:
     runs = proofs.originals(script)
     first, second = runs["first"].check(), runs["second"].check()
@@ -43,7 +47,7 @@ def test_the_original_gives_the_same_losses_twice(script: Script, proofs: Proofs
     assert second.stdout == first.stdout
 
 
-@scripts()
+@scripts(trains)
 def test_the_original_trains_for_as_many_steps_as_it_is_told(script: Script, proofs: Proofs) -> None:
     runs = proofs.originals(script)
     short, full = runs["short"].check().losses[0], runs["first"].losses[0]
@@ -79,7 +83,7 @@ def test_the_migrated_files_are_valid_and_stay_as_they_are(script: Script, proof
     )
 
 
-@scripts(lambda script: not changes(script))
+@scripts(lambda script: not changes(script) and not script.entries)
 def test_a_script_left_alone_keeps_every_byte(script: Script, proofs: Proofs) -> None:
     folder = proofs.migrated(script).folder
     for path in folder.rglob("*.py"):

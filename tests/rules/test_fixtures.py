@@ -102,7 +102,7 @@ def named_lines(report: Report, path: Path, data: bytes) -> set[int]:
     rows = dict(enumerate(lines(data), 1))
     found |= {span.end.line + 1 for span in spans if not rows.get(span.end.line + 1, b"x").strip()}
     removed = {edit.span.start.line for edit in report.edits if edit.code == "AMP203"}
-    for node in ast.walk(ast.parse(data)):
+    for node in ast.walk(ast.parse(data.replace(b"async=True", b"a_sync=True"))):
         # A condition goes with the ``DataParallel`` that was alone in it, and so does a comment above that.
         if isinstance(node, ast.If) and any(item.lineno in removed for item in node.body):
             found |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
@@ -121,7 +121,9 @@ def indentation(line: bytes) -> bytes:
     return line[: len(line) - len(line.lstrip(b" \t"))]
 
 
-SCRIPTS = sorted(path for path in FIXTURES.rglob("*.py") if "AMP198" not in path.parts)
+# What does not parse: for another reason than ours, or before a rewrite of the text itself.
+UNPARSED = {"AMP198", "AMP504"}
+SCRIPTS = sorted(path for path in FIXTURES.rglob("*.py") if not UNPARSED & set(path.parts))
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(FIXTURES)))
@@ -147,6 +149,8 @@ def test_what_is_declined_says_where(path, tmp_path):
     assert {code for code, _, _ in found - expected} <= {"AMP292"}
     for refusal in report.refusals:
         assert refusal.message and refusal.recipe and "\n" not in refusal.message
+        if refusal.unit == "modern":
+            continue  # a place of its own, which decides about nothing else
         outcome = report.precision if refusal.unit == "precision" else report.distribution
         assert outcome in ("declined", "already")
     if any(refusal.unit == "precision" for refusal in report.refusals):
@@ -155,7 +159,8 @@ def test_what_is_declined_says_where(path, tmp_path):
 
 def declining(path: Path) -> Options:
     """With the idiom left to it alone, since the other way always works for Apex."""
-    return Options(ddp=True, apex="idiom" if path.parent.name == "AMP490" else "auto")
+    code = path.parent.name
+    return Options(ddp=True, apex="idiom" if code in ("AMP490", "AMP499") else "auto", modernize=code == "AMP590")
 
 
 def expected_refusals(files: dict[str, bytes]) -> set[tuple[str, str, int]]:
@@ -168,7 +173,11 @@ def expected_refusals(files: dict[str, bytes]) -> set[tuple[str, str, int]]:
     return found
 
 
-@pytest.mark.parametrize("path", DECLINED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "path",
+    [path for path in DECLINED if path.parent.name != "AMP590"],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
 def test_a_declined_distribution_leaves_no_trace_of_it(path, tmp_path):
     files = files_of(path) if path.is_dir() else {ENTRY: path.read_bytes()}
     options = declining(path)

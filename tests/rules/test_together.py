@@ -112,7 +112,7 @@ def test_a_change_that_only_one_of_two_scripts_wants_where_both_run_is_a_conflic
     joined = join([one, two])
     assert joined.reports[0] == one
     assert (joined.reports[1].precision, joined.reports[1].distribution) == ("declined", "declined")
-    assert [item.code for item in joined.reports[1].refusals] == ["AMP189"]
+    assert [item.code for item in joined.reports[1].refusals] == ["AMP390"]
     assert "1.py" in joined.reports[1].refusals[0].message
     assert joined.changes[Path("/shared.py")].after == BEFORE.replace("a()", "A()")
 

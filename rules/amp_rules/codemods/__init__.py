@@ -18,6 +18,7 @@ from amp_rules.rule import Rule
 
 if TYPE_CHECKING:
     from amp_rules.context import Change, Context
+    from amp_rules.modern.old import Old
 
 Rewrite = Callable[["Context"], "Iterable[Change]"]
 
@@ -47,7 +48,21 @@ def all_rules() -> list[Rule]:
     from amp_rules.codemods import legacy
 
     old = [_documented(module) for module in _modules(legacy.__name__, legacy.__path__)]
-    return sorted([*(rule for rule, _ in _found()), *old], key=lambda rule: rule.code)
+    found = [rule for rewrites in (_found(), _modern()) for rule, _ in rewrites]
+    return sorted([*found, *old], key=lambda rule: rule.code)
+
+
+def modern_rewrites() -> list[Callable[[Old], Iterable[Change]]]:
+    """The rewrites of old PyTorch, by code; each sees the whole program."""
+    return [rewrite for _, rewrite in _modern()]
+
+
+@lru_cache(maxsize=1)
+def _modern() -> tuple[tuple[Rule, Callable[[Old], Iterable[Change]]], ...]:
+    from amp_rules.codemods import modern
+
+    rewrites = [(_documented(module), module.changes) for module in _modules(modern.__name__, modern.__path__)]
+    return tuple(sorted(rewrites, key=lambda pair: pair[0].code))
 
 
 def all_changes(context: Context) -> Iterator[Change]:

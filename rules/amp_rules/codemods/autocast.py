@@ -21,6 +21,10 @@ inside, because it is where half outputs would overflow first.
 ## When it declines
 When the statements that compute a loss cannot be found (AMP194).
 
+## Leaving it out
+Around a training step no: a scaled step in full precision would be the cost of mixed precision without its use. A
+comment `# amp: skip` may keep an evaluation out at O0 and O1, where it then runs in full precision.
+
 ## Source
 https://pytorch.org/docs/stable/notes/amp_examples.html
 """
@@ -30,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_rules.context import Change, Context
+from amp_rules.program.syntax import walk
 from amp_rules.rewrite import Wrap
 from amp_rules.rule import Rule
 
@@ -38,8 +43,13 @@ RULE = Rule("AMP102", "autocast-region", "The forward pass and the loss run unde
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield a block for each run of statements."""
+    training = {node for run in context.precision.training for item in run.statements() for node in walk(item)}
     for run in context.precision.runs:
         what = run.module.text(run.first)
         message = f"`{what}` runs under autocast" if run.first is run.last else f"from `{what}` on, under autocast"
         header = context.code(run.module, "with {amp}.autocast():")
-        yield Change(RULE, run.module, run.first, message, [Wrap(run.first, run.last, header)])
+        wrap = Wrap(run.first, run.last, header)
+        evaluates = not any(node in training for item in run.statements() for node in walk(item))
+        # Weights in FP32 evaluate without autocast too; half ones may meet inputs in FP32.
+        optional = evaluates and context.options.opt_level in ("O0", "O1")
+        yield Change(RULE, run.module, run.first, message, [wrap], optional=optional)

@@ -17,6 +17,9 @@ keeps them in range; it is 1 in FP32 and bf16.
 ## When it declines
 Together with the other parts of the step.
 
+## Leaving it out
+No: the scaler would divide gradients by a scale that the loss was never multiplied by.
+
 ## Source
 https://pytorch.org/docs/stable/amp.html#gradient-scaling
 """
@@ -28,6 +31,7 @@ from collections.abc import Iterator
 
 from amp_rules.context import Change, Context
 from amp_rules.program.steps import Backward
+from amp_rules.program.syntax import walk
 from amp_rules.rewrite import Action, Insert, Replace, call_with, substitute
 from amp_rules.rule import Rule
 
@@ -50,7 +54,7 @@ def changes(context: Context) -> Iterator[Change]:
 
 def _with_own_statement(context: Context, site: Backward) -> list[Action]:
     """``f(model(x)).backward()``: the loss is computed under autocast first."""
-    names = {node.id for node in ast.walk(site.module.tree) if isinstance(node, ast.Name)}
+    names = {node.id for node in walk(site.module.tree) if isinstance(node, ast.Name)}
     name = next(item for item in ("loss", "total_loss", "step_loss", "unscaled_loss") if item not in names)
     code = context.code(site.module, "with {amp}.autocast():") + f"\n    {name} = {ast.unparse(site.loss)}"
     scaled = context.code(site.module, "{amp}.scaler.scale") + f"({name})"

@@ -18,6 +18,9 @@ the others.
 ## When it declines
 Never. Run as one process, the script uses one device: start one process for each with torchrun.
 
+## Leaving it out
+No: each process would use the devices of the others.
+
 ## Source
 https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """

@@ -17,6 +17,9 @@ Two processes on one device share its memory and gain nothing; NCCL refuses them
 ## When it declines
 Never.
 
+## Leaving it out
+No: NCCL refuses two processes on one device.
+
 ## Source
 https://pytorch.org/docs/stable/elastic/run.html
 """

@@ -17,6 +17,9 @@ them there.
 ## When it declines
 Never.
 
+## Leaving it out
+No: processes that download to one folder break each other's files. Download beforehand, and the call can go.
+
 ## Source
 https://huggingface.co/docs/accelerate/concept_guides/deferring_execution
 """

@@ -19,6 +19,9 @@ Two processes look at the same time, both find nothing, and the second fails.
 ## When it declines
 Under `try`, which may handle the error, and with `exist_ok=True`.
 
+## Leaving it out
+No: the slower process fails at its first line of work.
+
 ## Source
 https://docs.python.org/3/library/os.html#os.makedirs
 """

@@ -19,6 +19,9 @@ vanish; and their squares, which a penalty sums, overflow early.
 ## When it declines
 Never; code outside of any region runs in FP32 anyway.
 
+## Leaving it out
+No: the gradients inside vanish or overflow in half, without a word.
+
 ## Source
 https://pytorch.org/docs/stable/notes/amp_examples.html#gradient-penalty
 """

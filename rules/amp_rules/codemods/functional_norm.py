@@ -16,6 +16,9 @@ mixture. Modules such as `nn.BatchNorm2d` need nothing.
 ## When it declines
 Never.
 
+## Leaving it out
+No: the kernel refuses the mixture of types with an error.
+
 ## Source
 https://pytorch.org/docs/stable/generated/torch.nn.functional.batch_norm.html
 """

@@ -17,6 +17,9 @@ One kernel for all parameters: two to ten times the speed of the step on a CPU, 
 ## When it declines
 With `--no-fused`, for optimizers without a fused kernel, and where the class is chosen at run time.
 
+## Leaving it out
+Yes: PyTorch's own optimizer takes the same steps, more slowly. `--no-fused` says the same for all of them.
+
 ## Source
 https://pytorch.org/docs/stable/optim.html
 """
@@ -32,7 +35,7 @@ from amp_rules.rewrite import Replace, change_function
 from amp_rules.rule import Rule
 from amp_rules.tables.torch_api import FUSED_OPTIMIZERS
 
-RULE = Rule("AMP301", "fused-optimizer", "The optimizer uses its fused kernel.", "precision")
+RULE = Rule("AMP301", "fused-optimizer", "The optimizer uses its fused kernel.", "precision", optional=True)
 
 
 def changes(context: Context) -> Iterator[Change]:

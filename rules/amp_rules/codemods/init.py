@@ -19,6 +19,9 @@ call it too.
 ## When it declines
 Never by itself.
 
+## Leaving it out
+No: without the start of the runtime its other calls do nothing at all. The whole unit is declined instead (AMP199).
+
 ## Source
 https://nvidia.github.io/apex/amp.html for the levels.
 """
@@ -31,7 +34,7 @@ from collections.abc import Iterator, Sequence
 from amp_rules.context import Change, Context, imported_runtime
 from amp_rules.planning.main_path import anchor
 from amp_rules.program import blocks
-from amp_rules.program.head import import_place
+from amp_rules.program.head import import_place, import_place_in_notebook
 from amp_rules.program.modules import Module
 from amp_rules.rewrite import Insert
 from amp_rules.rule import Rule
@@ -52,13 +55,33 @@ def start(context: Context, made: Sequence[Change]) -> list[Change]:
     if context.initialised and context.distribution is None:
         return imports(context, [change.module for change in users], used)
     earlier = [statement for module, statement in _visible_devices(context) if module is entry]
-    statement, after = anchor(context.program, used, earlier)
+    statement, after = anchor(context.program, _running(users), earlier)
     code = context.code(entry, "{amp}.init") + f"({_arguments(context)})"
+    if entry.cells:
+        used = [*used, *((entry, item) for item in _not_before(entry, statement, after))]
+        if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or not after:
+            code = f"\n{code}"  # apart from the imports above
     message = "the level is an argument; AMP_OPT_LEVEL overrides it"
     if context.initialised:
         message = "the processes join before the data are shared out; the level is chosen where it was before"
     found = [Change(RULE, entry, statement, message, [Insert(statement, code, after=after, order=-1, gap=True)])]
     return [*found, *imports(context, [entry, *(change.module for change in users)], used)]
+
+
+def _running(users: Sequence[Change]) -> list[tuple[Module, ast.stmt]]:
+    """The statements that use the runtime when they run; a lambda's body runs later."""
+    return [
+        (change.module, _statement(change.module, change.node))
+        for change in users
+        if not isinstance(blocks.body_of(change.module, change.node), ast.Lambda)
+    ]
+
+
+def _not_before(module: Module, statement: ast.stmt, after: bool) -> list[ast.stmt]:
+    """The statement of the file that ``init`` stands above, which the import must not follow."""
+    body = module.tree.body
+    index = body.index(statement) + after if statement in body else len(body)
+    return body[index : index + 1]
 
 
 def imports(context: Context, modules: Sequence[Module], used: Sequence[tuple[Module, ast.stmt]]) -> list[Change]:
@@ -98,15 +121,18 @@ def _arguments(context: Context) -> str:
 def _import(context: Context, module: Module, used: list[ast.stmt]) -> Change:
     code = "import amp_runtime as amp" if context.alias(module) == "amp" else "import amp_runtime"
     top = {_top_level(module, item) for item in used}
-    statement, after = import_place(module.tree, [item for item in module.tree.body if item in top])
+    if module.cells:
+        statement, after = import_place_in_notebook(module, top)
+    else:
+        statement, after = import_place(module.tree, [item for item in module.tree.body if item in top])
     return Change(
         RULE, module, statement, "the runtime's names", [Insert(statement, code, after=after, order=-2, gap=True)]
     )
 
 
-def _top_level(module: Module, statement: ast.stmt) -> ast.AST:
+def _top_level(module: Module, statement: ast.stmt) -> ast.stmt:
     """The statement of the file's own suite that holds ``statement``."""
-    found: ast.AST = statement
+    found = statement
     for parent in module.ancestors(statement):
         if isinstance(parent, ast.stmt):
             found = parent

@@ -8,7 +8,7 @@ every process.
 ## Why
 Without it every process trains on the same batches, at the price of several devices and the effect of one.
 A loader that is evaluated too is wrapped in the training loop only, so that its metrics stay those of all
-data.
+data. One that comes from a file in which nothing else changes is prepared at the variable that takes it.
 
 ## Before
     train_loader = DataLoader(train_set, batch_size=64, shuffle=True)
@@ -18,6 +18,9 @@ data.
 
 ## When it declines
 When no loader feeds the loop (AMP291).
+
+## Leaving it out
+No: every process would train on the same batches.
 
 ## Source
 https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler
@@ -51,7 +54,13 @@ def changes(context: Context) -> Iterator[Change]:
         function = context.code(rebinding.module, "{amp}.prepare_loader")
         code = f"{rebinding.variable} = {function}({rebinding.variable})"
         message = f"`{rebinding.variable}` gives each process its share, in a new order every epoch"
-        yield Change(RULE, rebinding.module, rebinding.statement, message, [Insert(rebinding.statement, code)])
+        yield Change(
+            RULE,
+            rebinding.module,
+            rebinding.statement,
+            message,
+            [Insert(rebinding.statement, code, after=rebinding.after)],
+        )
 
 
 def _action(site: Site, function: str) -> Action:

@@ -16,6 +16,9 @@ without overflow". In FP32 the number stays what it was.
 ## When it declines
 Where the tensor has no name, or the file does not import torch.
 
+## Leaving it out
+No: torch raises where the number does not fit.
+
 ## Source
 https://pytorch.org/docs/stable/type_info.html#torch.torch.finfo
 """

@@ -19,6 +19,9 @@ working.
 ## When it declines
 When no variable holds the model for its whole life (AMP196).
 
+## Leaving it out
+No: levels from O2 on need it, and several processes too.
+
 ## Source
 https://pytorch.org/docs/stable/notes/ddp.html; Apex's `delay_allreduce`.
 """

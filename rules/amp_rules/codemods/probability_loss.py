@@ -20,6 +20,9 @@ On CUDA, autocast refuses binary cross entropy on probabilities with an error; i
 Never. `BCEWithLogitsLoss` without the sigmoid would be better still, but its losses differ from the
 original's in the last bits, and at O0 a migrated script gives exactly the losses of the original.
 
+## Leaving it out
+No: autocast refuses the loss on CUDA with an error. Write it with logits by hand first.
+
 ## Source
 https://pytorch.org/docs/stable/amp.html#prefer-binary-cross-entropy-with-logits-over-binary-cross-entropy
 """

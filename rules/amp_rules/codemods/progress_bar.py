@@ -15,6 +15,9 @@ Several bars on one terminal overwrite each other.
 ## When it declines
 Where `disable` is set already, or arguments are passed by `**`.
 
+## Leaving it out
+Yes: training is the same with a bar for each process.
+
 ## Source
 https://tqdm.github.io/docs/tqdm/
 """
@@ -28,7 +31,7 @@ from amp_rules.context import Change, Context
 from amp_rules.rewrite import Replace, add_keyword
 from amp_rules.rule import Rule
 
-RULE = Rule("AMP206", "one-progress-bar", "Only the main process shows a progress bar.", "distribution")
+RULE = Rule("AMP206", "one-progress-bar", "Only the main process shows a progress bar.", "distribution", optional=True)
 
 
 def changes(context: Context) -> Iterator[Change]:

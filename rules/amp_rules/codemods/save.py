@@ -18,6 +18,9 @@ Several processes that write one file at the same time leave a broken one.
 ## When it declines
 Never. Printing needs no guard: after `amp.init(ddp=True)`, `print` is silent on the other processes.
 
+## Leaving it out
+No: processes that write to one file leave a broken one.
+
 ## Source
 https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints
 """

@@ -20,6 +20,9 @@ would be the same on all of them.
 ## When it declines
 When the batches are slices in a fixed order (AMP291).
 
+## Leaving it out
+No: the processes would draw the same batches, noise and dropout masks.
+
 ## Source
 https://pytorch.org/docs/stable/notes/randomness.html
 """

@@ -18,6 +18,9 @@ together. Then it adapts the scale, once a round.
 When the optimizer evaluates a closure (AMP191), or when something else than an optimizer of torch changes the weights
 (AMP192).
 
+## Leaving it out
+No: scaled gradients would reach the weights.
+
 ## Source
 https://pytorch.org/docs/stable/notes/amp_examples.html#working-with-multiple-models-losses-and-optimizers
 """

@@ -20,6 +20,9 @@ at 1.0 would make every step tiny.
 ## When it declines
 When gradients are read more often than the optimizer steps, or where it cannot be named (AMP195).
 
+## Leaving it out
+No: clipping would cut scaled gradients to almost nothing.
+
 ## Source
 https://pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping
 """

@@ -16,6 +16,9 @@ A checkpoint should not tell how many processes wrote it.
 ## When it declines
 Never; where gradients are averaged at the step (`delay_allreduce`), models have no wrapper and nothing is changed.
 
+## Leaving it out
+No: a model that is saved whole would take its wrapper along, and what was `model.module` has no such attribute.
+
 ## Source
 https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints
 """

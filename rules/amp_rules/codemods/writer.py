@@ -16,6 +16,9 @@ Several writers in one folder make curves that jump back and forth.
 ## When it declines
 Never.
 
+## Leaving it out
+Yes: training and checkpoints are the same; each process then has curves of its own.
+
 ## Source
 https://pytorch.org/docs/stable/tensorboard.html
 """
@@ -29,7 +32,7 @@ from amp_rules.context import Change, Context
 from amp_rules.rewrite import Replace, call_with
 from amp_rules.rule import Rule
 
-RULE = Rule("AMP210", "log-on-main-process", "Only the main process logs.", "distribution")
+RULE = Rule("AMP210", "log-on-main-process", "Only the main process logs.", "distribution", optional=True)
 
 
 def changes(context: Context) -> Iterator[Change]:

@@ -7,6 +7,7 @@ import ast
 from amp_rules.legacy.file import LegacyFile
 from amp_rules.program import blocks
 from amp_rules.program.scopes import Scope
+from amp_rules.program.syntax import walk
 
 Known = dict[tuple[Scope, str], bool]
 
@@ -37,7 +38,7 @@ def emptied(file: LegacyFile, statement: ast.stmt) -> ast.stmt:
         where = blocks.place(file.module, statement)
         if len(where.suite) > 1 or not isinstance(where.parent, ast.If) or where.parent.orelse:
             return statement
-        if any(isinstance(item, ast.Call) for item in ast.walk(where.parent.test)):
+        if any(isinstance(item, ast.Call) for item in walk(where.parent.test)):
             return statement
         holder = file.module.parents[where.parent]
         if isinstance(holder, ast.If) and where.parent in holder.orelse:

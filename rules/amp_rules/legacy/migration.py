@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import ast
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 
+from amp_rules.drafts import Draft, changes_of, drafted, edits_of, joined
 from amp_rules.legacy import stages
 from amp_rules.legacy.file import NotUnderstood
-from amp_rules.legacy.stages import Draft
-from amp_rules.options import Options
 from amp_rules.planning import refusal
+from amp_rules.planning.asked import Asked, step_for_apex
+from amp_rules.planning.refusal import Declined
 from amp_rules.program.modules import Module
-from amp_rules.program.project import Project
+from amp_rules.program.notebook import cell_at
 from amp_rules.program.steps import Program
-from amp_rules.report import Edit, FileChange, Outcome, Refusal, Report, in_order
+from amp_rules.program.syntax import walk
+from amp_rules.report import Outcome, Refusal, Report
 
 MigratePlain = Callable[[Program, bool], Report]
 
-_INITIALIZE = "AMP404"
+_INITIALIZE, _SCALE_LOSS = "AMP404", "AMP402"
 
 
 class _Left(Exception):
@@ -31,7 +33,7 @@ class _Left(Exception):
 
 def migrate_apex(
     program: Program,
-    options: Options,
+    asked: Asked,
     migrate_plain: MigratePlain,
     distribution: Callable[[Program], Outcome],
 ) -> Report:
@@ -39,39 +41,42 @@ def migrate_apex(
 
     Args:
         program: the program.
-        options: what was asked for.
+        asked: what was asked for.
         migrate_plain: the migration of a program without Apex; told whether it is initialised already.
         distribution: what is to be said about several processes when nothing is done about them.
     """
     reason: Refusal | None = None
+    options = asked.options
     if options.apex != "compat":
         try:
-            return _by_idiom(program, options, migrate_plain)
+            return _by_idiom(program, asked, migrate_plain)
         except NotUnderstood as left:
             reason = _refusal(
                 left.module,
                 left,
                 "migrate with --apex compat, which changes the imports only, or rewrite this place by hand",
             )
-        except _Left as left:
+        except (_Left, Declined) as left:
             reason = left.refusal
         if options.apex == "idiom":
             return _declined(program, distribution(program), (reason,))
     try:
-        return _by_imports(program, options, reason, distribution(program))
+        return _by_imports(program, asked, reason, distribution(program))
+    except Declined as left:
+        return _declined(program, distribution(program), (left.refusal,) if reason is None else (reason, left.refusal))
     except NotUnderstood as left:
         missing = _refusal(left.module, left, "replace this part by PyTorch's own, then migrate again")
         reasons = (missing,) if reason is None else (reason, missing)
         return _declined(program, distribution(program), reasons)
 
 
-def bring_up_to_date(program: Program, options: Options, report: Report, migrate_plain: MigratePlain) -> Report:
+def bring_up_to_date(program: Program, asked: Asked, report: Report, migrate_plain: MigratePlain) -> Report:
     """The report for a program that keeps its own mixed precision, now under its present names."""
-    drafts = {draft.original.path: draft for draft in stages.up_to_date(program, options)}
+    drafts = {draft.original.path: draft for draft in stages.up_to_date(program, asked)}
     if drafts and report.changes:
-        return _joined(program, drafts, migrate_plain(_drafted(program, drafts), False))
+        return joined(drafts, migrate_plain(drafted(program, drafts), False))
     if drafts:
-        return replace(report, changes=_changes(drafts.values()), edits=_edits(drafts.values()))
+        return replace(report, changes=changes_of(drafts.values()), edits=edits_of(drafts.values()))
     return report
 
 
@@ -88,21 +93,22 @@ def _not_distributed(program: Program, distribution: Outcome, message: str, reci
     return (Refusal(program.entry.path, None, rule.code, rule.name, rule.unit, message, recipe),)
 
 
-def _drafted(program: Program, drafts: Mapping[Path, Draft]) -> Program:
-    texts = {path: draft.module.source for path, draft in drafts.items()}
-    return Program(Project(program.entry.path, program.project.files.with_texts(texts)))
-
-
 def _refusal(module: Module, left: NotUnderstood, recipe: str) -> Refusal:
     rule = refusal.APEX
     return Refusal(module.path, left.span, rule.code, rule.name, rule.unit, left.reason, recipe)
 
 
-def _by_idiom(program: Program, options: Options, migrate_plain: MigratePlain) -> Report:
+def _by_idiom(program: Program, asked: Asked, migrate_plain: MigratePlain) -> Report:
     with_amp = stages.calls_amp(program)
-    drafts = {draft.original.path: draft for draft in stages.idiom(program, options)}
+    if with_amp and not asked.precision:
+        raise _Left(step_for_apex(program.entry.path))
+    drafts = {draft.original.path: draft for draft in stages.idiom(program, asked)}
     initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
-    report = _joined(program, drafts, migrate_plain(_drafted(program, drafts), initialised))
+    plain = drafted(program, drafts)
+    unreached = _unreached(plain, drafts.values())
+    if unreached is not None:
+        raise _Left(unreached)
+    report = joined(drafts, migrate_plain(plain, initialised))
     if with_amp and (not initialised or report.precision != "migrated"):
         raise _Left(_why_not(program, report.refusals))
     if initialised:
@@ -111,34 +117,28 @@ def _by_idiom(program: Program, options: Options, migrate_plain: MigratePlain) -
     return report
 
 
-def _joined(program: Program, drafts: Mapping[Path, Draft], report: Report) -> Report:
-    """The report of the drafted program as one of the program on disk."""
-    changes = {change.path: change.after for change in report.changes}
-    files = []
-    for module in program.flow.modules:
-        after = changes.get(module.path)
-        if after is None and module.path in drafts:
-            after = drafts[module.path].module.source.text
-        if after is not None and after != module.source.text:
-            files.append(FileChange(module.path, module.source.text, after))
-    edits = [edit for draft in drafts.values() for edit in draft.edits]
-    for edit in report.edits:
-        draft = drafts.get(edit.path)
-        edits.append(edit if draft is None else replace(edit, span=draft.place(edit.span)))
-    return replace(
-        report,
-        changes=tuple(sorted(files, key=lambda item: str(item.path))),
-        edits=in_order(edits),
-        refusals=tuple(_placed(item, drafts) for item in report.refusals),
-    )
-
-
-def _placed(item: Refusal, drafts: Mapping[Path, Draft]) -> Refusal:
-    """A refusal of the drafted program at its place in the program on disk."""
-    draft = drafts.get(item.path)
-    if draft is None or item.span is None:
-        return item
-    return replace(item, span=draft.place(item.span))
+def _unreached(plain: Program, drafts: Iterable[Draft]) -> Refusal | None:
+    """Why the loss of some step would no longer be scaled: nothing that the entry runs leads to it."""
+    known = {(site.module.path, site.module.start(site.call)) for site in plain.backwards}
+    for draft in drafts:
+        scaled = {
+            line
+            for edit in draft.edits
+            if edit.code == _SCALE_LOSS
+            for line in range(edit.span.start.line, edit.span.end.line + 1)
+        }
+        for node in walk(draft.module.tree) if scaled else ():
+            if not (
+                isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+            ):
+                continue
+            place = draft.place(draft.module.span(node))
+            if (draft.module.path, draft.module.start(node)) not in known and place.start.line in scaled:
+                rule = refusal.APEX
+                message = "the script imports a training step with `amp.scale_loss` that it does not run itself"
+                recipe = "migrate the script that runs it, or this one with --apex compat, which changes imports only"
+                return Refusal(draft.original.path, place, rule.code, rule.name, rule.unit, message, recipe)
+    return None
 
 
 def _why_not(program: Program, refusals: tuple[Refusal, ...]) -> Refusal:
@@ -151,18 +151,18 @@ def _why_not(program: Program, refusals: tuple[Refusal, ...]) -> Refusal:
     return Refusal(program.entry.path, None, rule.code, rule.name, rule.unit, message, recipe)
 
 
-def _by_imports(program: Program, options: Options, reason: Refusal | None, distribution: Outcome) -> Report:
-    drafts = stages.compatible(program, options)
+def _by_imports(program: Program, asked: Asked, reason: Refusal | None, distribution: Outcome) -> Report:
+    drafts = stages.compatible(program, asked)
     notes: tuple[str, ...] = ("Apex's interface stays: the runtime has it",)
     if reason is not None:
-        line = f":{reason.span.start.line}" if reason.span is not None else ""
-        notes = (f"Apex's interface stays, from the runtime, because {reason.path.name}{line}: {reason.message}",)
+        where = _told(program, reason)
+        notes = (f"Apex's interface stays, from the runtime, because {where}: {reason.message}",)
     return Report(
         program.entry.path,
         "migrated",
         distribution,
-        changes=_changes(drafts),
-        edits=_edits(drafts),
+        changes=changes_of(drafts),
+        edits=edits_of(drafts),
         refusals=_not_distributed(
             program,
             distribution,
@@ -174,10 +174,11 @@ def _by_imports(program: Program, options: Options, reason: Refusal | None, dist
     )
 
 
-def _changes(drafts: Iterable[Draft]) -> tuple[FileChange, ...]:
-    found = [FileChange(draft.original.path, draft.original.source.text, draft.module.source.text) for draft in drafts]
-    return tuple(sorted(found, key=lambda item: str(item.path)))
-
-
-def _edits(drafts: Iterable[Draft]) -> tuple[Edit, ...]:
-    return in_order(edit for draft in drafts for edit in draft.edits)
+def _told(program: Program, reason: Refusal) -> str:
+    """The place of a reason, for people."""
+    if reason.span is None:
+        return reason.path.name
+    line = reason.span.start.line
+    cell = cell_at(program.entry.cells, line) if reason.path == program.entry.path else None
+    where = f"cell {cell.number}:{line - cell.start + 1}" if cell else str(line)
+    return f"{reason.path.name}:{where}"

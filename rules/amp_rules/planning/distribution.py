@@ -7,24 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from amp_rules.planning import refusal
-from amp_rules.planning.homes import Home
+from amp_rules.planning.flags import flag_of, tell_apart
 from amp_rules.planning.precision import Precision, first_use
+from amp_rules.planning.reaching import reaches
+from amp_rules.planning.sharing import Rebinding, share
 from amp_rules.program import blocks
-from amp_rules.program.data import DataFlow, LoaderUse, TrainingData
-from amp_rules.program.kinds import is_loader_value
+from amp_rules.program.data import DataFlow, TrainingData
 from amp_rules.program.modules import Module
 from amp_rules.program.steps import Program, Site, calling
+from amp_rules.program.syntax import walk
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
-
-
-@dataclass(frozen=True)
-class Rebinding:
-    """``loader = prepare_loader(loader)`` before a statement."""
-
-    module: Module
-    statement: ast.stmt
-    variable: str
 
 
 @dataclass(frozen=True)
@@ -92,10 +85,9 @@ def plan(program: Program, precision: Precision) -> Distribution:
     data = DataFlow(program).training_data()
     found = Distribution()
     _check_data(program, data)
-    _check_flags(program, data)
+    by_flag = _check_flags(program, data)
     _check_decisions(program, precision)
     _check_loose_parameters(program)
-    found.loaders, found.rebindings = _rebind(program, _loaders(program, data), data)
     found.seed_before = _seeds(program, data)
     found.delay, found.delay_reason = _delay(program, precision)
     found.downloads = _downloads(program, precision)
@@ -109,7 +101,24 @@ def plan(program: Program, precision: Precision) -> Distribution:
     found.folders = _folders(program)
     found.writers = [site for site in program.calls_to(api.WRITERS) if _is_assigned(site)]
     found.visible_devices = _visible_devices(program)
+    found.loaders, found.rebindings = share(program, data, _changed(program, precision, found))
+    found.rebindings.extend(by_flag)
     return found
+
+
+def _changed(program: Program, precision: Precision, found: Distribution) -> set[Module]:
+    """The files that change in any case."""
+    sites: list[Site] = [*precision.backwards, *precision.steps, *found.main_calls, *found.unwraps, *found.parallel]
+    sites += [*found.devices, *found.bars, *found.folders, *found.state_loads, *found.writers]
+    sites += program.calls_to(frozenset(f"torch.optim.{name}" for name in api.FUSED_OPTIMIZERS))
+    pairs = [*found.saves, *found.reads, *found.downloads, *found.seed_before, *found.visible_devices]
+    return {
+        program.entry,
+        *(site.module for site in sites),
+        *(module for module, _ in pairs),
+        *(run.module for run in precision.runs),
+        *(home.module for home in precision.homes),
+    }
 
 
 # ---- what is there already ---------------------------------------------------------------------------------
@@ -169,17 +178,27 @@ def _check_data(program: Program, data: TrainingData) -> None:
         )
 
 
-def _check_flags(program: Program, data: TrainingData) -> None:
-    """Decline loops that train or evaluate by a flag: the evaluation's loader would be shared out too."""
-    for use in data.uses:
-        if len(use.values) < 2 and not any(_in_comprehension(program, value) for value in use.values):
-            continue
+def _check_flags(program: Program, data: TrainingData) -> list[Rebinding]:
+    """Tell the loaders of loops apart that train or evaluate by a flag; decline where that is not certain.
+
+    Shared out as a whole, evaluation would see a part of its data only.
+    """
+    found: list[Rebinding] = []
+    for use in list(data.uses):
+        several = len(use.values) > 1 or any(_in_comprehension(program, value) for value in use.values)
         for site in program.backwards:
-            inner = list(blocks.enclosing(site.module, site.node))
-            loop = next((parent for parent in inner if isinstance(parent, blocks.LOOPS)), None)
-            if loop is None or use.body is not site.body:
+            condition = flag_of(program, site) if use.body is site.body else None
+            if condition is None:
                 continue
-            if any(isinstance(parent, ast.If) for parent in inner[: inner.index(loop)]):
+            flag = condition[1]
+            apart = tell_apart(program, use, flag, data) if flag is not None else None
+            if apart is not None:
+                data.uses.remove(use)
+                data.uses.extend(apart.training)
+                data.evaluated.extend(apart.evaluated)
+                found.extend(apart.rebindings)
+                break
+            if several:
                 raise refusal.decline(
                     refusal.HAND_BATCHES,
                     use.module,
@@ -188,16 +207,7 @@ def _check_flags(program: Program, data: TrainingData) -> None:
                     "of its data only",
                     "wrap the training loader in `amp.prepare_loader(...)` where it is made, and leave the other",
                 )
-
-
-def _loaders(program: Program, data: TrainingData) -> list[Site]:
-    """Where a training loader is wrapped: where it is made, or where it is iterated when it is also evaluated."""
-    evaluated = {value for use in data.evaluated for value in use.values}
-    found: dict[ast.AST, Site] = {}
-    for use in data.uses:
-        for site in _loader_sites(program, use, evaluated):
-            found[site.node] = site
-    return list(found.values())
+    return found
 
 
 def _in_comprehension(program: Program, value: Value) -> bool:
@@ -250,59 +260,8 @@ def _check_decisions(program: Program, precision: Precision) -> None:
 def _reads_tensor(test: ast.expr) -> bool:
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item"
-        for node in ast.walk(test)
+        for node in walk(test)
     )
-
-
-def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[list[Site], list[Rebinding]]:
-    """Tell expressions to wrap from variables to rebind, because the function asks for their length too."""
-    evaluated = {program.flow.key(use.loader, use.scope) for use in data.evaluated}
-    kept: list[Site] = []
-    found: list[Rebinding] = []
-    for site in sites:
-        path = blocks.path_of(site.node)
-        is_variable = isinstance(site.node, (ast.Name, ast.Attribute)) and path is not None
-        others = [
-            node
-            for node in program.nodes_of(site.body)
-            if isinstance(node, (ast.Name, ast.Attribute)) and node is not site.node and blocks.path_of(node) == path
-        ]
-        key = program.flow.key(site.node, site.scope) if isinstance(site.node, ast.expr) else None
-        if not is_variable or not others or key in evaluated:
-            kept.append(site)
-            continue
-        assert path is not None
-        found.append(Rebinding(site.module, _before_use(site, path), path))
-    return kept, found
-
-
-def _before_use(site: Site, path: str) -> ast.stmt:
-    """The first statement of the body, or the first after the variable was assigned there."""
-    suite: list[ast.stmt] = list(getattr(site.body, "body", []))
-    assigned = [index for index, item in enumerate(suite) if path in blocks.writes(item)]
-    if assigned:
-        holding = next(index for index, item in enumerate(suite) if site.node in set(ast.walk(item)))
-        return suite[min(assigned[-1] + 1, holding)]
-    has_docstring = isinstance(suite[0], ast.Expr) and isinstance(suite[0].value, ast.Constant)
-    return suite[1] if has_docstring and len(suite) > 1 else suite[0]
-
-
-def _loader_sites(program: Program, use: LoaderUse, evaluated: set[Value]) -> list[Site]:
-    here = Site(use.module, use.scope, use.body, use.loader)
-    made: list[Site] = []
-    for value in sorted(use.values, key=lambda item: getattr(item.site, "lineno", 0)):
-        call = value.site
-        located = program.locate(call) if isinstance(call, ast.Call) else None
-        if value in evaluated or located is None or not isinstance(call, ast.Call):
-            return [here]
-        body, scope = located
-        targets = program.flow.values(call.func, scope)
-        if len(targets) != 1 or not is_loader_value(value):
-            return [here]
-        if value.kind == "instance" and program.flow.key(use.loader, use.scope) is None:
-            return [here]
-        made.append(Site(scope.module, scope, body, call))
-    return made or [here]
 
 
 def _seeds(program: Program, data: TrainingData) -> list[tuple[Module, ast.stmt]]:
@@ -325,9 +284,7 @@ def _seeds(program: Program, data: TrainingData) -> list[tuple[Module, ast.stmt]
 def _first_draw(program: Program, loop: Site, drawn: Site) -> ast.stmt:
     """The loop, or the statement before it that fetches the first batch already."""
     assert isinstance(loop.node, ast.stmt)
-    callees = {
-        info for node in ast.walk(drawn.node) if isinstance(node, ast.Call) for info in program.flow.callees(node)
-    }
+    callees = {info for node in walk(drawn.node) if isinstance(node, ast.Call) for info in program.flow.callees(node)}
     where = blocks.place(loop.module, loop.node)
     for statement in where.suite[: where.index]:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
@@ -353,7 +310,8 @@ def _delay(program: Program, precision: Precision) -> tuple[bool, str]:
         return True, "the model is kept in other places before it is complete"
     home = precision.homes[0]
     calls = _training_calls(program, precision)
-    if len(calls) != 1 and not _one_of(calls):
+    overriding = _override_each_other(program, calls) and _runs_once(program, home.module, home.statement)
+    if len(calls) != 1 and not overriding and not _one_of(calls):
         return True, "the model runs several times, or not as a plain call, in a step"
     site = calls[0]
     assert isinstance(site.node, ast.Call)
@@ -364,12 +322,12 @@ def _delay(program: Program, precision: Precision) -> tuple[bool, str]:
     ):
         return True, "forward is called by name"
     backward = precision.backwards[0]
-    if not _same_round(program, site, backward):
+    if not all(_same_round(program, call, backward) for call in (calls if overriding else [site])):
         return True, "a step adds up several forward passes"
     for step in precision.steps:
         if any(isinstance(parent, ast.If) for parent in _between(step, backward)) or _outside_loop(step, backward):
             return True, "gradients are accumulated over several batches"
-    if not _reaches(program, home, site):
+    if not all(reaches(program, home, call) for call in (calls if overriding else [site])):
         return True, "the training loop has its own reference to the model"
     return False, ""
 
@@ -377,7 +335,7 @@ def _delay(program: Program, precision: Precision) -> tuple[bool, str]:
 def _training_calls(program: Program, precision: Precision) -> list[Site]:
     """Calls of trained models, and of methods of theirs, that a training step makes."""
     covered = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
-    covered |= {node for site in precision.backwards for node in ast.walk(site.loss)}
+    covered |= {node for site in precision.backwards for node in walk(site.loss)}
     called = program.called_from(covered)
     found: list[Site] = []
     for node, body, scope in program.nodes():
@@ -401,11 +359,42 @@ def _one_of(sites: list[Site]) -> bool:
     one, two = sites
     for parent in blocks.enclosing(one.module, one.node):
         if isinstance(parent, ast.If):
-            first = {node for item in parent.body for node in ast.walk(item)}
-            second = {node for item in parent.orelse for node in ast.walk(item)}
+            first = {node for item in parent.body for node in walk(item)}
+            second = {node for item in parent.orelse for node in walk(item)}
             if (one.node in first and two.node in second) or (two.node in first and one.node in second):
                 return True
     return False
+
+
+def _override_each_other(program: Program, sites: list[Site]) -> bool:
+    """Whether only one of the calls runs: they stand in methods of one name, of classes with one base."""
+    infos = [program.function_of(site.body) for site in sites]
+    owners = [info.owner for info in infos if info is not None and info.owner is not None]
+    if len(sites) < 2 or len({id(owner) for owner in owners}) != len(sites):
+        return False
+    if len({info.name for info in infos if info is not None}) != 1:
+        return False
+    if not set.intersection(*({id(base) for base in owner.mro()[1:]} for owner in owners)):
+        return False
+    # ``super().loss(batch)`` runs the other one too.
+    return not any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+        for site in sites
+        for node in program.nodes_of(site.body)
+    )
+
+
+def _runs_once(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
+    """Whether no loop and no second caller runs a node again: two wrapped models may share parts."""
+    if any(isinstance(parent, blocks.LOOPS) for parent in blocks.enclosing(module, node)):
+        return False
+    info = program.function_of(blocks.body_of(module, node))
+    if info is None or not info.callers:
+        return True
+    if len(info.callers) > 1 or depth > 4:
+        return False
+    site = calling(info.callers[0])
+    return _runs_once(program, site.module, site.node, depth + 1)
 
 
 def _same_round(program: Program, site: Site, backward: Site) -> bool:
@@ -435,71 +424,6 @@ def _outside_loop(step: Site, backward: Site) -> bool:
         isinstance(parent, blocks.LOOPS) and parent not in around
         for parent in blocks.enclosing(backward.module, backward.node)
     )
-
-
-def _reaches(program: Program, home: Home, site: Site) -> bool:
-    """Whether the callee of the training call is read from the home's variable after it was prepared."""
-    assert isinstance(site.node, ast.Call)
-    pending: list[tuple[ast.expr, Site]] = [(site.node.func, site)]
-    seen: set[object] = set()
-    while pending:
-        node, where = pending.pop()
-        if isinstance(node, ast.Attribute) and node.attr in ("forward", "__call__"):
-            node = node.value
-        key = program.flow.key(node, where.scope)
-        if key is None:
-            return False
-        if key == home.key or key in seen:
-            continue
-        seen.add(key)
-        sources = _sources_of(program, key, node, where)
-        if not sources:
-            return False
-        pending.extend(sources)
-    return True
-
-
-def _sources_of(program: Program, key: object, node: ast.expr, where: Site) -> list[tuple[ast.expr, Site]]:
-    """Expressions that the variable is assigned from, or given as a parameter."""
-    found: list[tuple[ast.expr, Site]] = []
-    for other, body, scope in program.nodes():
-        if not isinstance(other, ast.Assign):
-            continue
-        for target in other.targets:
-            pairs = [(target, other.value)]
-            if (
-                isinstance(target, ast.Tuple)
-                and isinstance(other.value, ast.Tuple)
-                and len(target.elts) == len(other.value.elts)
-            ):
-                pairs = list(zip(target.elts, other.value.elts, strict=True))
-            for single, value in pairs:
-                if (
-                    isinstance(single, (ast.Name, ast.Attribute))
-                    and program.flow.key(blocks.reading(single), scope) == key
-                ):
-                    source = value
-                    while (
-                        isinstance(source, ast.Call)
-                        and isinstance(source.func, ast.Attribute)
-                        and source.func.attr in api.RETURNS_RECEIVER
-                    ):
-                        source = source.func.value
-                    if program.flow.key(source, scope) != key:
-                        found.append((source, Site(scope.module, scope, body, other)))
-    if isinstance(node, ast.Name):
-        owner = where.scope.owner(node.id)
-        info = program.function_of(owner.node)
-        if info is not None:
-            names = [argument.arg for argument in [*info.node.args.posonlyargs, *info.node.args.args]]
-            if node.id in names:
-                index = names.index(node.id) - (0 if info.is_static else 1)
-                for caller in info.callers:
-                    given = [item.value for item in caller.call.keywords if item.arg == node.id]
-                    if not given and 0 <= index < len(caller.call.args):
-                        given = [caller.call.args[index]]
-                    found.extend((value, calling(caller)) for value in given)
-    return found
 
 
 # ---- the main process --------------------------------------------------------------------------------------
@@ -537,7 +461,7 @@ def _saves(
             continue
         if _only_writes(node) and not _read_later(program, body, node):
             found[node] = scope.module
-    inner = {child for statement in found for child in ast.walk(statement) if child is not statement}
+    inner = {child for statement in found for child in walk(statement) if child is not statement}
     found = {statement: module for statement, module in found.items() if statement not in inner}
     return [(module, statement) for statement, module in found.items()], calls
 
@@ -549,7 +473,19 @@ def _writing_calls(program: Program) -> list[Site]:
     for call, body, scope in program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr == "savefig" and call not in known:
             found.append(Site(scope.module, scope, body, call))
-    return found
+    return [site for site in found if not _writes_memory(program, site)]
+
+
+def _writes_memory(program: Program, site: Site) -> bool:
+    """Whether the file is a buffer in memory, which every process goes on to use."""
+    assert isinstance(site.node, ast.Call)
+    given = [*site.node.args, *(item.value for item in site.node.keywords)]
+    return any(
+        value.kind == "object" and value.ref in ("io.BytesIO", "io.StringIO")
+        for argument in given
+        if isinstance(argument, (ast.Name, ast.Attribute))
+        for value in program.flow.values(argument, site.scope)
+    )
 
 
 def _read_later(program: Program, body: ast.AST, node: ast.With) -> bool:
@@ -559,7 +495,7 @@ def _read_later(program: Program, body: ast.AST, node: ast.With) -> bool:
         for item in node.items
         if isinstance(item.context_expr, ast.Call) and item.context_expr.args
     }
-    inside = set(ast.walk(node))
+    inside = set(walk(node))
     return any(
         isinstance(other, ast.Call)
         and other not in inside
@@ -618,23 +554,23 @@ def _reads_of_saved(program: Program, saves: list[tuple[Module, ast.stmt]]) -> l
     saved = {
         (module, ast.unparse(argument))
         for module, statement in saves
-        for node in ast.walk(statement)
+        for node in walk(statement)
         if isinstance(node, ast.Call)
         for argument in [*node.args[:2], *(item.value for item in node.keywords if item.arg == "f")]
         if not isinstance(argument, ast.Constant) or isinstance(argument.value, str)
     }
     found: dict[ast.stmt, Module] = {}
     loads = {site.node for site in program.calls_to(frozenset({"torch.load"}))}
-    saving = {node for _, statement in saves for node in ast.walk(statement)}
+    saving = {node for _, statement in saves for node in walk(statement)}
     for site in program.calls_to(frozenset({"torch.load", "builtins.open"})):
         call = site.node
         assert isinstance(call, ast.Call)
         if not call.args or _opens_to_write(call) or (site.module, ast.unparse(call.args[0])) not in saved:
             continue
         statement = site.statement
-        if statement not in saving and any(node in loads for node in ast.walk(statement)):
+        if statement not in saving and any(node in loads for node in walk(statement)):
             found[statement] = site.module
-    inner = {child for statement in found for child in ast.walk(statement) if child is not statement}
+    inner = {child for statement in found for child in walk(statement) if child is not statement}
     return [(module, statement) for statement, module in found.items() if statement not in inner]
 
 
@@ -682,7 +618,7 @@ def _unwraps(program: Program) -> list[Site]:
                 found[receiver] = Site(scope.module, scope, body, receiver)
         elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
             if "torch.save" in program.names(node.func, scope) and node.args:
-                for part in ast.walk(node.args[0]):
+                for part in walk(node.args[0]):
                     if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
                         parent = scope.module.parents[part]
                         if isinstance(parent, (ast.Attribute, ast.Call)) and parent is not node:
@@ -828,5 +764,5 @@ def _looks_for(test: ast.expr, path: str) -> bool:
         and ast.unparse(node.operand).endswith(
             (f"exists({path})", f"isdir({path})", f"{path}.exists()", f"{path}.is_dir()")
         )
-        for node in ast.walk(test)
+        for node in walk(test)
     )

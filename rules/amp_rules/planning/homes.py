@@ -6,11 +6,12 @@ import ast
 from dataclasses import dataclass, replace
 
 from amp_rules.program import blocks
-from amp_rules.program.flow import CellKey
+from amp_rules.program.cells import CellKey
 from amp_rules.program.kinds import is_module, is_optimizer
 from amp_rules.program.modules import Module
-from amp_rules.program.scopes import Scope
+from amp_rules.program.scopes import Scope, arguments_of
 from amp_rules.program.steps import Program
+from amp_rules.program.syntax import walk
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
 
@@ -80,7 +81,8 @@ class Homes:
 
     def find(self) -> tuple[list[Home], list[Value]]:
         """The homes of all trained models in the order of the program, and the models without one."""
-        homes: dict[CellKey, Home] = {}
+        # Two classes with a common base may both make what is one attribute of the base.
+        homes: dict[tuple[CellKey, ast.AST], Home] = {}
         missing: list[Value] = []
         for value in self._roots():
             candidates = self._candidates(value)
@@ -90,9 +92,9 @@ class Homes:
                 if made is None:
                     missing.append(value)
                 else:
-                    homes.setdefault(made.key, made)
-            elif chosen.key not in homes:
-                homes[chosen.key] = self._home(chosen, value)
+                    homes.setdefault((made.key, made.body), made)
+            elif (chosen.key, chosen.body) not in homes:
+                homes[chosen.key, chosen.body] = self._home(chosen, value)
         found = sorted(
             (self._inside_parallel(home) for home in homes.values()),
             key=lambda home: (str(home.module.path), home.module.start(home.statement), home.made),
@@ -136,7 +138,16 @@ class Homes:
             for made in self._instances():
                 if info in made.ref.mro() and made != value:
                     found |= self._holders(made) or {made}
-        return found
+        return {item for item in found if not any(self._hands_out(other, item) for other in found)}
+
+    def _hands_out(self, one: Value, other: Value) -> bool:
+        """Whether one is the other again, as the caller of a factory has it."""
+        if one == other or one.ref is not other.ref or not isinstance(one.site, ast.Call):
+            return False
+        module = self.program.module_of(other.site) if other.site is not None else None
+        if module is None or other.site is None:
+            return False
+        return blocks.body_of(module, other.site) in self.program.called_from({one.site})
 
     def _instances(self) -> set[Value]:
         return {
@@ -159,18 +170,25 @@ class Homes:
                 if isinstance(target, (ast.Tuple, ast.List)):
                     targets.extend(target.elts)
                     continue
-                path = blocks.path_of(target)
-                if path is None or isinstance(target, ast.Subscript):
+                path = _exact_path(target)
+                if path is None:
                     continue
                 values = self.flow.values(blocks.reading(target), scope)
                 if value not in values or self.program.is_model_code(body):
                     continue
-                key = self.flow.key(target, scope)
+                key = self._key(target, scope)
                 if key is None:
                     continue
                 entry = found.setdefault((key, body), _Candidate(key, path, scope.module, scope, body, []))
                 entry.assignments.append(blocks.statement_of(scope.module, node))
         return list(found.values())
+
+    def _key(self, target: ast.expr, scope: Scope) -> CellKey | None:
+        """The cell that a variable stands for, an item of a dictionary of models included."""
+        if isinstance(target, ast.Subscript):
+            key = self.flow.key(target.value, scope)
+            return ((key, "item"), _exact_path(target) or "") if key is not None else None
+        return self.flow.key(target, scope)
 
     def _inside_parallel(self, home: Home) -> Home:
         """The argument of the script's own DDP, if it has one: a model gets its precision before it is wrapped."""
@@ -251,7 +269,7 @@ class Homes:
             optimizer_here = self._optimizer_statement(item) is not None
             placed_here = self._places(item)
             made_here = any(
-                value.site is not None and value.site in set(ast.walk(statement)) for statement in item.assignments
+                value.site is not None and value.site in set(walk(statement)) for statement in item.assignments
             )
             returned = self._only_returned(item)
             return (
@@ -294,17 +312,13 @@ class Homes:
         if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
             return False
         call = statement.value
-        if (
-            isinstance(call.func, ast.Attribute)
-            and call.func.attr in _PLACING
-            and blocks.path_of(call.func.value) == path
-        ):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _PLACING and _exact_path(call.func.value) == path:
             return True
         # ``init_weights(model)``: a function that is given nothing but the model.
         return (
             len(call.args) == 1
             and not call.keywords
-            and blocks.path_of(call.args[0]) == path
+            and _exact_path(call.args[0]) == path
             and isinstance(call.func, (ast.Name, ast.Attribute))
             and "init" in (call.func.id if isinstance(call.func, ast.Name) else call.func.attr).lower()
         )
@@ -338,10 +352,16 @@ class Homes:
         )
         last = start
         for index in range(start, limit):
-            inner = [node for node in ast.walk(suite[index]) if isinstance(node, ast.stmt)]
+            inner = [node for node in walk(suite[index]) if isinstance(node, ast.stmt)]
             if not isinstance(suite[index], (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and any(
                 self._is_placing(node, item.path) for node in inner
             ):
+                last = index
+        built = self._optimizer_statement(item)
+        for index in range(last + 1, limit):
+            if built is None or any(_holds(statement, built) for statement in suite[last : index + 1]):
+                break
+            if self._completes(suite[index], item):
                 last = index
         fence = next(
             (index for index in range(start + 1, limit) if index < last and self._leaks(suite[index], item.path)),
@@ -355,7 +375,7 @@ class Homes:
         ):
             assert isinstance(statement, ast.Assign)
             single = statement.lineno == statement.end_lineno
-            if single and blocks.path_of(statement.targets[0]) == item.path and last == start:
+            if single and _exact_path(statement.targets[0]) == item.path and last == start:
                 inline = value_node
         return Home(
             item.module,
@@ -369,6 +389,25 @@ class Homes:
             made=_order(value),
         )
 
+    def _completes(self, statement: ast.stmt, item: _Candidate) -> bool:
+        """Whether the statement exchanges a part of the model, freezes some of it, or has a function load it."""
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            return False
+        nodes = list(blocks.walk_own(statement))
+        if any(path.startswith(f"{item.path}.") for path in blocks.writes(statement)):
+            return True
+        if blocks.touches({item.path}, blocks.reads(statement)) and any(_freezes(node) for node in nodes):
+            return True
+        for call in nodes:
+            if not isinstance(call, ast.Call) or not any(blocks.path_of(given) == item.path for given in call.args):
+                continue
+            for info in self.flow.callees(call):
+                names = {argument.arg for argument in arguments_of(info.node)}
+                inner = self.program.nodes_of(info.node)
+                if any(_freezes(node) or _loads(node, names) for node in inner):
+                    return True
+        return False
+
     def _is_parallel(self, node: ast.expr, scope: Scope) -> bool:
         """Whether the expression is a ``DataParallel``, which another rewrite takes out."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
@@ -380,22 +419,40 @@ class Homes:
         for node in blocks.walk_own(statement):
             if isinstance(node, ast.Call):
                 arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-                if not any(blocks.path_of(argument) == path for argument in arguments):
+                if not any(_exact_path(argument) == path for argument in arguments):
                     continue
-                inner = [
-                    item for item in ast.walk(statement) if isinstance(item, ast.stmt) and node in set(ast.walk(item))
-                ]
+                inner = [item for item in walk(statement) if isinstance(item, ast.stmt) and node in set(walk(item))]
                 if any(self._is_placing(item, path) for item in inner):
+                    continue
+                if self._only_uses(node, path):
                     continue
                 # A library's function that gives nothing back (``print``) keeps nothing either.
                 if self.flow.callees(node) or not any(isinstance(item, ast.Expr) for item in inner):
                     return True
             elif isinstance(node, (ast.List, ast.Tuple, ast.Dict)):
                 parts = node.values if isinstance(node, ast.Dict) else node.elts
-                if any(part is not None and blocks.path_of(part) == path for part in parts):
+                if any(part is not None and _exact_path(part) == path for part in parts):
                     if isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
                         return True
         return False
+
+    def _only_uses(self, call: ast.Call, path: str) -> bool:
+        """Whether the functions of the project that get the model ask it for things, and keep it nowhere."""
+        callees = self.flow.callees(call)
+        for info in callees:
+            names = [argument.arg for argument in [*info.node.args.posonlyargs, *info.node.args.args]]
+            offset = 0 if info.is_static else 1
+            given = {item.arg for item in call.keywords if blocks.path_of(item.value) == path}
+            for index, argument in enumerate(call.args):
+                if blocks.path_of(argument) == path and index + offset < len(names):
+                    given.add(names[index + offset])
+            if not given or info.name == "__init__" or info.yields:
+                return False
+            for node in walk(info.node):
+                if isinstance(node, ast.Name) and node.id in given:
+                    if not isinstance(info.module.parents.get(node), ast.Attribute):
+                        return False
+        return bool(callees)
 
     def _common_suite(self, item: _Candidate) -> tuple[ast.stmt, ...]:
         """The innermost suite that holds every assignment of the variable in its body."""
@@ -411,15 +468,41 @@ class Homes:
         return chains[0][-1]
 
 
+def _freezes(node: ast.AST) -> bool:
+    """``param.requires_grad = False``, ``module.requires_grad_(False)``."""
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Attribute) and target.attr == "requires_grad" for target in node.targets)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_"
+
+
+def _loads(node: ast.AST, names: set[str]) -> bool:
+    """``model.load_state_dict(...)`` for one of the names."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "load_state_dict"
+        and blocks.path_of(node.func.value) in names
+    )
+
+
 def _flat_paths(target: ast.expr) -> set[str]:
     if isinstance(target, (ast.Tuple, ast.List)):
         return {path for element in target.elts for path in _flat_paths(element)}
-    path = blocks.path_of(target)
-    return {path} if path is not None and not isinstance(target, ast.Subscript) else set()
+    path = _exact_path(target)
+    return {path} if path is not None else set()
+
+
+def _exact_path(node: ast.AST) -> str | None:
+    """``self.model``, and ``self.models["encoder"]`` for an item of its own; other items count as their whole."""
+    if isinstance(node, ast.Subscript):
+        base = blocks.path_of(node.value) if not isinstance(node.value, ast.Subscript) else None
+        is_item = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+        return f'{base}["{node.slice.value}"]' if base is not None and is_item else None  # type: ignore[attr-defined]
+    return blocks.path_of(node)
 
 
 def _holds(statement: ast.stmt, node: ast.AST) -> bool:
-    return any(child is node for child in ast.walk(statement))
+    return any(child is node for child in walk(statement))
 
 
 def _order(value: Value) -> tuple[int, int, str]:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 
 from amp_rules.program import blocks
 from amp_rules.program.flow import is_main_guard
+from amp_rules.program.head import import_place_in_notebook
 from amp_rules.program.modules import Module
 from amp_rules.program.steps import Program
+from amp_rules.program.syntax import walk
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
@@ -25,7 +27,10 @@ def anchor(
     """
     users = {statement for _, statement in used}
     uses_runtime = program.closure(lambda node: node in users)
-    statement, after = _place(program, used, earlier)
+    if program.entry.cells:
+        statement, after = _in_notebook(program, used, uses_runtime)
+    else:
+        statement, after = _place(program, used, earlier)
     if after and uses_runtime(statement):
         # The command line is parsed by code that uses the runtime itself.
         return statement, False
@@ -55,6 +60,35 @@ def _place(
     if outer is not None:
         return _in_suite(program, outer.body, None)
     return _in_suite(program, module.tree.body, None, earlier)
+
+
+def _in_notebook(
+    program: Program, used: Sequence[tuple[Module, ast.stmt]], uses_runtime: Callable[[ast.AST], bool]
+) -> tuple[ast.stmt, bool]:
+    """After the command line is parsed if that comes early enough, else below the imports in their cell."""
+    module = program.entry
+    suite = module.tree.body
+    users = [
+        item
+        for item in suite
+        if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and uses_runtime(item)
+    ]
+    end = suite.index(users[0]) if users else len(suite)
+    for statement in suite[:end]:
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _parses_arguments(program, statement):
+            return statement, True
+    named = {_top(module, statement) for where, statement in used if where is module}
+    statement, after = import_place_in_notebook(module, {*users, *named})
+    if not after:
+        return statement, False
+    cell = module.cell_of(statement)
+    for following in suite[suite.index(statement) + 1 :]:
+        if module.cell_of(following) != cell:
+            break
+        if not isinstance(following, (*_IMPORTS, ast.Pass)):
+            return following, False
+        statement = following
+    return statement, True
 
 
 def _spawned(program: Program) -> ast.FunctionDef | None:
@@ -152,7 +186,7 @@ def _in_suite(
             return suite[index], True
     start = 0
     for index, statement in enumerate(suite[:end]):
-        if any(node in earlier for node in ast.walk(statement)):
+        if any(node in earlier for node in walk(statement)):
             start = index + 1
         if isinstance(statement, (*_IMPORTS, ast.Global, ast.Nonlocal)) or (
             isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -6,24 +6,18 @@ import ast
 from dataclasses import dataclass, field
 
 from amp_rules.planning import refusal
+from amp_rules.planning.cells import within_cells
 from amp_rules.planning.homes import Home, Homes
+from amp_rules.planning.unknown import model_trail, trail_end
+from amp_rules.planning.unscale import Unscale, unscales
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module
 from amp_rules.program.regions import Regions, Run, merged
 from amp_rules.program.scopes import Scope
-from amp_rules.program.steps import Backward, GradientAccess, Program, Site, Step, calling
+from amp_rules.program.steps import Backward, Program, Site, Step
+from amp_rules.program.syntax import walk
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
-
-
-@dataclass(frozen=True)
-class Unscale:
-    """``unscale_`` of some optimizers before a statement."""
-
-    module: Module
-    statement: ast.stmt
-    lines: tuple[str, ...]
-    what: str
 
 
 @dataclass
@@ -82,14 +76,14 @@ def plan(program: Program, *, from_apex: bool = False, initialised: bool = False
             "`amp.scaler`",
         )
     plan = Precision(runs=runs, training=runs, backwards=list(program.backwards), steps=steps)
-    plan.full_precision = _full_precision(program, regions)
+    plan.full_precision = within_cells(program, _full_precision(program, regions))
     plan.updates = _updates(program)
-    plan.unscales = _unscales(program)
+    plan.unscales = unscales(program)
     plan.probability_losses = _probability_losses(program)
     plan.probabilities = _probabilities(program, plan.probability_losses)
     plan.computed_norms = program.calls_to(api.FUNCTIONAL_NORMS)
     plan.constants = _constants(program)
-    plan.runs = _without_idle(regions.with_evaluation(plan.runs), plan.full_precision)
+    plan.runs = within_cells(program, _without_idle(regions.with_evaluation(plan.runs), plan.full_precision))
     if not initialised:
         plan.homes = homes(program)
         plan.reloads = _reloads(program, plan.homes)
@@ -117,7 +111,7 @@ def keep(program: Program) -> Precision:
 def first_use(program: Program, prefixes: tuple[str, ...]) -> tuple[Module, ast.AST, str] | None:
     """The first use of a library by the names that the reachable code resolves."""
     for module in program.flow.modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -148,15 +142,43 @@ def _check_frameworks(program: Program) -> None:
         )
 
 
+# What only a migrated step or distribution uses of the runtime; its optimizers and layers stand for Apex's alone, too.
+_OF_A_MIGRATION = frozenset(
+    {
+        "autocast",
+        "barrier",
+        "device",
+        "is_main_process",
+        "main_process_first",
+        "on_main",
+        "prepare_loader",
+        "prepare_model",
+        "scaler",
+        "seed_by_rank",
+        "unwrap",
+        "world_size",
+    }
+)
+
+
 def _check_shared(program: Program) -> None:
     """Decline when a module that the script shares with another one was migrated with that one."""
     for module in program.flow.modules:
-        for node in module.tree.body:
-            if isinstance(node, ast.Import) and any(alias.name == "amp_runtime" for alias in node.names):
+        names = {
+            alias.asname or alias.name: node
+            for node in module.tree.body
+            if isinstance(node, ast.Import)
+            for alias in node.names
+            if alias.name == "amp_runtime"
+        }
+        for node in module.nodes if names else ():
+            if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+                continue
+            if node.value.id in names and node.attr in _OF_A_MIGRATION:
                 raise refusal.decline(
                     refusal.ALREADY_MIXED,
                     module,
-                    node,
+                    names[node.value.id],
                     f"{module.path.name} was migrated together with another script; this one only shares it",
                     "give this script the same `amp.init`, `amp.prepare_loader` and `amp.prepare_model` as the other's "
                     "diff shows",
@@ -172,7 +194,7 @@ def _check_unreadable(program: Program) -> None:
     if not unreadable:
         return
     for module in program.flow.modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if not isinstance(node, (ast.Import, ast.ImportFrom)):
                 continue
             names = [part for alias in node.names for part in alias.name.split(".")]
@@ -264,7 +286,7 @@ def _steps(program: Program) -> list[Step]:
     if not program.steps:
         if program.unknown_steps:
             site = program.unknown_steps[0]
-            raise _unknown_step(site)
+            raise _unknown_step(program, site)
         backward = program.backwards[0]
         raise refusal.decline(
             refusal.NO_OPTIMIZER,
@@ -274,7 +296,7 @@ def _steps(program: Program) -> list[Step]:
             "use an optimizer of torch.optim; scaled gradients must be unscaled before anything reads them",
         )
     if program.unknown_steps:
-        raise _unknown_step(program.unknown_steps[0])
+        raise _unknown_step(program, program.unknown_steps[0])
     for backward in program.backwards:
         if backward.loss in backward.call.args and len(backward.call.args) + len(backward.call.keywords) > 1:
             raise refusal.decline(
@@ -287,12 +309,13 @@ def _steps(program: Program) -> list[Step]:
     return program.steps
 
 
-def _unknown_step(site: Step) -> refusal.Declined:
+def _unknown_step(program: Program, site: Step) -> refusal.Declined:
+    trail = trail_end(program, site.optimizer, site.scope, site.body)
     return refusal.decline(
         refusal.UNKNOWN_STEP,
         site.module,
         site.node,
-        f"it is not known whether `{site.module.text(site.optimizer)}` is an optimizer",
+        f"it is not known whether `{site.module.text(site.optimizer)}` is an optimizer{trail}",
         "if it is one, step it with `amp.scaler.step(...)`; else rename the method, or make the object where it can "
         "be followed",
     )
@@ -346,7 +369,7 @@ def _last_steps(program: Program, suite: tuple[ast.stmt, ...], steps: set[ast.st
         elif any(_leaves(between) for between in suite[suite.index(item) + 1 : suite.index(last)]):
             found.append(item)
     if len(holding) > 1 or last in steps or isinstance(last, blocks.LOOPS):
-        rounds = [node for node in ast.walk(last) if isinstance(node, ast.stmt) and is_round(node)]
+        rounds = [node for node in walk(last) if isinstance(node, ast.stmt) and is_round(node)]
         if len(holding) > 1 and rounds:
             return [target for item in holding for target in _last_steps(program, (item,), steps)]
         return [*found, last]
@@ -358,171 +381,6 @@ def _last_steps(program: Program, suite: tuple[ast.stmt, ...], steps: set[ast.st
 def _leaves(statement: ast.stmt) -> bool:
     """Whether the statement can end the round."""
     return any(isinstance(node, (ast.Continue, ast.Break, ast.Return)) for node in blocks.walk_own(statement))
-
-
-# ---- gradients ---------------------------------------------------------------------------------------------
-
-
-def _unscales(program: Program) -> list[Unscale]:
-    found: list[Unscale] = []
-    done: set[ast.stmt] = set()
-    for access in program.gradient_accesses:
-        for unscale in _unscale(program, access, access, 0):
-            if unscale.statement not in done:
-                done.add(unscale.statement)
-                found.append(unscale)
-    # Of several accesses before one step only the first needs it.
-    found = [_hoisted(item, found) for item in found]
-    found = list({item.statement: item for item in (_before_branches(program, item, found) for item in found)}.values())
-    return [item for item in found if not any(_precedes(other, item) for other in found)]
-
-
-def _hoisted(item: Unscale, others: list[Unscale]) -> Unscale:
-    """Before the condition around an access that may not run, where another access follows that does."""
-    for other in others:
-        if other is item or other.module is not item.module or other.lines != item.lines:
-            continue
-        where = blocks.place(other.module, other.statement)
-        for earlier in where.suite[: where.index]:
-            if earlier is not item.statement and item.statement in set(ast.walk(earlier)):
-                return Unscale(item.module, earlier, item.lines, item.what)
-    return item
-
-
-def _before_branches(program: Program, item: Unscale, others: list[Unscale]) -> Unscale:
-    """Before the condition around an access whose other branch has one too."""
-    for branch in blocks.enclosing(item.module, item.statement):
-        if not isinstance(branch, ast.If):
-            continue
-        whole = _first_of_chain(item.module, branch)
-        if program.runs_backward(whole):
-            continue
-        sides = [{node for part in suite for node in ast.walk(part)} for suite in (branch.body, branch.orelse)]
-        for other in others:
-            statements = {item.statement, other.statement}
-            if other.lines == item.lines and all(statements & side for side in sides):
-                return Unscale(item.module, whole, item.lines, item.what)
-    return item
-
-
-def _first_of_chain(module: Module, branch: ast.If) -> ast.If:
-    """The ``if`` that an ``elif`` belongs to."""
-    holder = module.parents[branch]
-    while isinstance(holder, ast.If) and branch in holder.orelse and branch.col_offset == holder.col_offset:
-        branch, holder = holder, module.parents[holder]
-    return branch
-
-
-def _precedes(one: Unscale, two: Unscale) -> bool:
-    if one is two or one.module is not two.module or one.lines != two.lines:
-        return False
-    where, other = blocks.place(one.module, one.statement), blocks.place(two.module, two.statement)
-    return where.suite[0] is other.suite[0] and where.index < other.index
-
-
-def _unscale(program: Program, access: GradientAccess, site: Site, depth: int) -> list[Unscale]:
-    module = site.module
-    statement: ast.stmt = site.statement
-    target = statement
-    while True:
-        where = blocks.place(module, statement)
-        following: list[ast.stmt] = []
-        for later in where.suite[where.index + 1 :]:
-            if program.runs_backward(later):
-                break
-            if program.runs_step(later):
-                following.append(later)
-        if following:
-            lines = _unscale_lines(program, site, following)
-            if lines is None:
-                raise _gradient(access, "the optimizer that steps next cannot be named here")
-            return [Unscale(module, target, lines, access.what)] if lines else []
-        if program.runs_step(statement) and statement is not site.statement and isinstance(statement, blocks.LOOPS):
-            break
-        parent = where.parent
-        if isinstance(parent, ast.ExceptHandler):
-            parent = module.parents[parent]
-        if not isinstance(parent, ast.stmt) or isinstance(parent, (*blocks.BODIES, ast.ClassDef)):
-            break
-        statement = parent
-        if isinstance(parent, blocks.LOOPS):
-            if program.runs_backward(parent):
-                # What follows in the next round comes after this round's step.
-                earlier = where.suite[: where.index]
-                if any(program.runs_step(item) for item in earlier):
-                    return []
-                break
-            target = parent
-    where = blocks.place(module, statement)
-    if any(program.runs_step(item) for item in where.suite[: where.index]):
-        return []
-    info = program.function_of(site.body)
-    if info is None or not info.callers or depth > 3:
-        if not program.runs_backward(site.body) and info is not None:
-            return []
-        raise _gradient(access, "no optimizer steps after it in the same place")
-    found: list[Unscale] = []
-    for caller in info.callers:
-        found.extend(_unscale(program, access, calling(caller), depth + 1))
-    return found
-
-
-def _gradient(access: GradientAccess, why: str) -> refusal.Declined:
-    return refusal.decline(
-        refusal.GRADIENT_ACCESS,
-        access.module,
-        access.node,
-        f"`{access.what}` looks at gradients while they may be scaled: {why}",
-        "call `amp.scaler.unscale_(optimizer)` once between the backward pass and the first look at the gradients",
-    )
-
-
-def _unscale_lines(program: Program, site: Site, following: list[ast.stmt]) -> tuple[str, ...] | None:
-    """The calls that unscale whatever steps in the following statements; None when one cannot be named at ``site``."""
-    lines: list[str] = []
-    sites = {step.node: step for step in program.steps}
-    for later in following:
-        for node in blocks.walk_own(later):
-            if not isinstance(node, ast.Call):
-                continue
-            if node in sites:
-                receiver = ast.unparse(sites[node].optimizer)
-                loop = _loop_over(receiver, later)
-                unscale = _unscale_call(receiver)
-                lines.append(unscale if loop is None else f"{_head(loop)}\n    {unscale}")
-                continue
-            for step in _steps_within(program, node):
-                receiver = ast.unparse(step.optimizer)
-                name = receiver.split(".")[0]
-                if step.scope.is_function and receiver.startswith("self.") and isinstance(node.func, ast.Attribute):
-                    lines.append(_unscale_call(ast.unparse(node.func.value) + receiver[4:]))
-                elif step.scope.owner(name) is site.scope.owner(name):
-                    lines.append(_unscale_call(receiver))
-                else:
-                    return None
-    return tuple(dict.fromkeys(lines)) or None
-
-
-def _unscale_call(receiver: str) -> str:
-    return "{amp}.scaler.unscale_(" + receiver + ")"
-
-
-def _head(loop: ast.For) -> str:
-    return f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}:"
-
-
-def _steps_within(program: Program, call: ast.Call) -> list[Step]:
-    """Steps in the functions that a call runs directly."""
-    bodies = {info.node for info in program.flow.callees(call)}
-    return [step for step in program.steps if step.body in bodies]
-
-
-def _loop_over(receiver: str, statement: ast.stmt) -> ast.For | None:
-    name = receiver.split(".")[0].split("[")[0]
-    for node in blocks.walk_own(statement):
-        if isinstance(node, ast.For) and name in blocks.writes_target(node):
-            return node
-    return None
 
 
 # ---- numerics ----------------------------------------------------------------------------------------------
@@ -686,7 +544,7 @@ def homes(program: Program) -> list[Home]:
             step.module,
             step.node,
             f"the model{what} that `{step.module.text(step.optimizer)}` trains is not held by a variable that could be "
-            "followed",
+            f"followed{'' if missing else model_trail(program)}",
             "write `model = amp.prepare_model(model)` before the optimizer is built",
         )
     return found

@@ -39,8 +39,18 @@ GRADIENTS_OUTSIDE = Rule(
 )
 LOCAL_DECISION = Rule("AMP294", "decision-by-rank", "Each process decides what it trains on.", "distribution")
 APEX = Rule("AMP490", "apex-not-understood", "Some use of Apex is not understood.", "precision")
+ASKED_PRECISION = Rule("AMP199", "step-kept-as-it-is", "The user keeps a part of the step as it is.", "precision")
+ASKED_DISTRIBUTION = Rule(
+    "AMP299", "processes-kept-out", "The user keeps a part of several processes out.", "distribution"
+)
+ASKED_LEGACY = Rule("AMP499", "apex-kept-as-it-is", "The user keeps some use of Apex as it is.", "precision")
+OLD_PLACE = Rule("AMP590", "old-place-left", "What an old name means at a place is not certain.", "modern")
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
+"""The reasons for which one script is left alone."""
+
+# Found out only when the results for several scripts are joined.
+SHARED_MODULE = Rule("AMP390", "shared-module", "Two scripts need a module rewritten differently.", "precision")
 
 
 def decline(

@@ -144,11 +144,13 @@ class _Hook:
     """``getattr(callback, name)(...)``: which of the calls of the function around it run this method.
 
     Attributes:
-        parameter: the parameter that holds the name.
+        parameter: the parameter that the name is made of.
+        looked: the expression of the name.
         name: the method's name.
     """
 
     parameter: str
+    looked: ast.expr
     name: str
 
 
@@ -157,8 +159,23 @@ def _hook(caller: CallSite, info: FunctionInfo) -> _Hook | None:
     looked = caller.call.func
     if not (isinstance(looked, ast.Call) and blocks.path_of(looked.func) == "getattr" and len(looked.args) > 1):
         return None
-    name = looked.args[1]
-    return _Hook(name.id, info.name) if isinstance(name, ast.Name) else None
+    names = [node.id for node in walk(looked.args[1]) if isinstance(node, ast.Name)]
+    return _Hook(names[0], looked.args[1], info.name) if len(names) == 1 else None
+
+
+def _spelled(node: ast.expr, value: object) -> str | None:
+    """The string that ``"on_" + event`` or ``f"on_{event}"`` is for a value of its only name."""
+    if isinstance(node, ast.Name):
+        return str(value)
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
+    texts = [_spelled(part, value) for part in parts]
+    return "".join(text for text in texts if text is not None) if texts and None not in texts else None
 
 
 def _callers(program: Program, info: FunctionInfo, hook: _Hook | None) -> list[CallSite]:
@@ -173,8 +190,8 @@ def _callers(program: Program, info: FunctionInfo, hook: _Hook | None) -> list[C
     for caller in info.callers:
         given = [item.value for item in caller.call.keywords if item.arg == hook.parameter]
         given += caller.call.args[index : index + 1] if index >= 0 else []
-        known = [item.value for item in given if isinstance(item, ast.Constant)]
-        if not known or hook.name in known:
+        known = {_spelled(hook.looked, item.value) for item in given if isinstance(item, ast.Constant)}
+        if not known or None in known or hook.name in known:
             found.append(caller)
     return found
 

@@ -138,8 +138,9 @@ class Calls(Libraries, Templates, Partials):
         self._reach(info)
         if not self._frozen and hasattr(node, "lineno"):
             self._call_callees.setdefault(node, set()).add(info)
-            if not any(site.call is node for site in info.callers):
-                info.callers.append(CallSite(node, scope))
+            site = self._call_site(node, scope)
+            if not any(known.call is site.call for known in info.callers):
+                info.callers.append(site)
         parameters = [*info.node.args.posonlyargs, *info.node.args.args]
         bound: dict[str, set[Value]] = {}
         takes_receiver = not info.is_static and (
@@ -181,6 +182,13 @@ class Calls(Libraries, Templates, Partials):
             return self._returns_for(info, bound)
         return set(self._read((info.node, "<return>")))
 
+    def _call_site(self, node: ast.Call, scope: Scope) -> CallSite:
+        """The call as it stands in the file: not its copy in the class of a registry."""
+        original = self._original.get(node)
+        if isinstance(original, ast.Call):
+            return CallSite(original, self.scopes[self._original[scope.node]])
+        return CallSite(node, scope)
+
     def _returns_for(self, info: FunctionInfo, bound: dict[str, set[Value]]) -> set[Value]:
         direct = {child.id for item in info.returns for child in walk(item) if isinstance(child, ast.Name)}
         frame = self._frame(info, direct, bound)
@@ -190,6 +198,7 @@ class Calls(Libraries, Templates, Partials):
             return set(self._read((info.node, "<return>")))
         self._inlining.append(info)
         try:
+            frame = self._reassigned(info, frame, direct)
             return set().union(*(self._eval(item, info.scope, frame) for item in info.returns))
         finally:
             self._inlining.pop()
@@ -202,6 +211,18 @@ class Calls(Libraries, Templates, Partials):
             if decisive and (not info.owner or self._is_registered(info)):
                 return Frame(bound)
         return bound if direct & set(bound) else None
+
+    def _reassigned(self, info: FunctionInfo, frame: Overlay, names: set[str]) -> Overlay:
+        """Parameters that the function changes before it returns them: ``net = Wrapper(net)``."""
+        if isinstance(info.node, ast.Lambda) or (info.owner is not None and is_module(Value("instance", info.owner))):
+            return frame
+        for name in sorted(names & set(frame)):
+            given = self._definitions(info.node).get(name, ())
+            if len(given) == 1:
+                values = self._eval(given[0], info.scope, frame)
+                always = any(isinstance(item, ast.Assign) and item.value is given[0] for item in info.node.body)
+                frame[name] = values if values and always else frame[name] | values
+        return frame
 
     def _is_decisive(self, value: Value) -> bool:
         """Whether what a factory makes may depend on the argument."""

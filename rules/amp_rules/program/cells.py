@@ -48,6 +48,7 @@ class Cells:
         self._whole_calls: dict[tuple[ast.Call, ast.Call], ast.Call] = {}
         self._copies: dict[tuple[ClassInfo, ast.Call], ClassInfo] = {}
         self._copied: dict[ast.AST, Scope] = {}
+        self._original: dict[ast.AST, ast.AST] = {}
         self._registries: dict[ClassInfo, bool] = {}
         self._applications: dict[ast.expr, ast.Call] = {}
         self._definitions_of: dict[ast.AST, dict[str, list[ast.expr]]] = {}
@@ -101,7 +102,9 @@ class Cells:
         scopes = build_scopes(module)
         self._add_scopes(scopes)
         self._bodies[module.tree] = scopes[module.tree]
-        self._enqueue(module.tree)
+        # What a module binds is known before those that import it, or call into it, are looked at again.
+        self._queued.add(module.tree)
+        self._queue.appendleft(module.tree)
 
     def _add_scopes(self, scopes: dict[ast.AST, Scope]) -> None:
         self.scopes.update(scopes)

@@ -13,6 +13,7 @@ from amp_rules.program.receivers import Receivers
 from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Backward, Program, Site, calling
 from amp_rules.program.syntax import walk
+from amp_rules.program.values import FunctionInfo
 
 _RANDOM_INDEX = (
     "torch.randint", "torch.randperm", "torch.rand", "torch.randn", "torch.multinomial",
@@ -46,6 +47,7 @@ class DataFlow:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.loaders = Loaders(program)
+        self._drawing: dict[ast.AST, bool] = {}
 
     def training_data(self) -> TrainingData:
         """Find what feeds every backward pass of the program."""
@@ -143,12 +145,15 @@ class DataFlow:
 
     @cached_property
     def has_dropout(self) -> bool:
-        """Whether the program builds or calls dropout."""
+        """Whether the program builds or calls dropout, or draws the mask of one by hand."""
         return any(
-            name.startswith("torch.nn.") and "dropout" in name.lower()
+            name == "torch.bernoulli" or (name.startswith("torch.nn.") and "dropout" in name.lower())
             for call, _, scope in self.program.calls()
             if isinstance(call.func, (ast.Name, ast.Attribute))
             for name in self.program.names(call.func, scope)
+        ) or any(
+            isinstance(call.func, ast.Attribute) and call.func.attr == "bernoulli_"
+            for call, _, _ in self.program.calls()
         )
 
     def _counts(self, loop: Site) -> bool:
@@ -169,23 +174,40 @@ class DataFlow:
 
     def _draws_batch(self, call: ast.Call, scope: Scope) -> bool:
         """Whether the call runs a function of the project that indexes data with random numbers and returns them."""
-        for info in self.program.flow.callees(call):
-            if not isinstance(info.node.body, list):
-                continue
-            body = info.node.body
-            derived = self._derived_from_draws(body, info.scope)
-            if self._chooses(body, info.scope) and any(blocks.reads(item) & derived for item in info.returns):
-                return True
-            indexed = any(
-                isinstance(node, ast.Subscript)
-                and isinstance(node.ctx, ast.Load)
-                and blocks.reads(node.slice) & derived
-                for item in body
-                for node in walk(item)
-            )
-            if indexed and any(blocks.reads(item) & derived for item in info.returns):
-                return True
-        return False
+        return any(self._is_drawing(info) for info in self.program.flow.callees(call))
+
+    def _is_drawing(self, info: FunctionInfo) -> bool:
+        known = self._drawing.get(info.node)
+        if known is None:
+            self._drawing[info.node] = False
+            known = self._drawing[info.node] = self._draws_and_returns(info)
+        return known
+
+    def _draws_and_returns(self, info: FunctionInfo) -> bool:
+        body = info.node.body
+        if not isinstance(body, list):
+            return False
+        derived = self._derived_from_draws(body, info.scope)
+        indexed = [
+            node
+            for item in body
+            for node in walk(item)
+            if isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Load)
+            and (blocks.reads(node.slice) & derived or self._draws(node.slice, info.scope))
+        ]
+        if any(node in indexed for item in info.returns for node in walk(item)):
+            return True
+        chooses = indexed or self._chooses(body, info.scope) or self._asks_for_draw(body)
+        return bool(chooses) and any(blocks.reads(item) & derived for item in info.returns)
+
+    def _asks_for_draw(self, body: list[ast.stmt]) -> bool:
+        """Whether the function has another one draw: ``line = random_line(lines)``."""
+        return any(
+            isinstance(node, ast.Call) and any(self._is_drawing(info) for info in self.program.flow.callees(node))
+            for item in body
+            for node in walk(item)
+        )
 
     def _chooses(self, body: list[ast.stmt], scope: Scope) -> bool:
         """Whether the function draws from the data itself: ``random.choice(lines)``."""
@@ -203,9 +225,10 @@ class DataFlow:
         while True:
             before = len(derived)
             for statement in (node for item in body for node in walk(item)):
-                if isinstance(statement, ast.Assign):
+                if isinstance(statement, (ast.Assign, ast.Expr)):
                     if self._draws(statement.value, scope) or blocks.reads(statement.value) & derived:
-                        derived |= blocks.writes(statement)
+                        # What an object keeps may be from another round, drawn when all ranks were alike.
+                        derived |= {path for path in blocks.writes(statement) if "." not in path}
                 elif isinstance(statement, (ast.For, ast.comprehension)):
                     if blocks.reads(statement.iter) & derived:
                         derived |= {node.id for node in walk(statement.target) if isinstance(node, ast.Name)}
@@ -215,7 +238,10 @@ class DataFlow:
     def _draws(self, node: ast.expr, scope: Scope) -> bool:
         return any(
             isinstance(child, ast.Call)
-            and any(name.startswith(_RANDOM_INDEX) for name in self.program.names(child.func, scope))
+            and (
+                any(name.startswith(_RANDOM_INDEX) for name in self.program.names(child.func, scope))
+                or any(self._is_drawing(info) for info in self.program.flow.callees(child))
+            )
             for child in walk(node)
             if not isinstance(child, ast.Call) or isinstance(child.func, (ast.Name, ast.Attribute))
         )

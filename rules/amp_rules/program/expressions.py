@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from amp_rules.program import blocks
 from amp_rules.program.cells import CellKey, Cells, Frame, Overlay, attribute_key, element_key
-from amp_rules.program.kinds import is_loader_value
+from amp_rules.program.kinds import is_loader_value, is_module
 from amp_rules.program.scopes import Scope
 from amp_rules.program.syntax import children
 from amp_rules.program.values import Value
@@ -256,6 +256,8 @@ class Expressions(Cells):
                 return stored
             if name in ("module", "data"):
                 return {owner}
+            if name in ("weight", "bias") and is_module(owner):
+                return {Value("parameters", owner)}
             return {Value("attribute", (owner.ref, name), receiver=owner), *self._options(owner, name)}
         if owner.kind == "sequence":
             stored = self._read(attribute_key(owner, name))

@@ -15,7 +15,7 @@ from amp_rules.program.calls import Calls
 from amp_rules.program.cells import CellKey
 from amp_rules.program.modules import Module
 from amp_rules.program.project import Project
-from amp_rules.program.scopes import Scope
+from amp_rules.program.scopes import Scope, arguments_of
 from amp_rules.program.syntax import children
 from amp_rules.program.values import ClassInfo, FunctionInfo, Value
 
@@ -172,6 +172,12 @@ class Flow(Calls):
         if info is None:
             return
         self._fill_class(info, scope)
+        for base in info.mro()[1:]:
+            hook = base.methods.get("__init_subclass__")
+            first = next(arguments_of(hook.node), None) if hook is not None else None
+            if hook is not None and first is not None:
+                self._reach(hook)
+                self._write((hook.node, first.arg), {Value("class", info)})
         for decorator in node.decorator_list:
             self._decorate(decorator, {Value("class", info)}, scope)
         self._write((scope.owner(node.name).node, node.name), {Value("class", info)})

@@ -215,4 +215,3 @@ def _distinct(uses: Iterable[LoaderUse]) -> list[LoaderUse]:
 
 def _order(info: FunctionInfo) -> tuple[str, int]:
     return str(info.module.path), getattr(info.node, "lineno", 0)
-

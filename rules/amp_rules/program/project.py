@@ -31,6 +31,7 @@ class Importer:
         self.probes: dict[Path, bool] = {}
         self.unreadable: list[SourceError] = []
         self._modules: dict[Path, Module | None] = {}
+        self._located: dict[tuple[Path, str, int], Path | None] = {}
 
     def load(self, path: Path) -> Module | None:
         """The module of a file of this project, or None where it cannot be read."""
@@ -80,6 +81,12 @@ class Importer:
 
     def locate(self, origin: Path, name: str, level: int = 0) -> Path | None:
         """The project's file that ``import name`` in the file ``origin`` leads to, or None when it is external."""
+        key = (origin if level == 0 else origin.parent, name, level)
+        if key not in self._located:
+            self._located[key] = self._locate(origin, name, level)
+        return self._located[key]
+
+    def _locate(self, origin: Path, name: str, level: int) -> Path | None:
         parts = [part for part in name.split(".") if part]
         if level:
             base = origin.parent
@@ -111,12 +118,18 @@ def project_root(file: Path) -> Path:
 
 
 class Project(Importer):
-    """The entry script and every module of the same project that it can import."""
+    """The entry script and every module of the same project that it can import.
+
+    Attributes:
+        entry: the script.
+        listed: the folders that were searched for modules, and the names found.
+    """
 
     def __init__(self, entry: Path, files: Files | None = None) -> None:
         self.entry_path = entry.resolve()
         super().__init__(project_root(self.entry_path), files)
         self._folders: dict[str, bool] = {}
+        self.listed: dict[Path, tuple[str, ...]] = {}
         self.entry = self.files.entry(self.entry_path)
         self._modules[self.entry_path] = self.entry
 
@@ -137,20 +150,7 @@ class Project(Importer):
                 if "path" in alias.name and beside != self.entry_path and self._exists(beside):
                     module = self.load(beside)
                     found.extend(added_folders(module) if module is not None else ())
-        for node in self.entry.nodes:
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-                continue
-            if node.func.attr in ("append", "insert") and ast.unparse(node.func.value) == "sys.path":
-                for argument in node.args:
-                    if (path := _tail(argument)) is not None:
-                        found.extend(self._below(path)[:1])
         return found
-
-    def _below(self, path: str) -> list[Path]:
-        """Folders of that path beside the entry or above it, the nearest first."""
-        bases = [self.entry_path.parent, *self.entry_path.parent.parents]
-        bases = bases[: bases.index(self.root) + 1] if self.root in bases else bases[:1]
-        return [folder for base in bases if self.files.is_folder(folder := (base / path).resolve())]
 
     def folder(self, importer: Module, name: str) -> Path | None:
         """The folder of a package of the project, which needs no ``__init__.py``."""
@@ -162,7 +162,9 @@ class Project(Importer):
 
     def modules_in(self, folder: Path) -> list[Path]:
         """The Python files of a folder."""
-        return [folder / name for name in self.files.names(folder) if name.endswith(".py")]
+        names = sorted(name for name in self.files.names(folder) if name.endswith(".py"))
+        self.listed[folder] = tuple(names)
+        return [folder / name for name in names]
 
     def is_folder(self, importer: Module, name: str) -> bool:
         """Whether the dotted name is a folder of this project, which is a package even without ``__init__.py``."""
@@ -172,16 +174,3 @@ class Project(Importer):
             bases = self._bases(importer.path) if whole else []
             self._folders[name] = any(self.files.is_folder(base.joinpath(*parts)) for base in bases)
         return self._folders[name]
-
-
-def _tail(node: ast.expr) -> str | None:
-    """``models`` of ``os.path.join(HERE, "models")`` and of ``str(HERE / "models")``."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str" and node.args:
-        return _tail(node.args[0])
-    parts: list[ast.expr] = []
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join":
-        parts = node.args[1:]
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        parts = [node.right]
-    texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-    return "/".join(texts) if texts and len(texts) == len(parts) else None

@@ -150,7 +150,13 @@ class Reflection(Expressions):
                 return set()
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             return {value for value in self._members(Value("module", scope.top.module)) if value.kind == "class"}
-        return set()
+        # ``eval("nn." + name)``
+        prefix = self._pattern(node, scope, None).partition(".+")[0].replace("\\", "")
+        owner, dot, _ = prefix.rpartition(".")
+        if not dot or not all(part.isidentifier() for part in owner.split(".")):
+            return set()
+        owners = self._eval(ast.parse(owner, mode="eval").body, scope)
+        return set().union(*(self._members(value) for value in owners))
 
     def _attributes_like(self, owner: Value, pattern: str) -> set[Value]:
         """Attributes of an object whose names match: ``getattr(self, "net" + name)``."""

@@ -15,7 +15,7 @@ from amp_rules.program.modules import Module
 from amp_rules.program.project import Project
 from amp_rules.program.roles import Roles
 from amp_rules.program.scopes import FunctionNode, Scope
-from amp_rules.program.values import CallSite, FunctionInfo, Value
+from amp_rules.program.values import CallSite, ClassInfo, FunctionInfo, Value
 from amp_rules.report import Reach
 from amp_rules.tables import torch_api as api
 
@@ -175,6 +175,7 @@ class Program:
             tuple(sorted(module.path for module in self.project.modules)),
             tuple(sorted(self.project.probes.items())),
             {path: tuple(sorted(ranges)) for path, ranges in functions.items()},
+            tuple(sorted(self.project.listed.items())),
         )
 
     # ---- sites ---------------------------------------------------------------------------------------------
@@ -340,10 +341,27 @@ class Program:
         """Whether the value is one of the models that are trained, its own ``self`` included."""
         if value in self.trained:
             return True
-        return value.kind == "instance" and any(
+        if value.kind != "instance":
+            return False
+        if any(info in self._holding for info in value.ref.mro()):
+            return True
+        return any(
             other.kind == "instance" and other.ref is value.ref and (other.site is None or value.site is None)
             for other in self.trained
         )
+
+    @cached_property
+    def _holding(self) -> set[ClassInfo]:
+        """Classes of models that keep a trained one as a part: ``net`` where the optimizer is given ``net.head``."""
+        found: set[ClassInfo] = set()
+        whole = {value.ref for value in self.trained if value.kind == "instance"}
+        for (owner, _), cell in self.flow.cells.items():
+            info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
+            if info is None or info in whole or not is_module(Value("instance", info)):
+                continue
+            if any(value.kind == "object" and value in self.trained for value in cell.values):
+                found.add(info)
+        return found
 
     def called_models(self, call: ast.Call, scope: Scope) -> set[Value]:
         """Models whose forward pass the call runs directly."""

@@ -53,6 +53,7 @@ class Templates(Cells):
         scopes = scopes_below(info.module, node, info.outer)
         self._add_scopes(scopes)
         self._copied.update(scopes)
+        self._original.update(zip(walk(node), walk(info.node), strict=True))
         made = self.classes[node]
         self._registries[made] = True
         self._fill_class(made, info.outer)

@@ -13,11 +13,14 @@ from amp_rules.program.flow import is_main_guard
 from amp_rules.program.modules import Module
 from amp_rules.program.source import SourceError
 from amp_rules.program.syntax import children
+from amp_rules.project.calls import may_train
 from amp_rules.project.imports import ImportGraph
 
 _NOTEBOOK = ".ipynb"
 _SCRIPT = re.compile(r"""["']?[\w-]+["']?\s*=\s*["']?([\w.]+):\w+""")
 _PACKAGING = ("pyproject.toml", "setup.cfg", "setup.py")
+_RUNNERS = frozenset({"fire", "absl", "absl.app", "typer", "plac", "tyro", "jsonargparse", "clize", "defopt"})
+_TEST_RUNNERS = frozenset({"pytest", "unittest", "nose", "absl.testing"})
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -52,16 +55,26 @@ def find_entries(paths: Sequence[Path], files: Files) -> Entries:
     graph = ImportGraph(paths, files)
     found = Entries(lines=sum(scan.lines for scan in graph.scans.values()), files=len(graph.scans))
     found.trainers = [path for path, scan in graph.scans.items() if scan.trains]
-    reaching = graph.reaching(found.trainers)
+    frameworks = [path for path, scan in graph.scans.items() if scan.has_framework]
+    reaching = graph.reaching([*found.trainers, *frameworks])
     commands = _commands(graph)
     for path, scan in graph.scans.items():
-        if path in reaching and (path in commands or _is_run(path, graph, files)):
+        if path in reaching and (path in commands or _is_run(path, graph, files)) and _may_train(path, graph, files):
             found.scripts.append(path)
         elif scan.has_apex:
             found.users.append(path)
         elif scan.has_torch:
             found.others.append(path)
     return found
+
+
+def _may_train(path: Path, graph: ImportGraph, files: Files) -> bool:
+    if path.suffix == _NOTEBOOK:
+        return True
+    reached = graph.reached(path)
+    if any(other in graph.scans and graph.scans[other].has_framework for other in reached):
+        return True
+    return may_train(path, reached, files)
 
 
 def _commands(graph: ImportGraph) -> set[Path]:
@@ -97,21 +110,41 @@ def _is_run(path: Path, graph: ImportGraph, files: Files) -> bool:
     except SourceError:
         # Whether it trains cannot be known; the analysis says what is wrong with it.
         return True
+    if _is_test(module):
+        return False
     if any(isinstance(item, ast.If) and is_main_guard(item) for item in module.tree.body):
         return True
-    return not graph.importers[path] and any(_works(item, _own_names(module)) for item in module.tree.body)
+    return not graph.importers[path] and any(_works(item, _own_names(module, graph)) for item in module.tree.body)
 
 
-def _own_names(module: Module) -> set[str]:
-    """Names that the file defines or imports."""
+def _is_test(module: Module) -> bool:
+    """Whether the file holds tests for a test runner."""
+    has_tests = False
+    for node in module.tree.body:
+        for alias in node.names if isinstance(node, ast.Import) else ():
+            if alias.name in _TEST_RUNNERS:
+                return True
+        if isinstance(node, ast.ImportFrom) and node.module in _TEST_RUNNERS:
+            return True
+        has_tests = has_tests or (isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
+    return has_tests and module.path.name.startswith("test_")
+
+
+def _own_names(module: Module, graph: ImportGraph) -> set[str]:
+    """Names that the file defines, or imports from others of the project or from what runs commands."""
     names: set[str] = set()
     for node in module.tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.Assign):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.Import):
+            names |= {
+                (alias.asname or alias.name).partition(".")[0]
+                for alias in node.names
+                if alias.name in _RUNNERS or graph.leads_to(module.path, alias.name)
+            }
+        elif isinstance(node, ast.ImportFrom):
+            if node.module in _RUNNERS or graph.leads_to(module.path, node.module or "", node.level):
+                names |= {alias.asname or alias.name for alias in node.names}
     return names
 
 

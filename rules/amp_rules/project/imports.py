@@ -6,7 +6,7 @@ else, because what a program really imports is found out when it is analysed."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,8 @@ class Scan:
     Attributes:
         lines: the number of its lines.
         imports: level, module and names of each import statement.
-        trains: whether it may run a backward pass, or leave that to a framework.
+        trains: whether it calls something's ``backward``.
+        has_framework: whether it imports a framework, which may run the backward pass.
         has_apex: whether it imports Apex.
         has_torch: whether it mentions torch at all.
     """
@@ -43,6 +44,7 @@ class Scan:
     lines: int
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]
     trains: bool
+    has_framework: bool
     has_apex: bool
     has_torch: bool
 
@@ -55,7 +57,8 @@ def scan(path: Path, data: bytes) -> Scan:
         path,
         data.count(b"\n") + (not data.endswith(b"\n")),
         imports,
-        _BACKWARD.search(data) is not None or bool(heads & _FRAMEWORKS),
+        _BACKWARD.search(data) is not None,
+        bool(heads & _FRAMEWORKS),
         bool(heads & set(apex_api.ROOTS)),
         b"torch" in data,
     )
@@ -101,11 +104,12 @@ class ImportGraph:
         self._roots: dict[Path, Path] = {}
         for path in paths:
             self._look_at(path)
+        self.imported: dict[Path, set[Path]] = {path: set(self._targets(found)) for path, found in self.scans.items()}
         self.importers: dict[Path, set[Path]] = {path: set() for path in self.scans}
-        for found in self.scans.values():
-            for target in self._targets(found):
-                if target in self.importers and target != found.path:
-                    self.importers[target].add(found.path)
+        for path, targets in self.imported.items():
+            for target in targets:
+                if target in self.importers and target != path:
+                    self.importers[target].add(path)
 
     @property
     def roots(self) -> set[Path]:
@@ -139,16 +143,28 @@ class ImportGraph:
                 if target is not None:
                     yield target
 
+    def leads_to(self, path: Path, module: str, level: int = 0) -> bool:
+        """Whether importing ``module`` in the file leads to another file of the project."""
+        return level > 0 or self._importer(path).locate(path, module) is not None
+
     def reaching(self, seeds: Iterable[Path]) -> set[Path]:
         """The seeds and every file that imports one of them, directly or through others."""
-        found = set(seeds)
-        pending = list(found)
-        while pending:
-            for importer in self.importers.get(pending.pop(), ()):
-                if importer not in found:
-                    found.add(importer)
-                    pending.append(importer)
-        return found
+        return _closure(seeds, self.importers)
+
+    def reached(self, path: Path) -> set[Path]:
+        """The file and every file that its imports lead to."""
+        return _closure([path], self.imported)
+
+
+def _closure(seeds: Iterable[Path], links: Mapping[Path, set[Path]]) -> set[Path]:
+    found = set(seeds)
+    pending = list(found)
+    while pending:
+        for path in links.get(pending.pop(), ()):
+            if path not in found:
+                found.add(path)
+                pending.append(path)
+    return found
 
 
 _EXTERNAL = frozenset(

@@ -25,6 +25,10 @@ The runtime is a package that the script needs; there is nothing left to ask.
 When some of the names have a substitute and others have none, or when something else than imports can fail there; the
 file then keeps its `try`.
 
+## Leaving it out
+No: what asks for Apex would then decide that there is no mixed precision. With any part of Apex kept, the rewriting
+of Apex is declined (AMP499), and with `--apex auto` its imports alone are changed (AMP410).
+
 ## Source
 https://docs.python.org/3/library/exceptions.html#ImportError
 """
@@ -40,6 +44,7 @@ from amp_rules.legacy.conditions import Known, emptied, simplified
 from amp_rules.legacy.file import LegacyFile
 from amp_rules.legacy.references import imported, is_apex
 from amp_rules.program import blocks
+from amp_rules.program.syntax import walk
 from amp_rules.rewrite import Action, Remove, Replace, Unwrap, substitute
 from amp_rules.rule import Rule
 
@@ -143,7 +148,7 @@ def _unguarded(file: LegacyFile, guard: _Guard) -> tuple[list[Action], Known]:
         known[(scope.owner(name), name)] = True
     for name, value, assignments in _flags(file, node):
         known[(scope.owner(name), name)] = value
-        inside = set(ast.walk(node.handlers[0]))
+        inside = set(walk(node.handlers[0]))
         actions.extend(Remove(item) for item in assignments if item not in inside)
     for item in [*node.body, *node.orelse]:
         if isinstance(item, ast.Pass):
@@ -154,10 +159,10 @@ def _unguarded(file: LegacyFile, guard: _Guard) -> tuple[list[Action], Known]:
 def _flags(file: LegacyFile, node: ast.Try) -> Iterator[tuple[str, bool, list[ast.stmt]]]:
     """Variables that hold nothing but the outcome of the ``try``: name, value when it succeeds, assignments."""
     scope = file.references.scope_of(node)
-    here = set(ast.walk(node))
+    here = set(walk(node))
     before = blocks.place(file.module, node)
     earlier = set(before.suite[: before.index])
-    success = {item for part in (*node.body, *node.orelse) for item in ast.walk(part)}
+    success = {item for part in (*node.body, *node.orelse) for item in walk(part)}
     names = {
         target.id
         for item in here
@@ -225,7 +230,7 @@ def _condition(file: LegacyFile, node: ast.Name, known: Known, done: set[ast.AST
             top = parent
             continue
         break
-    done.update(item for item in ast.walk(top) if isinstance(item, ast.Name))
+    done.update(item for item in walk(top) if isinstance(item, ast.Name))
     holder = file.module.parents[top]
     result = simplified(file, top, known)
     actions: list[Action]

@@ -19,6 +19,9 @@ fallback for projects in which some use of Apex is not understood, or on request
 When the script needs a part of Apex that the runtime does not have: `apex.pyprof`, `apex.transformer`, some of
 `apex.contrib`. In a `try` with an `except ImportError` such an import stays a question.
 
+## Leaving it out
+No: it is the whole of what is done where it is done.
+
 ## Source
 https://nvidia.github.io/apex/
 """

@@ -17,6 +17,9 @@ The scaler holds what Apex kept in its own state, and reads the `amp` entry of c
 ## When it declines
 Never by itself: what is not in the list makes the file keep Apex's interface.
 
+## Leaving it out
+No: Apex's functions know nothing of the runtime's scaler.
+
 ## Source
 https://nvidia.github.io/apex/amp.html#checkpointing
 """

@@ -19,6 +19,9 @@ the runtime's drop-in (`amp_runtime.apex`).
 ## When it declines
 When something of `apex.amp`, `apex.parallel` or `apex.fp16_utils` is left that the other rewrites did not know.
 
+## Leaving it out
+No: the import fails.
+
 ## Source
 https://github.com/NVIDIA/apex/releases
 """
@@ -33,6 +36,7 @@ from amp_rules.legacy.conditions import emptied
 from amp_rules.legacy.file import RUNTIME, LegacyFile, dropin
 from amp_rules.legacy.references import Binding, imported, is_apex, root_of
 from amp_rules.program.head import import_place
+from amp_rules.program.syntax import walk
 from amp_rules.rewrite import Action, Insert, Remove, Replace, Unwrap, substitute
 from amp_rules.rule import Rule
 from amp_rules.tables import apex_api as api
@@ -101,7 +105,7 @@ def _globals(file: LegacyFile) -> Iterator[Change]:
 def _same_imports(file: LegacyFile) -> Iterator[Change]:
     """A condition that imports the same in both of its branches."""
     for node in file.module.parents:
-        if not isinstance(node, ast.If) or any(isinstance(item, ast.Call) for item in ast.walk(node.test)):
+        if not isinstance(node, ast.If) or any(isinstance(item, ast.Call) for item in walk(node.test)):
             continue
         branches = [[ast.dump(item) for item in suite] for suite in (node.body, node.orelse)]
         imports = all(isinstance(item, (ast.Import, ast.ImportFrom)) for item in (*node.body, *node.orelse))

@@ -21,6 +21,9 @@ When the models or the arguments cannot be read off the call: `**kwargs`, a tupl
 the weights; when the model is wrapped for several processes before; and when the result is used in another way than
 as models and optimizers.
 
+## Leaving it out
+No: what it prepares is what the rest of the step relies on.
+
 ## Source
 https://nvidia.github.io/apex/amp.html#apex.amp.initialize
 """
@@ -34,6 +37,7 @@ from dataclasses import dataclass
 from amp_rules.context import Change
 from amp_rules.legacy.file import LegacyFile
 from amp_rules.program import blocks
+from amp_rules.program.syntax import walk
 from amp_rules.rewrite import Action, Insert, Remove
 from amp_rules.rule import Rule
 from amp_rules.tables import apex_api as api
@@ -98,7 +102,7 @@ def _check_wrapped(file: LegacyFile, statement: ast.stmt, models: ast.expr) -> N
     """Apex refuses a model that is wrapped already; what the script meant cannot be known."""
     names = file.names
     scope = names.scope_of(statement)
-    given = {blocks.path_of(item) for item in ast.walk(models) if isinstance(item, (ast.Name, ast.Attribute))}
+    given = {blocks.path_of(item) for item in walk(models) if isinstance(item, (ast.Name, ast.Attribute))}
     for node in file.module.parents:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or node.lineno >= statement.lineno:
             continue
@@ -180,7 +184,7 @@ def _condition(file: LegacyFile, statement: ast.stmt) -> ast.If | None:
     parent = blocks.place(file.module, statement).parent
     if not isinstance(parent, ast.If) or parent.orelse or statement not in parent.body:
         return None
-    if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in ast.walk(parent.test)):
+    if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
         return None
     holder = file.module.parents[parent]
     if isinstance(holder, ast.If) and parent in holder.orelse:

@@ -17,6 +17,9 @@ instead.
 ## When it declines
 When the default is no number.
 
+## Leaving it out
+Yes: the option is then what it was, and launchers that pass it go on to do so. torchrun passes none.
+
 ## Source
 https://pytorch.org/docs/stable/elastic/run.html#transitioning-from-torch-distributed-launch-to-torchrun
 """
@@ -33,7 +36,7 @@ from amp_rules.legacy.file import LegacyFile
 from amp_rules.rewrite import Action, ExpressionEdit, Insert, Replace, add_keyword, substitute
 from amp_rules.rule import Rule
 
-RULE = Rule("AMP409", "local-rank", "The local rank comes from torchrun's environment.", "distribution")
+RULE = Rule("AMP409", "local-rank", "The local rank comes from torchrun's environment.", "distribution", optional=True)
 
 _WIDTH = 110
 _NAMES = ("--local_rank", "--local-rank")

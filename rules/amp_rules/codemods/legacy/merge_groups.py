@@ -18,6 +18,9 @@ recommends it for its fused optimizers.
 When the script counts on its groups: it takes one by its number, gives a scheduler a list with a value for each, or
 loads a state that was saved with them.
 
+## Leaving it out
+Yes: the steps are the same with more groups, and slower.
+
 ## Source
 https://www.hiascend.com/document (Ascend's guide to apex: merging parameter groups)
 """
@@ -30,11 +33,12 @@ from collections.abc import Iterator
 from amp_rules.context import Change
 from amp_rules.legacy.file import LegacyFile
 from amp_rules.program import blocks
+from amp_rules.program.syntax import walk
 from amp_rules.rewrite import Replace, substitute
 from amp_rules.rule import Rule
 from amp_rules.tables import apex_api as api
 
-RULE = Rule("AMP412", "merge-groups", "Parameters with equal options share a group.", "precision")
+RULE = Rule("AMP412", "merge-groups", "Parameters with equal options share a group.", "precision", optional=True)
 
 _FUSED = frozenset(path for path in api.OPTIMIZER_PATHS if path.startswith("apex.optimizers."))
 
@@ -77,7 +81,7 @@ def _merged(file: LegacyFile, node: ast.List) -> str | None:
     groups = _groups(node)
     rows: list[tuple[list[ast.expr], Options]] = []
     for parameters, options in groups:
-        if any(isinstance(part, ast.Call) for _, value in options for part in ast.walk(value)):
+        if any(isinstance(part, ast.Call) for _, value in options for part in walk(value)):
             return None
         if rows and _same(rows[-1][1]) == _same(options):
             rows[-1][0].append(parameters)

@@ -18,6 +18,9 @@ Apex's have saved.
 ## When it declines
 Never.
 
+## Leaving it out
+No: the classes no longer exist without a build of Apex.
+
 ## Source
 https://nvidia.github.io/apex/optimizers.html
 """

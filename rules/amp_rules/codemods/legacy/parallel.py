@@ -21,6 +21,9 @@ the CPU.
 When gradients are summed instead of averaged, when the exchange is switched on and off by hand, or when a class derives
 from Apex's.
 
+## Leaving it out
+No: the class no longer exists.
+
 ## Source
 https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """

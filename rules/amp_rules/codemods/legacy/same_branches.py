@@ -24,6 +24,9 @@ With the runtime's scaler, which does nothing at O0, one path serves every level
 ## When it declines
 Branches that differ in something else stay two branches.
 
+## Leaving it out
+No: one of two branches that are now equal would stay as dead code, with a scaled step in it.
+
 ## Source
 https://nvidia.github.io/apex/amp.html#transition-guide-for-old-api-users
 """
@@ -37,6 +40,7 @@ from collections.abc import Iterable, Iterator
 from amp_rules.context import Change
 from amp_rules.legacy.file import LegacyFile
 from amp_rules.legacy.scaled import scaled_loss_of
+from amp_rules.program.syntax import walk
 from amp_rules.rewrite import Replace, Unwrap, substitute
 from amp_rules.rule import Rule
 
@@ -68,7 +72,7 @@ def _plain(file: LegacyFile, body: Iterable[ast.stmt], orelse: Iterable[ast.stmt
     """Which of two equal branches does without Apex."""
     first = [item for item in body if not isinstance(item, (ast.Import, ast.ImportFrom))]
     second = [item for item in orelse if not isinstance(item, (ast.Import, ast.ImportFrom))]
-    with_apex = [any(part in used for item in suite for part in ast.walk(item)) for suite in (first, second)]
+    with_apex = [any(part in used for item in suite for part in walk(item)) for suite in (first, second)]
     if with_apex == [True, False]:
         kept = "orelse"
     elif with_apex == [False, True]:
@@ -82,7 +86,7 @@ def _plain(file: LegacyFile, body: Iterable[ast.stmt], orelse: Iterable[ast.stmt
 
 
 def _has_loss_id(file: LegacyFile, statement: ast.stmt) -> bool:
-    found = (scaled_loss_of(file, node) for node in ast.walk(statement) if isinstance(node, ast.With))
+    found = (scaled_loss_of(file, node) for node in walk(statement) if isinstance(node, ast.With))
     return any(scaled is not None and scaled.loss_id is not None for scaled in found)
 
 
@@ -120,7 +124,7 @@ class _Masked:
 
     def masked(self, node: ast.stmt) -> ast.stmt:
         clone = copy.deepcopy(node)
-        for old, new in zip(ast.walk(node), ast.walk(clone), strict=True):
+        for old, new in zip([*walk(node)], [*walk(clone)], strict=True):
             if isinstance(old, ast.Call) and isinstance(new, ast.Call) and self._are_parameters(old):
                 new.func, new.args, new.keywords = ast.Name(_PARAMETERS, ast.Load()), [], []
         return clone

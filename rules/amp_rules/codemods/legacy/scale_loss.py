@@ -19,6 +19,9 @@ three calls that every reader of PyTorch knows: `scale`, `unscale_` before gradi
 ## When it declines
 When the scaled loss is used for something else than its backward pass, or kept for later.
 
+## Leaving it out
+No: the context manager is Apex's own.
+
 ## Source
 https://nvidia.github.io/apex/advanced.html
 """
@@ -31,6 +34,7 @@ from collections.abc import Iterator
 from amp_rules.context import Change
 from amp_rules.legacy.file import LegacyFile
 from amp_rules.legacy.scaled import ScaledLoss, scaled_loss_of
+from amp_rules.program.syntax import walk
 from amp_rules.rewrite import Action, Replace, Unwrap, substitute
 from amp_rules.rule import Rule
 
@@ -55,7 +59,7 @@ def _actions(file: LegacyFile, node: ast.With, found: ScaledLoss) -> Iterator[Ac
     if found.name is None:
         return
     text = file.source(found.loss)
-    inside = {part for item in node.body for part in ast.walk(item)}
+    inside = {part for item in node.body for part in walk(item)}
     for use in _uses(file, node, found.name):
         if use not in inside:
             if text == found.name:
@@ -92,7 +96,7 @@ def _uses(file: LegacyFile, node: ast.With, name: str) -> list[ast.Name]:
         if isinstance(item.ctx, ast.Load)
         and (written is None or item.lineno <= written)
         and item is not node.items[0].context_expr
-        and item not in set(ast.walk(node.items[0].context_expr))
+        and item not in set(walk(node.items[0].context_expr))
     ]
 
 

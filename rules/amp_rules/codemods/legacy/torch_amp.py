@@ -20,6 +20,9 @@
 ## When it declines
 A name that is handed on instead of called keeps its import.
 
+## Leaving it out
+Yes: the old names work and warn. Within a file all of them stay or none, since import and calls belong together.
+
 ## Source
 https://pytorch.org/docs/stable/amp.html
 """
@@ -36,7 +39,9 @@ from amp_rules.legacy.file import LegacyFile
 from amp_rules.rewrite import Action, ExpressionEdit, Insert, Remove, Replace, add_keyword, substitute
 from amp_rules.rule import Rule
 
-RULE = Rule("AMP411", "torch-cuda-amp", "Mixed precision of PyTorch is called by its present name.", "precision")
+RULE = Rule(
+    "AMP411", "torch-cuda-amp", "Mixed precision of PyTorch is called by its present name.", "precision", optional=True
+)
 
 _OLD = {"torch.cuda.amp": "cuda", "torch.cpu.amp": "cpu"}
 _SCALER = "GradScaler"
