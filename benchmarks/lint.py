@@ -12,17 +12,14 @@ wheel of timm 1.0.19: ``pip download --no-deps timm==1.0.19 && unzip -q timm-*.w
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import re
 import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from processes import Command, head, size
 
 BARE = """
 import ast, gc, pathlib, sys
@@ -32,49 +29,6 @@ for path in pathlib.Path(sys.argv[1]).rglob("*.py"):
         pass
 """
 OURS = [str(Path(sys.executable).with_name("amp-lint"))]
-
-
-@dataclass
-class Command:
-    """What is measured.
-
-    Attributes:
-        name: as printed.
-        call: the command.
-        before: what is removed before each run, so that it starts without a cache.
-        seconds: of each run, of the processor.
-        megabytes: the largest peak of memory.
-    """
-
-    name: str
-    call: list[str]
-    before: Path | None = None
-    seconds: list[float] = field(default_factory=list)
-    megabytes: float = 0.0
-
-    def run(self) -> None:
-        """Runs it once; the first core is its only one."""
-        if self.before is not None:
-            shutil.rmtree(self.before, ignore_errors=True)
-        with tempfile.TemporaryFile() as errors:
-            process = subprocess.Popen(
-                self.call, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=_on_one_core, env=_environment()
-            )
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            if process.returncode not in (0, 1):
-                errors.seek(0)
-                raise SystemExit(f"{' '.join(self.call)} failed: {errors.read()[-2000:].decode(errors='replace')}")
-        self.seconds.append(usage.ru_utime + usage.ru_stime)
-        self.megabytes = max(self.megabytes, usage.ru_maxrss / 1024)
-
-
-def _on_one_core() -> None:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "RAYON_NUM_THREADS": "1"}
 
 
 def commands(folder: Path, cache: Path, torchfix: str | None, ruff: str | None) -> list[Command]:
@@ -101,7 +55,7 @@ def commands(folder: Path, cache: Path, torchfix: str | None, ruff: str | None) 
 
 def table(folder: Path, measured: list[Command]) -> str:
     """The results as a markdown table."""
-    lines = sum(path.read_bytes().count(b"\n") for path in folder.rglob("*.py"))
+    lines = size(folder)[1]
     ours = next(min(item.seconds) for item in measured if item.name == "amp-lint, cold")
     rows = [
         "| | CPU time | lines per CPU second | of amp-lint, cold | peak memory |",
@@ -161,12 +115,6 @@ def phases(folder: Path) -> str:
     )
 
 
-def _cpu_model() -> str:
-    text = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
-    found = re.search(r"model name\s*: (.*)", text)
-    return found[1] if found else platform.processor()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -176,12 +124,8 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="where the time of a cold run goes")
     options = parser.parse_args()
     folder = options.folder.resolve()
-    files = list(folder.rglob("*.py"))
-    lines = sum(path.read_bytes().count(b"\n") for path in files)
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"- {time.strftime('%Y-%m-%d')}, {_cpu_model()}, one core of {os.cpu_count()}, load average {load}")
-    tree = f"{folder.name}: {len(files)} files, {lines} lines"
-    print(f"- Python {sys.version.split()[0]}; {tree}; best of {options.runs} runs\n")
+    files, lines = size(folder)
+    print(head([f"{folder.name}: {files} files, {lines} lines"], options.runs))
     with tempfile.TemporaryDirectory() as place:
         measured = commands(folder, Path(place) / "cache", options.torchfix, options.ruff)
         for _ in range(options.runs):

@@ -140,7 +140,14 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
     help="What to print on standard output. A diff is what `git apply` takes, of a notebook that of its JSON; cells "
     "shows notebooks cell by cell, as diff does on a terminal. [default: diff]",
 )
-@click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Processes; 0 for one a core. [default: 0]")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Number of processes; 0 for one a core. [default: 0]",
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
@@ -165,9 +172,9 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
 def main(ctx: click.Context, /, **arguments: Any) -> None:
     """Rewrite PyTorch training scripts for mixed precision and several GPUs.
 
-    PATH is a training script, a notebook, a folder of them, or '-' for standard input. The modules of your own that a
-    script imports are migrated with it where that is needed. Prints a diff that `git apply` accepts; -w
-    writes the files.
+    PATH is a training script, a notebook, a folder (its training scripts are found), or '-' for standard
+    input. The modules of your own that a script imports are migrated with it where that is needed. Prints a
+    diff that `git apply` accepts; -w writes the files.
 
     \b
       amp-migrate train.py                          show what would change
