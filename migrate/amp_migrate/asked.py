@@ -34,7 +34,7 @@ def known_codes(options: Options, origin: str) -> Options:
 
 def left_out(options: Options) -> list[str]:
     """What to say of switches that are on, and of which nothing is left."""
-    from amp_rules.planning.asked import DISTRIBUTION, MODERN, wants_any
+    from amp_rules.planning.asked import DISTRIBUTION, LEGACY, MODERN, PRECISION, wants_any
 
     found = []
     for on, family, switch in ((options.ddp, DISTRIBUTION, "--ddp"), (options.modernize, MODERN, "--modernize")):
@@ -42,6 +42,13 @@ def left_out(options: Options) -> list[str]:
             by_ignore = any(family.startswith(item) for item in options.ignore)
             how = "--ignore leaves all of its rewrites out" if by_ignore else "--select names none of its rewrites"
             found.append(f"{switch} says nothing: {how} ({family})")
+    if not any(wants_any(options, family) for family in (PRECISION, LEGACY, MODERN)):
+        if not options.ddp:
+            found.append(
+                "nothing is left to do: of AMP1, AMP4 and AMP5 no rewrite is asked for, and AMP2 goes with --ddp"
+            )
+        elif not wants_any(options, DISTRIBUTION):
+            found.append("nothing is left to do: of AMP1, AMP2, AMP4 and AMP5 no rewrite is asked for")
     return found
 
 
@@ -60,7 +67,9 @@ def _code(word: str, rules: Sequence[Rule], origin: str) -> str:
 def _hint(key: str, rules: Iterable[Rule]) -> str:
     import difflib
 
-    if key.startswith(("AMP6", "AMP7", "AMP8", "AMP9")):
+    from amp_migrate.lint.catalogue import load_rules
+
+    if key.startswith(("AMP6", "AMP7", "AMP8", "AMP9")) and any(rule.code.startswith(key) for rule in load_rules()):
         return "that is a rule of amp-lint"
     words = {word.upper(): word for rule in rules for word in (rule.code, rule.name)}
     close = [words[item] for item in difflib.get_close_matches(key, words, n=3, cutoff=0.5)]

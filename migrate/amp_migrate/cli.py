@@ -5,6 +5,8 @@ Everything slow is imported inside functions, so that ``--help`` answers at once
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from click.core import ParameterSource
 from amp_migrate.asked import known_codes, left_out
 from amp_migrate.commands import (
     ERROR,
+    PathArgument,
     color_option,
     config_option,
     listed,
@@ -63,7 +66,7 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
-@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="PATH...", type=PathArgument())
 @click.option(
     "--opt-level",
     type=click.Choice(OPT_LEVELS, case_sensitive=False),
@@ -181,11 +184,11 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
       amp-migrate train.py --opt-level O2 --ddp -w  change the files
       amp-migrate src/ --check                      fail if anything is left to migrate
     """
-    from amp_migrate.output import Summary
-
-    summary = Summary(arguments["color"], arguments["quiet"], arguments["verbose"])
 
     def action() -> int:
+        from amp_migrate.output import Summary
+
+        summary = Summary(arguments["color"], arguments["quiet"], arguments["verbose"])
         _refuse_contradictions(arguments)
         if arguments["undo"]:
             return _undo(arguments, summary)
@@ -213,6 +216,8 @@ def _refuse_contradictions(arguments: dict[str, Any]) -> None:
         raise click.UsageError("--check writes nothing; it cannot be combined with -w or -o.")
     if output == "":
         raise click.UsageError("-o needs a path.")
+    if math.isnan(arguments["timeout"]):
+        raise click.UsageError("--timeout needs a number of seconds.")
     if _wants_text(arguments) and arguments["output_format"] == "json":
         raise click.UsageError("standard output cannot take both the migrated text and --format json.")
 
@@ -269,7 +274,7 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     scripts = choose(found.targets, arguments["entries"], modernize=settings.options.modernize)
     plan = Plan(settings.options, scripts.named, {given.path: given} if given else {}, arguments["timeout"])
     folder = (arguments["cache_dir"] or cache_folder()) if arguments["cache"] and given is None else None
-    memory = Memory(folder, settings.options, project_folder(paths[0].resolve()))
+    memory = Memory(folder, settings.options, project_folder(Path(os.path.realpath(paths[0]))))
     with summary.progress(len(scripts.chosen) + len(scripts.leftovers)) as advance:
         run = run_all(
             scripts.chosen,
@@ -286,14 +291,17 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     written = _deliver(arguments, settings, summary, run, paths, given)
 
     for folder in found.barren:
-        summary.line(("warning: ", "yellow"), f"no Python files below {folder}")
+        summary.line(("warning: ", "yellow"), f"no Python files below {folder}, or all are ignored or excluded")
     summary.found(scripts, run)
-    summary.reports(run.reports, scripts.named)
+    summary.reports(run.reports, scripts)
     summary.unreached(scripts, run)
     if run.reports:
         summary.counts(run)
-    if not arguments["check"] and not run.problems and not _wants_text(arguments):
-        summary.next_steps(run, written, settings.vendor)
+    if not arguments["check"] and not _wants_text(arguments):
+        summary.launches(run.launches)
+        if not run.problems:
+            is_patch = given is None and arguments["output_format"] == "diff"
+            summary.next_steps(run, written, settings.vendor, is_patch=is_patch)
     for problem in run.problems:
         summary.problem(problem)
     if run.problems:

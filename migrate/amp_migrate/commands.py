@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +20,19 @@ color_option = click.option(
     default="auto",
     help="Colour; auto means on terminals, unless NO_COLOR is set. [default: auto]",
 )
+
+
+class PathArgument(click.Path):
+    """A path that is named; whether it can be read is said file by file, and no path is not the working directory."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if value == "":
+            self.fail("a path is empty; '.' is the working directory.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def config_option(section: str) -> Callable[[Any], Any]:
@@ -61,7 +75,8 @@ def settings_folder(paths: Sequence[Path], stdin_filename: Path | None) -> Path:
     first = paths[0] if paths else Path.cwd()
     if first == Path("-"):
         first = stdin_filename or Path.cwd() / "stdin"
-    return (first if first.is_dir() else first.parent).resolve()
+    # Whoever opens a link that leads in a circle says so.
+    return Path(os.path.realpath(first if first.is_dir() else first.parent))
 
 
 def run_command(ctx: click.Context, verbose: bool, action: Callable[[], int]) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from amp_migrate.foreign import foreign_file, foreign_folder, never_own
 from amp_migrate.ignores import Rules, is_ignored, rules_above, rules_in, rules_of_repository
-from amp_migrate.problems import Problem, shown
+from amp_migrate.problems import Problem, UserError, shown
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -164,8 +164,12 @@ class _Walk:
                 if not never_own(path) and not self._is_ignored(path, True, rules) and not self._foreign(path, True):
                     yield from self._below(path, rules, depth + 1)
             elif entry.name.endswith((".py", NOTEBOOK)) and path.is_file() and not self._is_ignored(path, False, rules):
-                if not self._foreign(path, False):
+                if self._foreign(path, False):
+                    continue
+                if os.access(path, os.R_OK):
                     yield path
+                else:
+                    self.found.problems.append(Problem(path, "cannot be read: Permission denied"))
 
     def _foreign(self, path: Path, is_folder: bool) -> bool:
         reason = (foreign_folder if is_folder else foreign_file)(path) if self.own_only else None
@@ -182,9 +186,16 @@ class _Walk:
 
 
 def ignore_spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
-    """Return what gitignore patterns match, or None where there are none."""
+    """Return what gitignore patterns match, or None where there are none.
+
+    Raises:
+        UserError: one of them is no pattern.
+    """
     if not lines:
         return None
     from pathspec import GitIgnoreSpec
 
-    return GitIgnoreSpec.from_lines(lines)
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except ValueError as error:
+        raise UserError(f"exclude: {error}") from error

@@ -29,6 +29,7 @@ _REPOSITORY_VARIABLES = (
     "GIT_NOGLOB_PATHSPECS",
     "GIT_ICASE_PATHSPECS",
 )
+IGNORED = "git ignores it"
 _CONFLICTS = frozenset({"DD", "AU", "UD", "UA", "DU", "AA", "UU"})
 
 
@@ -142,7 +143,7 @@ def _in_words(code: str) -> str:
     if code == "??":
         return "it is not in git yet"
     if code == "!!":
-        return "git ignores it"
+        return IGNORED
     if code in _CONFLICTS:
         return "it is in a merge conflict"
     staged, changed = code[0] != " ", code[1] != " "

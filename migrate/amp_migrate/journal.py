@@ -246,7 +246,7 @@ def stores_for_writing(root: Path) -> list[Store]:
 
 def stores_about(paths: Sequence[Path]) -> list[Store]:
     """Return the places of journals about ``paths``: of the projects they lie in, and of those outside git below."""
-    resolved = [path.resolve() for path in paths]
+    resolved = [Path(os.path.realpath(path)) for path in paths]
     found: dict[Path, Store] = {}
     for root in sorted({root for path in resolved for root in git_roots(path / "any")}):
         folder = git_folder(root)

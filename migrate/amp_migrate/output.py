@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,20 +32,22 @@ _STYLES: dict[Outcome, str] = {
 class Summary(Messages):
     """Prints what was done, what was left alone and why, and what to do next; ``verbose`` also lists every edit."""
 
-    def reports(self, reports: Sequence[Report], named: frozenset[Path]) -> None:
+    def reports(self, reports: Sequence[Report], scripts: Scripts) -> None:
         """Print one paragraph for each entry script; of walked files only those that train."""
+        alone = set(scripts.leftovers)
         told: set[Refusal] = set()
         for report in reports:
             untouched = {report.precision, report.distribution} <= {"absent", "already", "not requested"}
-            if untouched and not report.changes and not self.verbose and report.entry not in named:
+            if untouched and not report.changes and not self.verbose and report.entry not in scripts.named:
                 continue
-            self._report(report, told)
+            self._report(report, told, alone=report.entry in alone)
 
     def found(self, scripts: Scripts, run: Run) -> None:
         """Print how many of a folder's files train."""
         if not scripts.files:
             return
-        training = [report for report in run.reports if {report.precision, report.distribution} - _NOT_TRAINING]
+        scanned = [report for report in run.reports if report.entry in set(scripts.chosen)]
+        training = [report for report in scanned if {report.precision, report.distribution} - _NOT_TRAINING]
         lines = plural(scripts.lines, "line")
         self.line((plural(len(training), "training script"), "bold"), f" in {plural(scripts.files, 'file')} ({lines})")
 
@@ -70,18 +73,24 @@ class Summary(Messages):
         numbers = f"{plural(len(edits), 'edit')} in {plural(len(run.updates), 'file')}"
         self.line((numbers, "bold"), f": {rules}" if rules else "")
 
-    def next_steps(self, run: Run, written: Mapping[Path, Path], vendored: bool) -> None:
-        """Print what to do with the result; ``written`` says where each file went, if anywhere."""
-        self._launches(run.launches)
+    def next_steps(self, run: Run, written: Mapping[Path, Path], vendored: bool, *, is_patch: bool) -> None:
+        """Print what to do with the result.
+
+        Args:
+            run: what came of all scripts.
+            written: where each file went, if anywhere.
+            vendored: whether the runtime is copied.
+            is_patch: whether what was printed can be applied to files.
+        """
         migrated = [report for report in run.reports if "migrated" in (report.precision, report.distribution)]
-        if run.updates and not written:
+        if run.updates and not written and is_patch:
             self.line(("next: ", "bold"), "read the diff, then write it with -w, or pipe it into `git apply`")
         if not written or not migrated:
             return
-        scripts = {report.entry: shown(written.get(report.entry, report.entry)) for report in migrated}
+        scripts = {report.entry: _word(written.get(report.entry, report.entry)) for report in migrated}
         first = scripts[migrated[0].entry]
         steps = [f"compare with full precision: AMP_OPT_LEVEL=O0 python {first}"]
-        if first.endswith(NOTEBOOK):
+        if migrated[0].entry.suffix == NOTEBOOK:
             steps = [f"compare with full precision: `%env AMP_OPT_LEVEL=O0` in a first cell of {first}"]
         distributed = [report for report in migrated if report.distribution == "migrated"]
         if distributed and not run.launches.found:
@@ -92,7 +101,7 @@ class Summary(Messages):
         for step in steps:
             self.line(("next: ", "bold"), step)
 
-    def _launches(self, launches: Launches) -> None:
+    def launches(self, launches: Launches) -> None:
         """Print the commands that start one process, nearest to their scripts first."""
         found = nearest_first(launches.found)
         if found:
@@ -107,8 +116,11 @@ class Summary(Messages):
         if launches.incomplete:
             self.line("  the project is too large to be searched whole for commands that start its scripts")
 
-    def _report(self, report: Report, told: set[Refusal]) -> None:
-        if report.precision == "absent" and report.distribution in ("absent", "not requested"):
+    def _report(self, report: Report, told: set[Refusal], *, alone: bool) -> None:
+        if alone:
+            done = "its interfaces are brought up to date" if report.changes else "it stays as it is"
+            self.line(f"{shown(report.entry)}: no training script leads to it; {done}")
+        elif report.precision == "absent" and report.distribution in ("absent", "not requested"):
             self.line(f"{shown(report.entry)}: no training step found")
         else:
             self.line(
@@ -138,3 +150,8 @@ class Summary(Messages):
         self.line(f"  {where}: ", (f"{refusal.code} {refusal.name}", "yellow"), f": {refusal.message}")
         for line in refusal.recipe.splitlines():
             self.line(f"      {line}" if line.strip() else "")
+
+
+def _word(path: Path) -> str:
+    """The path as a shell takes it."""
+    return shlex.quote(shown(path))

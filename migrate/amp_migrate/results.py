@@ -10,7 +10,7 @@ from pathlib import Path
 
 from amp_migrate import diff, vendor
 from amp_migrate.discovery import NOTEBOOK
-from amp_migrate.git import uncommitted
+from amp_migrate.git import IGNORED, uncommitted
 from amp_migrate.journal import project_folder
 from amp_migrate.notebook.source import NotebookSource
 from amp_migrate.problems import Problem, UserError, shown
@@ -157,12 +157,18 @@ def _vendor_conflicts(run: Run, destinations: dict[Path, Path], runtime: Path | 
 
 
 def _dirty_problems(dirty: dict[Path, str]) -> list[Problem]:
-    advice = "nothing was written: commit or stash first, or add --allow-dirty"
-    problems = [Problem(path, f"{words}; {advice}") for path, words in sorted(dirty.items())[:_LISTED]]
+    problems = [
+        Problem(path, f"{words}; nothing was written: {_advice(words)}")
+        for path, words in sorted(dirty.items())[:_LISTED]
+    ]
     if len(dirty) > _LISTED:
         root = project_folder(min(dirty))
         problems.append(Problem(root, f"{plural(len(dirty) - _LISTED, 'more file')} with uncommitted changes"))
     return problems
+
+
+def _advice(words: str) -> str:
+    return "add --allow-dirty" if words == IGNORED else "commit or stash first, or add --allow-dirty"
 
 
 def _make_folders(folders: Sequence[Path]) -> Problem | None:

@@ -17,7 +17,7 @@ from amp_rules.report import FileChange, Report
 from amp_migrate.analysis import Decided, Plan
 from amp_migrate.launches import Launches
 from amp_migrate.memory import Memory
-from amp_migrate.notebook.source import load
+from amp_migrate.notebook.source import load, source_of
 from amp_migrate.problems import Problem
 from amp_migrate.workers import run_all as run_jobs
 
@@ -83,16 +83,18 @@ def run_all(
     decided = _decide(paths, plan, jobs, memory, run, advance)
     reaches = [result.report.reach for result in decided if result.report is not None]
     run.reached = frozenset(file for reach in reaches if reach is not None for file in reach.files)
+    _keep(run, decided, plan)
+    # No script leads to the others, so there is nothing to be done about a training step in them; what they share with
+    # scripts they see as it will be.
+    codes = ("AMP4", "AMP5") if plan.options.modernize else ("AMP4",)
+    options = replace(plan.options, select=plan.options.select or codes, ddp=False)
+    changed = {path: source_of(update.data, path) for path, update in run.updates.items()}
+    by_itself = replace(plan, options=options, given={**plan.given, **changed})
     alone = [path for path in leftovers if path not in run.reached]
-    # No script leads to them, so there is nothing to be done about a training step in them.
-    by_itself = replace(plan, options=replace(plan.options, select=plan.options.select or ("AMP4", "AMP5"), ddp=False))
-    decided += _decide(alone, by_itself, jobs, None, run, advance)
+    _keep(run, _decide(alone, by_itself, jobs, None, run, advance), by_itself)
     for path in leftovers:
         if path in run.reached:
             advance(path)
-    run.problems += [result.problem for result in decided if result.problem is not None]
-    joined = join([result.report for result in decided if result.report is not None])
-    _keep(run, joined.reports, joined.changes, plan)
     return run
 
 
@@ -124,12 +126,14 @@ def _decide(
     return [decided[path] for path in paths]
 
 
-def _keep(run: Run, reports: Sequence[Report], changes: dict[Path, FileChange], plan: Plan) -> None:
-    """Take the changes that can be made, and the reports; a change that cannot costs the scripts that want it."""
-    broken: set[Path] = set()
-    for path, change in changes.items():
+def _keep(run: Run, decided: Sequence[Decided], plan: Plan) -> None:
+    """Join what the scripts want; a change that cannot be made costs the scripts that want it."""
+    run.problems += [result.problem for result in decided if result.problem is not None]
+    joined = join([result.report for result in decided if result.report is not None])
+    reports, updates, broken = joined.reports, dict[Path, Update](), set[Path]()
+    for path, change in joined.changes.items():
         try:
-            run.updates[path.resolve()] = _update(change, plan)
+            updates[path.resolve()] = _update(change, plan, run.updates.get(path.resolve()))
         except Exception as error:
             run.problems.append(Problem.from_exception(path, error, "the file was left as it was"))
             broken.add(path)
@@ -140,12 +144,13 @@ def _keep(run: Run, reports: Sequence[Report], changes: dict[Path, FileChange], 
         reports = [report for report in reports if report not in lost]
         # Whatever else they would change stays as it is too: half a migration is worse than none.
         for change in (change for report in lost for change in report.changes):
-            run.updates.pop(change.path.resolve(), None)
+            updates.pop(change.path.resolve(), None)
             broken.add(change.path)
-    run.reports = list(reports)
+    run.reports += reports
+    run.updates |= updates
 
 
-def _update(change: FileChange, plan: Plan) -> Update:
+def _update(change: FileChange, plan: Plan, earlier: Update | None) -> Update:
     path = change.path.resolve()
     current = plan.given.get(path) or load(path)
     if current.text != change.before:
@@ -156,4 +161,4 @@ def _update(change: FileChange, plan: Plan) -> Update:
     except SourceError as error:
         # The user's file was sound, or it would not have got this far.
         raise RuntimeError(f"the new text of {path} does not parse ({error.message})") from error
-    return Update(current, change.after, data)
+    return Update(earlier.source if earlier else current, change.after, data)

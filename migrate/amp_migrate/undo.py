@@ -86,7 +86,7 @@ def _chosen(path: Path | None) -> tuple[Store, Journal, Record]:
         # As long as a project is half written, nothing else can be done with it.
         return cut_off[0]
     if path is not None:
-        runs = [run for run in runs if run[2].concerns(path.resolve())]
+        runs = [run for run in runs if run[2].concerns(Path(os.path.realpath(path)))]
     if not runs:
         raise UserError(f"no run over {shown(path or Path.cwd())} is known that could be undone")
     return runs[0]

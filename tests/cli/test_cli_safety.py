@@ -501,7 +501,10 @@ def cut_off(folder, nth, *arguments, how="SIGKILL"):
     """Run the command and kill it before the ``nth`` file is replaced."""
     listed = ", ".join(map(repr, arguments))
     code = textwrap.dedent(DRIVER).format(nth=nth, arguments=listed, standin=STANDIN_PATH, signal=how)
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, timeout=60)
+    # A shell starts its background jobs deaf to interrupts.
+    hearing = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=folder, capture_output=True, timeout=60, preexec_fn=hearing)
 
 
 @pytest.mark.parametrize("nth", [2, 3])

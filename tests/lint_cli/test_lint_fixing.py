@@ -141,7 +141,7 @@ def test_a_file_that_would_not_survive_is_left_alone(write, invoke):
     path = write({"a.py": "fill(x, 1)\n\x0cdef f():\n    pass\n"})
     done = invoke("a.py", "--fix", "--format", "concise")
     assert (done.exit_code, path.read_text()) == (2, "fill(x, 1)\n\x0cdef f():\n    pass\n")
-    assert "error: a.py: cannot be rewritten: a form feed stands at the head of a line" in done.stderr
+    assert "error: a.py:2: cannot be rewritten: a form feed stands at the head of a line" in done.stderr
 
 
 def test_permissions_survive(write, invoke):

@@ -49,7 +49,11 @@ def test_explain_knows_the_rewrites(invoke):
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("AMP611", "did you mean AMP"), ("const-overflow", "const-overflow-fill?"), ("x", "--list-rules shows all rules")],
+    [
+        ("AMP611", "did you mean AMP"),
+        ("const-overflow", "const-overflow-fill?"),
+        ("qqq", "--list-rules shows all rules"),
+    ],
 )
 def test_an_unknown_rule_is_an_error_with_a_hint(invoke, word, hint):
     done = invoke("--explain", word)

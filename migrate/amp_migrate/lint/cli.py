@@ -14,6 +14,7 @@ from amp_rules.lint.finding import SEVERITIES
 from amp_rules.lint.mode import DEVICES, HALF_TYPES, LEVELS
 
 from amp_migrate.commands import (
+    PathArgument,
     color_option,
     config_option,
     listed,
@@ -52,7 +53,7 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
-@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="PATH...", type=PathArgument())
 @click.option(
     "--opt-level", type=_choice(LEVELS), metavar="O1|O2|O3", help="Precision level, named as in Apex. [default: O1]"
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from amp_rules.planning import refusal
@@ -14,6 +14,7 @@ from amp_rules.planning.sharing import Rebinding, share
 from amp_rules.program import blocks
 from amp_rules.program.data import DataFlow, TrainingData
 from amp_rules.program.modules import Module
+from amp_rules.program.scopes import Scope, arguments_of
 from amp_rules.program.steps import Program, Site, calling
 from amp_rules.program.syntax import walk
 from amp_rules.program.values import Value
@@ -82,6 +83,7 @@ def plan(program: Program, precision: Precision) -> Distribution:
         Declined: with the first reason found.
     """
     check_own(program)
+    _check_spread(program)
     data = DataFlow(program).training_data()
     found = Distribution()
     _check_data(program, data)
@@ -161,6 +163,18 @@ def check_own(program: Program) -> None:
             )
 
 
+def _check_spread(program: Program) -> None:
+    """Decline when each process would copy its model to the GPUs of the others."""
+    for site in program.calls_to(api.SPREAD_BY_HAND):
+        raise refusal.decline(
+            refusal.GRADIENTS_OUTSIDE,
+            site.module,
+            site.node,
+            f"`{site.module.text(site.node)}` spreads the model over all GPUs by hand, in each process",
+            "call the model itself: each process has a GPU of its own",
+        )
+
+
 # ---- data --------------------------------------------------------------------------------------------------
 
 
@@ -185,13 +199,17 @@ def _check_flags(program: Program, data: TrainingData) -> list[Rebinding]:
     """
     found: list[Rebinding] = []
     for use in list(data.uses):
-        several = len(use.values) > 1 or any(_in_comprehension(program, value) for value in use.values)
+        several = len(use.values) > 1 or any(
+            _in_comprehension(program, value) or _kept_in_loop(program, value) for value in use.values
+        )
         for site in program.backwards:
-            condition = flag_of(program, site) if use.body is site.body else None
+            condition = flag_of(program, site)
             if condition is None:
                 continue
+            if use.body is not site.body and not (condition[1] is not None and _is_parameter(condition[1].name, site)):
+                continue
             flag = condition[1]
-            apart = tell_apart(program, use, flag, data) if flag is not None else None
+            apart = tell_apart(program, use, flag, data) if flag is not None and use.body is site.body else None
             if apart is not None:
                 data.uses.remove(use)
                 data.uses.extend(apart.training)
@@ -218,6 +236,29 @@ def _in_comprehension(program: Program, value: Value) -> bool:
     return any(isinstance(parent, (ast.DictComp, ast.ListComp)) for parent in module.ancestors(value.site))
 
 
+def _kept_in_loop(program: Program, value: Value) -> bool:
+    """Whether a loop makes several loaders and keeps them: ``for phase in ...: loaders[phase] = DataLoader(...)``."""
+    module = program.module_of(value.site) if value.site is not None else None
+    if module is None or value.site is None:
+        return False
+    statement = blocks.statement_of(module, value.site)
+    names = blocks.writes(statement)
+    for parent in blocks.enclosing(module, value.site):
+        if isinstance(parent, ast.For):
+            for node in walk(parent):
+                kept = isinstance(node, ast.Assign) and any(isinstance(item, ast.Subscript) for item in node.targets)
+                if kept and (node is statement or blocks.reads(node) & names):
+                    return True
+    return False
+
+
+def _is_parameter(name: str, site: Site) -> bool:
+    owner = site.scope.owner(name).node
+    return isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef)) and any(
+        argument.arg == name for argument in arguments_of(owner)
+    )
+
+
 def _check_loose_parameters(program: Program) -> None:
     """Decline optimizers of tensors that belong to no model: nothing would average their gradients."""
     for step in program.steps:
@@ -240,13 +281,19 @@ def _check_decisions(program: Program, precision: Precision) -> None:
     """Decline conditions on values of tensors that choose what enters a loss: ranks would wait for each other."""
     training = {blocks.body_of(run.module, run.first) for run in precision.training}
     losses = {path for site in precision.backwards for path in blocks.reads(site.loss)}
+    written = [blocks.writes(item) for run in precision.training for item in run.statements()]
+    computed = losses.intersection(set().union(*written))
     for node, body, scope in program.nodes():
-        if body not in training or not isinstance(node, ast.If) or not _reads_tensor(node.test):
+        if body not in training or not isinstance(node, ast.If):
+            continue
+        if not _reads_tensor(node.test) and not (
+            _asks_for(node.test, computed) and (_leaves(node) or any(map(program.runs_backward, node.body)))
+        ):
             continue
         inner = [item for suite in blocks.suites(node) for item in suite]
         decides = any(
             program.runs_backward(item) or program.runs_step(item) or blocks.writes(item) & losses for item in inner
-        )
+        ) or (_leaves(node) and _follows_backward(program, scope.module, node))
         if decides and any(isinstance(parent, blocks.LOOPS) for parent in blocks.enclosing(scope.module, node)):
             raise refusal.decline(
                 refusal.LOCAL_DECISION,
@@ -262,6 +309,37 @@ def _reads_tensor(test: ast.expr) -> bool:
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item"
         for node in walk(test)
     )
+
+
+def _asks_for(test: ast.expr, paths: set[str]) -> bool:
+    """Whether a condition asks for the value of a loss: ``bool(loss == 0)``, ``torch.isnan(loss).any()``."""
+    operators = [op for node in walk(test) if isinstance(node, ast.Compare) for op in node.ops]
+    if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in operators):
+        return False
+    calls = [node.func for node in walk(test) if isinstance(node, ast.Call)]
+    return bool(blocks.reads(test) & paths) and not any(
+        (isinstance(function, ast.Name) and function.id in ("isinstance", "hasattr", "len", "callable", "type"))
+        or (isinstance(function, ast.Attribute) and function.attr in ("dim", "size", "numel"))
+        for function in calls
+    )
+
+
+def _leaves(node: ast.If) -> bool:
+    """Whether a branch goes on to the next batch, or ends the loop."""
+    return any(isinstance(item, (ast.Continue, ast.Break)) for suite in (node.body, node.orelse) for item in suite)
+
+
+def _follows_backward(program: Program, module: Module, node: ast.If) -> bool:
+    """Whether the loop goes on to a backward pass after the condition."""
+    inner: ast.stmt = node
+    for parent in blocks.enclosing(module, node):
+        where = blocks.place(module, inner)
+        if any(program.runs_backward(item) for item in where.suite[where.index + 1 :]):
+            return True
+        if isinstance(parent, blocks.LOOPS):
+            return False
+        inner = parent
+    return False
 
 
 def _seeds(program: Program, data: TrainingData) -> list[tuple[Module, ast.stmt]]:
@@ -570,8 +648,29 @@ def _reads_of_saved(program: Program, saves: list[tuple[Module, ast.stmt]]) -> l
         statement = site.statement
         if statement not in saving and any(node in loads for node in walk(statement)):
             found[statement] = site.module
+    found |= {statement: module for module, statement in _handed_on(saves) if statement not in saving}
     inner = {child for statement in found for child in walk(statement) if child is not statement}
     return [(module, statement) for statement, module in found.items() if statement not in inner]
+
+
+def _handed_on(saves: list[tuple[Module, ast.stmt]]) -> Iterator[tuple[Module, ast.stmt]]:
+    """Statements beside a guarded one that give the path of the file just written to something else that reads it."""
+    for module, saving in saves:
+        paths = {
+            ast.unparse(node.args[0])
+            for node in walk(saving)
+            if isinstance(node, ast.Call) and node.args and _opens_to_write(node)
+        }
+        where = blocks.place(module, saving)
+        for statement in where.suite[where.index + 1 :] if paths else ():
+            calls = [node for node in blocks.walk_own(statement) if isinstance(node, ast.Call)]
+            if isinstance(statement, (ast.Assign, ast.Expr)) and any(
+                ast.unparse(argument) in paths and not _opens_to_write(call) and blocks.path_of(call.func) != "print"
+                for call in calls
+                for argument in call.args
+            ):
+                yield module, statement
+                break
 
 
 def _opens_file(node: ast.With) -> bool:
@@ -647,6 +746,9 @@ def _devices(program: Program) -> list[Site]:
             found[call.args[0]] = Site(scope.module, scope, body, call.args[0])
         elif isinstance(call.func, ast.Attribute) and call.func.attr in ("cuda", "to") and call.args and not names:
             argument = call.args[0]
+            if isinstance(argument, ast.Call) and isinstance(argument.func, ast.Attribute):
+                if argument.func.attr == "get_device":
+                    continue  # where another tensor is, which is right in every process
             is_index = any(
                 value.kind == "constant" and type(value.ref) is int for value in program.flow.values(argument, scope)
             )
@@ -726,9 +828,19 @@ def _bars(program: Program) -> list[Site]:
             name.startswith("tqdm.") and name.rpartition(".")[2] in ("tqdm", "trange", "tqdm_notebook")
             for name in names
         ):
-            if not any(item.arg in ("disable", None) for item in call.keywords):
+            if not any(item.arg in ("disable", None) for item in call.keywords) and not _is_given(call.func, scope):
                 found.append(Site(scope.module, scope, body, call))
     return found
+
+
+def _is_given(function: ast.expr, scope: Scope) -> bool:
+    """Whether a parameter holds the function: something that takes other arguments may be passed as well."""
+    if not isinstance(function, ast.Name):
+        return False
+    owner = scope.owner(function.id).node
+    return isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and any(
+        argument.arg == function.id for argument in arguments_of(owner)
+    )
 
 
 def _folders(program: Program) -> list[Folder]:

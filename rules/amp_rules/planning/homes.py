@@ -35,6 +35,7 @@ _PLACING = frozenset(
         "init_parameters",
     ]
 )
+_INITIALISING = frozenset({"apply", "load_state_dict", "init_weights", "reset_parameters", "load_weights"})
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,10 @@ class Homes:
                     missing.append(value)
                 else:
                     homes.setdefault((made.key, made.body), made)
-            elif (chosen.key, chosen.body) not in homes:
-                homes[chosen.key, chosen.body] = self._home(chosen, value)
+            else:
+                for turn in self._turns(chosen):
+                    if (turn.key, turn.assignments[0]) not in homes:
+                        homes[turn.key, turn.assignments[0]] = self._home(turn, value)
         found = sorted(
             (self._inside_parallel(home) for home in homes.values()),
             key=lambda home: (str(home.module.path), home.module.start(home.statement), home.made),
@@ -298,6 +301,28 @@ class Homes:
             return False
         return any(item.path in blocks.reads(value) for value in info.returns)
 
+    def _turns(self, item: _Candidate) -> list[_Candidate]:
+        """The assignments by model, where a variable gets another one after the first was trained."""
+        turns: list[list[ast.stmt]] = []
+        trained = True
+        for statement in self._common_suite(item):
+            inside = [given for given in item.assignments if _holds(statement, given)]
+            if inside:
+                if trained and (not turns or any(self._is_new(given, item) for given in inside)):
+                    turns.append([])
+                turns[-1].extend(inside)
+                trained = False
+            elif turns and self.program.runs_backward(statement):
+                trained = True
+        return [replace(item, assignments=turn) for turn in turns]
+
+    def _is_new(self, statement: ast.stmt, item: _Candidate) -> bool:
+        """Whether a model is assigned that the variable did not hold."""
+        source = getattr(statement, "value", None)
+        if not isinstance(source, ast.expr) or item.path in blocks.reads(source):
+            return False
+        return bool(self.program.roles.modules(source, item.scope))
+
     def _places(self, item: _Candidate) -> bool:
         return any(self._is_placing(statement, item.path) for statement in self._own_statements(item.body, item.module))
 
@@ -354,7 +379,7 @@ class Homes:
         for index in range(start, limit):
             inner = [node for node in walk(suite[index]) if isinstance(node, ast.stmt)]
             if not isinstance(suite[index], (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and any(
-                self._is_placing(node, item.path) for node in inner
+                self._is_placing(node, item.path) or self._initialises(node, item, value) for node in inner
             ):
                 last = index
         built = self._optimizer_statement(item)
@@ -388,6 +413,25 @@ class Homes:
             rebinds=fence is None,
             made=_order(value),
         )
+
+    def _initialises(self, statement: ast.stmt, item: _Candidate, value: Value) -> bool:
+        """Whether a call sets weights of a part of the model, or of the model under another name."""
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            return False
+        call = statement.value
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
+            return False
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _INITIALISING:
+            part: ast.expr = call.func.value
+        elif call.args and any(name.startswith("torch.nn.init.") for name in self.program.names(call.func, item.scope)):
+            part = call.args[0]
+        else:
+            return False
+        while isinstance(part, (ast.Attribute, ast.Subscript)):
+            if value in self.flow.values(part, item.scope):
+                return True
+            part = part.value
+        return isinstance(part, ast.Name) and value in self.flow.values(part, item.scope)
 
     def _completes(self, statement: ast.stmt, item: _Candidate) -> bool:
         """Whether the statement exchanges a part of the model, freezes some of it, or has a function load it."""

@@ -13,10 +13,10 @@ from amp_rules.planning.unscale import Unscale, unscales
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module
 from amp_rules.program.regions import Regions, Run, merged
-from amp_rules.program.scopes import Scope
+from amp_rules.program.scopes import Scope, arguments_of
 from amp_rules.program.steps import Backward, Program, Site, Step
 from amp_rules.program.syntax import walk
-from amp_rules.program.values import Value
+from amp_rules.program.values import FunctionInfo, Value
 from amp_rules.tables import torch_api as api
 
 
@@ -54,6 +54,7 @@ def plan(program: Program, *, from_apex: bool = False, initialised: bool = False
         # With Apex in it, the step is the script's own, whatever calls it.
         _check_frameworks(program)
     if not program.backwards:
+        _check_settings(program)
         return None
     if not from_apex:
         _check_shared(program)
@@ -161,6 +162,19 @@ _OF_A_MIGRATION = frozenset(
 )
 
 
+def _check_settings(program: Program) -> None:
+    """Decline when nothing trains as far as is known, and something is made that only settings name."""
+    for site in program.calls_to(api.MADE_BY_SETTINGS):
+        raise refusal.decline(
+            refusal.UNKNOWN_STEP,
+            site.module,
+            site.node,
+            f"no backward pass was found, but `{site.module.text(site.node)}` makes what only the settings name, "
+            "and that may train",
+            "import its class and make it in the script, then migrate again; or migrate the file that trains by itself",
+        )
+
+
 def _check_shared(program: Program) -> None:
     """Decline when a module that the script shares with another one was migrated with that one."""
     for module in program.flow.modules:
@@ -258,7 +272,9 @@ def _check_half_model(program: Program) -> None:
 def _check_gradient_hooks(program: Program) -> None:
     """Decline when a hook would see scaled gradients; scripts for Apex had them so all along."""
     for node, _, scope in program.nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "register_hook":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in api.GRADIENT_HOOKS:
+            if node.args and _ignores_gradients(program, node.args[0], scope):
+                continue
             raise refusal.decline(
                 refusal.GRADIENT_ACCESS,
                 scope.module,
@@ -266,6 +282,20 @@ def _check_gradient_hooks(program: Program) -> None:
                 f"`{scope.module.text(node)}` sees gradients while they are scaled",
                 "divide by `amp.scaler.get_scale()` in the hook, then migrate by hand",
             )
+
+
+def _ignores_gradients(program: Program, hook: ast.expr, scope: Scope) -> bool:
+    """Whether a hook is a function of the project that looks at nothing of what it is given."""
+    values = program.flow.values(hook, scope)
+    for value in values:
+        if value.kind != "function" or not isinstance(value.ref, FunctionInfo):
+            return False
+        info = value.ref
+        given = {argument.arg for argument in arguments_of(info.node)}
+        given -= {"self"} if info.owner is not None else set()
+        if any(isinstance(node, ast.Name) and node.id in given for node in walk(info.node)):
+            return False
+    return bool(values)
 
 
 # ---- steps -------------------------------------------------------------------------------------------------

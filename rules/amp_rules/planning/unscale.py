@@ -223,13 +223,23 @@ def _looks_up_any(node: ast.AST) -> bool:
 
 
 def _is_used_up(program: Program, earlier: Sequence[ast.stmt]) -> bool:
-    """Whether an optimizer stepped after the last backward pass, so that what gradients there are were unscaled."""
+    """Whether no scaled gradient is left: an optimizer stepped after the last backward pass, or they were cleared."""
     for statement in reversed(earlier):
-        if program.runs_step(statement):
+        if program.runs_step(statement) or _clears(program, statement):
             return True
         if program.runs_backward(statement):
             return False
     return False
+
+
+def _clears(program: Program, statement: ast.stmt) -> bool:
+    """``optimizer.zero_grad()`` of the only optimizer that steps."""
+    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+        return False
+    function = statement.value.func
+    if not (isinstance(function, ast.Attribute) and function.attr == "zero_grad"):
+        return False
+    return {ast.unparse(step.optimizer) for step in program.steps} == {ast.unparse(function.value)}
 
 
 def _gradient(access: GradientAccess, why: str) -> refusal.Declined:

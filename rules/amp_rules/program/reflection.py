@@ -119,11 +119,18 @@ class Reflection(Expressions):
             return []
         plain = package.replace("\\", "")
         if has_package or plain in ("<__name__>", "<__package__>"):
-            return self._modules_in(importer.path.parent, last.lstrip("."))
+            names = plain.removeprefix("<__name__>").removeprefix("<__package__>")
+            inner = names.lstrip(".")
+            if inner and not all(part.isidentifier() for part in inner.split(".")):
+                return []
+            folder = importer.path.parent
+            for _ in range(len(names) - len(inner) - 1):
+                folder = folder.parent
+            return self._modules_in(folder.joinpath(*inner.split(".")) if inner else folder, last)
         if not plain:
             return []
-        folder = self.project.folder(importer, plain)
-        return self._modules_in(folder, last) if folder is not None else []
+        named = self.project.folder(importer, plain)
+        return self._modules_in(named, last) if named is not None else []
 
     def _modules_in(self, folder: Path, pattern: str) -> list[Module]:
         """The modules of a folder whose names match."""

@@ -5,6 +5,7 @@ else, because what a program really imports is found out when it is analysed."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ _BY_NAME = re.compile(rb"""(?:import_module|__import__)\(\s*["']([\w.]+)["']""")
 _COMMENT = re.compile(rb"#[^\n]*")
 _BACKWARD = re.compile(rb"\.backward\b")
 _CONTINUED = re.compile(rb"\\\r?\n")
+_BY_SETTINGS = re.compile(rb"\binstantiate\(|\bget_class\(|\bpydoc\.locate\(")
 _FRAMEWORKS = frozenset(name.partition(".")[0] for name in api.OWN_FRAMEWORK)
 _MAX_SIZE = 5_000_000
 
@@ -35,7 +37,7 @@ class Scan:
         lines: the number of its lines.
         imports: level, module and names of each import statement.
         trains: whether it calls something's ``backward``.
-        has_framework: whether it imports a framework, which may run the backward pass.
+        has_framework: whether it imports a framework, which may run the backward pass, or makes what its settings name.
         has_apex: whether it imports Apex.
         has_torch: whether it mentions torch at all.
     """
@@ -51,6 +53,8 @@ class Scan:
 
 def scan(path: Path, data: bytes) -> Scan:
     """Look over one file."""
+    if path.suffix == ".ipynb":
+        data = _code(data)
     imports = tuple(_imports(data))
     heads = {module.partition(".")[0] for level, module, _ in imports if not level}
     return Scan(
@@ -58,10 +62,20 @@ def scan(path: Path, data: bytes) -> Scan:
         data.count(b"\n") + (not data.endswith(b"\n")),
         imports,
         _BACKWARD.search(data) is not None,
-        bool(heads & _FRAMEWORKS),
+        bool(heads & _FRAMEWORKS) or _BY_SETTINGS.search(data) is not None,
         bool(heads & set(apex_api.ROOTS)),
         b"torch" in data,
     )
+
+
+def _code(data: bytes) -> bytes:
+    """The code of a notebook's cells; all of the file where it is not a notebook."""
+    try:
+        cells = json.loads(data)["cells"]
+        sources = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+        return "\n".join(text if isinstance(text, str) else "".join(text) for text in sources).encode()
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return data
 
 
 def _imports(data: bytes) -> Iterator[tuple[int, str, tuple[str, ...]]]:

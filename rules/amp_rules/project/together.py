@@ -19,6 +19,8 @@ from amp_rules.report import Edit, FileChange, Outcome, Position, Refusal, Repor
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 _DISTRIBUTION = "AMP2"
+# Right in any script, whether its model is prepared or not and however many processes there are.
+_HARMLESS = frozenset({"AMP204", "AMP205", "AMP206", "AMP207", "AMP209", "AMP210"})
 
 
 @dataclass(frozen=True, order=True)
@@ -148,9 +150,10 @@ def _concerns(path: Path, hunk: Hunk, owner: Report, other: Report) -> bool:
         return False
     if hunk.only_imports() or other.reach is None or path not in other.reach.files:
         return False
-    if other.distribution != "migrated" and all(
-        edit.code.startswith(_DISTRIBUTION) for edit in _edits(path, hunk, owner)
-    ):
+    codes = {edit.code for edit in _edits(path, hunk, owner)}
+    if codes and codes <= _HARMLESS:
+        return False
+    if other.distribution != "migrated" and all(code.startswith(_DISTRIBUTION) for code in codes):
         # Without processes of its own, what shares out the data or writes once does nothing.
         return False
     return _runs(path, hunk, owner, other)

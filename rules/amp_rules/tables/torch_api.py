@@ -302,6 +302,29 @@ OWN_DISTRIBUTION = (
     "torch_xla",
     "torch.utils.data.distributed",
 )
+SPREAD_BY_HAND = frozenset(
+    f"torch.nn.parallel.{name}"
+    for name in (
+        "data_parallel", "parallel_apply", "replicate",
+        "data_parallel.data_parallel", "parallel_apply.parallel_apply", "replicate.replicate",
+    )
+)  # fmt: skip
+"""What runs one model on several GPUs of one process."""
+
+GRADIENT_HOOKS = frozenset(
+    {
+        "register_hook",
+        "register_backward_hook",
+        "register_full_backward_hook",
+        "register_full_backward_pre_hook",
+        "register_post_accumulate_grad_hook",
+    }
+)
+"""Methods of tensors and modules whose hooks are given gradients."""
+
+MADE_BY_SETTINGS = frozenset({"hydra.utils.instantiate", "hydra.utils.call", "pydoc.locate"})
+"""Functions that make what a dotted path in the settings names."""
+
 OWN_FRAMEWORK = (
     "accelerate",
     "pytorch_lightning",
