@@ -118,3 +118,14 @@ class Analyst:
             return amp_rules.migrate(path, self.plan.options, files=files)
         except SyntaxError as error:
             raise syntax_source_error(source, error) from error
+        except SourceError as error:
+            if self.plan.options.modernize or error.path != path or not _is_old(source, error):
+                raise
+            message = f"{error.message}; --modernize replaces `async=`"
+            raise SourceError(path, message, error.line, error.column, cell=error.cell) from error
+
+
+def _is_old(source: SourceFile, error: SourceError) -> bool:
+    """Whether what Python does not understand is the name that an argument had until PyTorch 0.4."""
+    lines = source.text.splitlines()
+    return error.line is not None and error.line <= len(lines) and "async=" in lines[error.line - 1].replace(" ", "")

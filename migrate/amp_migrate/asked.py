@@ -42,7 +42,9 @@ def left_out(options: Options) -> list[str]:
             by_ignore = any(family.startswith(item) for item in options.ignore)
             how = "--ignore leaves all of its rewrites out" if by_ignore else "--select names none of its rewrites"
             found.append(f"{switch} says nothing: {how} ({family})")
-    if not any(wants_any(options, family) for family in (PRECISION, LEGACY, MODERN)):
+    modern = options.modernize or any(item.startswith(MODERN) for item in options.select)
+    always = (PRECISION, LEGACY, MODERN) if modern else (PRECISION, LEGACY)
+    if not any(wants_any(options, family) for family in always):
         if not options.ddp:
             found.append(
                 "nothing is left to do: of AMP1, AMP4 and AMP5 no rewrite is asked for, and AMP2 goes with --ddp"

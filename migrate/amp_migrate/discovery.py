@@ -169,7 +169,7 @@ class _Walk:
                 if os.access(path, os.R_OK):
                     yield path
                 else:
-                    self.found.problems.append(Problem(path, "cannot be read: Permission denied"))
+                    self.found.problems.append(Problem(path, "cannot be read: permission denied"))
 
     def _foreign(self, path: Path, is_folder: bool) -> bool:
         reason = (foreign_folder if is_folder else foreign_file)(path) if self.own_only else None

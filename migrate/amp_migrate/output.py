@@ -47,7 +47,9 @@ class Summary(Messages):
         if not scripts.files:
             return
         scanned = [report for report in run.reports if report.entry in set(scripts.chosen)]
-        training = [report for report in scanned if {report.precision, report.distribution} - _NOT_TRAINING]
+        training = [
+            report for report in scanned if report.precision != "absent" or report.distribution not in _NOT_TRAINING
+        ]
         lines = plural(scripts.lines, "line")
         self.line((plural(len(training), "training script"), "bold"), f" in {plural(scripts.files, 'file')} ({lines})")
 
@@ -114,7 +116,9 @@ class Summary(Messages):
         if len(found) > _LISTED:
             self.line(f"  and {len(found) - _LISTED} more (--format json lists them all)")
         if launches.incomplete:
-            self.line("  the project is too large to be searched whole for commands that start its scripts")
+            self.line(
+                "note: the project is too large or too deep to be searched whole for commands that start its scripts"
+            )
 
     def _report(self, report: Report, told: set[Refusal], *, alone: bool) -> None:
         if alone:
@@ -137,10 +141,14 @@ class Summary(Messages):
                 start = edit.span.start
                 where = place(edit.path, start.line, start.column, cell=edit.cell)
                 self.line(f"  {where}: ", (f"{edit.code} {edit.name}", "cyan"), f": {edit.message}")
-        for refusal in report.refusals:
-            if refusal not in told:
-                told.add(refusal)
-                self._refusal(refusal)
+        new = [refusal for refusal in report.refusals if refusal not in told]
+        for refusal in new:
+            told.add(refusal)
+            self._refusal(refusal)
+        if report.refusals and not new:
+            first = report.refusals[0]
+            where = place(first.path, first.span.start.line if first.span else None, cell=first.cell)
+            self.line(f"  {where}: ", (f"{first.code} {first.name}", "yellow"), ", as above")
         for note in report.notes:
             self.line(f"  note: {note}")
 

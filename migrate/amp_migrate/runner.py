@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from amp_rules.planning.refusal import SHARED_MODULE
 from amp_rules.program.source import SourceError, SourceFile, parse_source
 from amp_rules.project.together import join
 from amp_rules.report import FileChange, Report
@@ -84,12 +85,12 @@ def run_all(
     reaches = [result.report.reach for result in decided if result.report is not None]
     run.reached = frozenset(file for reach in reaches if reach is not None for file in reach.files)
     _keep(run, decided, plan)
+    _again(run, plan, jobs)
     # No script leads to the others, so there is nothing to be done about a training step in them; what they share with
     # scripts they see as it will be.
     codes = ("AMP4", "AMP5") if plan.options.modernize else ("AMP4",)
     options = replace(plan.options, select=plan.options.select or codes, ddp=False)
-    changed = {path: source_of(update.data, path) for path, update in run.updates.items()}
-    by_itself = replace(plan, options=options, given={**plan.given, **changed})
+    by_itself = replace(_changed(run, plan), options=options)
     alone = [path for path in leftovers if path not in run.reached]
     _keep(run, _decide(alone, by_itself, jobs, None, run, advance), by_itself)
     for path in leftovers:
@@ -124,6 +125,30 @@ def _decide(
     if memory is not None:
         memory.save()
     return [decided[path] for path in paths]
+
+
+def _changed(run: Run, plan: Plan) -> Plan:
+    """The plan for what sees the files as they will be."""
+    changed = {path: source_of(update.data, path) for path, update in run.updates.items()}
+    return replace(plan, given={**plan.given, **changed})
+
+
+def _again(run: Run, plan: Plan, jobs: int) -> None:
+    """Decide once more on scripts that were left alone for the sake of another: it may have done what they need."""
+    refused = [report for report in run.reports if any(item.code == SHARED_MODULE.code for item in report.refusals)]
+    if not refused:
+        return
+    later = _changed(run, plan)
+    decided = list(run_jobs([report.entry for report in refused], later, jobs))
+    better = {
+        result.path: result
+        for result in decided
+        if result.report is not None and "declined" not in (result.report.precision, result.report.distribution)
+    }
+    order = [report.entry for report in run.reports]
+    run.reports = [report for report in run.reports if report.entry not in better]
+    _keep(run, list(better.values()), later)
+    run.reports.sort(key=lambda report: order.index(report.entry))
 
 
 def _keep(run: Run, decided: Sequence[Decided], plan: Plan) -> None:

@@ -35,6 +35,7 @@ def real(folder, monkeypatch):
         ("AMP15", "AMP105"),
         ("fused-optimiser", "near to it are fused-optimizer"),
         ("AMP601", "that is a rule of amp-lint"),
+        ("AMP999", "near to it are AMP"),
         ("everything", "codes begin with AMP1, "),
         ("AMP199", "no rewrite is called 'AMP199'"),
     ],
@@ -76,6 +77,42 @@ def test_switches_of_which_nothing_is_left_are_told(real, invoke):
     done = invoke("train.py", "--modernize", "--select", "AMP1")
     assert "note: --modernize says nothing: --select names none of its rewrites (AMP5)" in done.stderr
     assert "says nothing" not in invoke("train.py", "--ddp", "--ignore", "AMP205").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        ("--select AMP301", "of AMP1, AMP4 and AMP5 no rewrite is asked for, and AMP2 goes with --ddp"),
+        ("--select AMP2", "of AMP1, AMP4 and AMP5 no rewrite is asked for, and AMP2 goes with --ddp"),
+        ("--select AMP1 --ignore AMP1 --ddp", "of AMP1, AMP2, AMP4 and AMP5 no rewrite is asked for"),
+        ("--ignore AMP1,AMP2,AMP4", "of AMP1, AMP4 and AMP5 no rewrite is asked for, and AMP2 goes with --ddp"),
+    ],
+)
+def test_a_choice_that_leaves_nothing_to_do_is_told(words, note, real, invoke):
+    done = invoke(".", *words.split())
+    assert f"note: nothing is left to do: {note}\n" in done.stderr
+    assert "1 training script in 1 file" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["--select AMP5", "--select AMP103", "--ignore AMP1", "--ignore AMP3"])
+def test_a_choice_that_leaves_something_to_do_is_not(words, real, invoke):
+    assert "nothing is left to do" not in invoke("train.py", *words.split()).stderr
+
+
+def test_what_an_old_script_needs_to_be_read_is_told(real, invoke):
+    (real / "train.py").write_text(SCRIPT + "x = model.cuda(async=True)\n")
+    done = invoke("train.py")
+    assert done.exit_code == 2 and "syntax error: invalid syntax; --modernize replaces `async=`\n" in done.stderr
+    assert "error: " not in invoke("train.py", "--modernize").stderr
+
+
+def test_a_reason_that_scripts_share_is_told_once_and_pointed_to(real, invoke):
+    (real / "step.py").write_text("def step(loss):\n    loss.backward()  # amp: skip\n")
+    for name in ("a.py", "b.py"):
+        (real / name).write_text("from step import step\n" + SCRIPT.replace("loss.backward()", "step(loss)"))
+    told = invoke("a.py", "b.py").stderr
+    assert told.count("step.py:2: AMP199 step-kept-as-it-is: ") == 1
+    assert "b.py: precision declined" in told and "  step.py:2: AMP199 step-kept-as-it-is, as above\n" in told
 
 
 def test_a_part_of_a_step_alone_is_declined_and_nothing_written(real, invoke):

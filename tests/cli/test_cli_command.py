@@ -169,6 +169,51 @@ def test_a_folder_without_python_is_a_warning(folder, invoke):
     assert "warning: no Python files below docs" in done.stderr
 
 
+def test_a_path_of_no_characters_is_not_the_working_directory(train, invoke):
+    done = invoke("", "-w", "--allow-dirty")
+    assert (done.exit_code, train.read_text()) == (2, TRAIN)
+    assert "a path is empty" in done.stderr
+
+
+def test_a_file_that_may_not_be_read_stops_no_other(train, folder, invoke, monkeypatch):
+    (folder / "secret.py").write_text(TRAIN)
+    real = Path.read_bytes
+
+    def guarded(path):
+        if path.name == "secret.py":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", guarded)
+    monkeypatch.setattr("click.types.os.access", lambda path, mode: False)
+    done = invoke("secret.py", "train.py")
+    assert (done.exit_code, done.stdout) == (2, DIFF)
+    assert "error: secret.py: cannot be read: permission denied" in done.stderr
+
+
+def test_links_that_lead_in_a_circle_are_named(train, folder, invoke):
+    (folder / "a.py").symlink_to("b.py")
+    (folder / "b.py").symlink_to("a.py")
+    done = invoke("a.py", "train.py")
+    assert (done.exit_code, done.stdout) == (2, DIFF)
+    assert "error: a.py: " in done.stderr and "internal error" not in done.stderr
+    assert "no run over a.py is known" in invoke("a.py", "--undo").stderr
+
+
+def test_a_bound_of_no_number_is_refused(train, invoke):
+    done = invoke("train.py", "--timeout", "nan")
+    assert done.exit_code == 2 and "--timeout needs a number of seconds" in done.stderr
+
+
+def test_what_is_to_be_done_next_can_be_done(train, folder, invoke):
+    assert "git apply" in invoke("train.py").stderr
+    for arguments in (("--format", "json"), ("--format", "cells")):
+        assert "next: " not in invoke("train.py", *arguments).stderr
+    assert "next: " not in invoke("-", input=TRAIN).stderr
+    train.rename(folder / "my train.py")
+    assert "AMP_OPT_LEVEL=O0 python 'my train.py'\n" in invoke("my train.py", "-w", "--allow-dirty").stderr
+
+
 def test_json_is_complete_and_repeatable(train, folder, invoke):
     (folder / "b.py").write_text(TRAIN + "# DECLINE\n")
     (folder / "c.py").write_text("x = (\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from amp_migrate import discovery
 from amp_migrate.discovery import discover
+from amp_migrate.problems import UserError
 
 
 @pytest.fixture
@@ -305,3 +306,16 @@ def test_a_folder_that_may_not_be_searched_is_a_problem(folder, tree, monkeypatc
     result = discover([Path(".")])
     assert [str(problem) for problem in result.problems] == ["secret: cannot be read: Permission denied"]
     assert [target.path.name for target in result.targets] == ["train.py"]
+
+
+def test_a_file_that_may_not_be_read_is_a_problem(folder, tree, monkeypatch):
+    tree("secret.py", "train.py")
+    monkeypatch.setattr(discovery.os, "access", lambda path, mode: path.name != "secret.py")
+    result = discover([Path(".")])
+    assert [str(problem) for problem in result.problems] == ["secret.py: cannot be read: permission denied"]
+    assert [target.path.name for target in result.targets] == ["train.py"]
+
+
+def test_a_pattern_that_is_none_is_the_users_mistake(folder):
+    with pytest.raises(UserError, match="exclude: .*'!'"):
+        discover([Path(".")], exclude=["!"])

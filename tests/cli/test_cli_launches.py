@@ -329,6 +329,14 @@ def test_the_summary_lists_them_in_place_of_the_hint(train, invoke):
     assert (train / "run.sh").read_text() == f"{DIST} --nproc_per_node=2 train.py --x\n"
 
 
+def test_a_file_with_an_error_does_not_hide_them(train, invoke):
+    (train / "run.sh").write_text("python train.py\n")
+    (train / "broken.py").write_text("x = (\n")
+    done = invoke("train.py", "broken.py", "--ddp")
+    assert done.exit_code == 2
+    assert "      -> torchrun --nproc-per-node N train.py\n" in done.stderr and "next: " not in done.stderr
+
+
 def test_without_any_the_hint_stays(train, invoke):
     assert "next: launch N processes: torchrun" in invoke("train.py", "--ddp", "--allow-dirty", "-w").stderr
 

@@ -85,6 +85,30 @@ def test_modules_that_scripts_share_are_written_once(tree, invoke, folder):
     assert all("amp.scaler" in (folder / f"{name}.py").read_text() for name in ("one", "two"))
 
 
+def test_a_script_that_gave_way_is_decided_on_again(tree, invoke, folder, monkeypatch):
+    import amp_rules
+    from amp_rules.report import Edit, FileChange, Position, Reach, Report, Span
+
+    def migrate(entry, options, *, files):
+        shared = folder / "shared.py"
+        before = files.source(shared).text
+        wanted = before.replace("f()", f"{entry.stem}()")
+        span = Span(Position(1, 1), Position(1, 2))
+        edits = (Edit(shared, span, "AMP103", "name", entry.stem),) * (2 if entry.stem == "two" else 1)
+        reach = Reach((entry, shared), (), {})
+        if wanted == before:
+            return Report(entry, "already", "already", reach=reach)
+        return Report(entry, "migrated", "migrated", (FileChange(shared, before, wanted),), edits, reach=reach)
+
+    monkeypatch.setattr(amp_rules, "migrate", migrate)
+    tree(shared="f()\n", one=TRAIN, two=TRAIN)
+    done = invoke(".", "--format", "json", "--no-cache", "--entry", "one.py", "--entry", "two.py")
+    outcome = {entry["path"]: entry["precision"] for entry in json.loads(done.stdout)["entries"]}
+    # The other's change leaves nothing to do, which a conflict would have hidden.
+    assert outcome == {"one.py": "already", "two.py": "migrated"}
+    assert "+two()" in json.loads(done.stdout)["files"][0]["diff"]
+
+
 def test_standard_input_is_neither_remembered_nor_looked_up(tree, invoke, state):
     first = invoke("-", input=TRAIN)
     assert "+amp.scaler" in first.stdout

@@ -13,6 +13,7 @@ from amp_rules.planning.reaching import reaches
 from amp_rules.planning.sharing import Rebinding, share
 from amp_rules.program import blocks
 from amp_rules.program.data import DataFlow, TrainingData
+from amp_rules.program.loaders import Loaders, is_loader
 from amp_rules.program.modules import Module
 from amp_rules.program.scopes import Scope, arguments_of
 from amp_rules.program.steps import Program, Site, calling
@@ -87,6 +88,7 @@ def plan(program: Program, precision: Precision) -> Distribution:
     data = DataFlow(program).training_data()
     found = Distribution()
     _check_data(program, data)
+    _check_counts(program, data)
     by_flag = _check_flags(program, data)
     _check_decisions(program, precision)
     _check_loose_parameters(program)
@@ -190,6 +192,47 @@ def _check_data(program: Program, data: TrainingData) -> None:
             "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
             "`amp.world_size()`",
         )
+
+
+def _check_counts(program: Program, data: TrainingData) -> None:
+    """Decline loops that count an epoch's batches by hand and take them by ``next``: a share has fewer."""
+    trained = {use.node for use in data.uses}
+    loaders = Loaders(program)
+    for call, body, scope in program.calls():
+        site = Site(scope.module, scope, body, call)
+        if len(call.args) > 1 or not any(use.node in trained for use in loaders.taken(call, site)):
+            continue
+        for parent in blocks.enclosing(scope.module, call):
+            if isinstance(parent, ast.Try):
+                break
+            if not isinstance(parent, blocks.LOOPS):
+                continue
+            if isinstance(parent, ast.For) and _is_counted(program, parent.iter, site):
+                raise refusal.decline(
+                    refusal.HAND_BATCHES,
+                    scope.module,
+                    parent,
+                    f"`{scope.module.text(parent.iter)}` counts the batches of all processes; each has a share of them",
+                    "write `range(len(loader))`, or iterate over the loader itself",
+                )
+            break
+
+
+def _is_counted(program: Program, node: ast.expr, site: Site) -> bool:
+    """Whether a range ends at a quotient, as ``size // batch_size``, that no loader's length is part of."""
+    if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "range" and node.args):
+        return False
+    bounds: list[ast.expr] = [node.args[-1 if len(node.args) == 1 else 1]]
+    for name in blocks.reads(bounds[0]):
+        for other in program.nodes_of(site.body):
+            if isinstance(other, ast.Assign) and name in {blocks.path_of(target) for target in other.targets}:
+                bounds.append(other.value)
+    parts = [part for bound in bounds for part in walk(bound)]
+    for part in parts:
+        if isinstance(part, ast.Call) and blocks.path_of(part.func) == "len" and part.args:
+            if any(is_loader(value) for value in program.flow.values(part.args[0], site.scope)):
+                return False
+    return any(isinstance(part, ast.BinOp) and isinstance(part.op, (ast.Div, ast.FloorDiv)) for part in parts)
 
 
 def _check_flags(program: Program, data: TrainingData) -> list[Rebinding]:
@@ -529,6 +572,11 @@ def _saves(
                 break
         if _guarded(site.module, statement):
             continue
+        opened = _opened_before(site) if statement is site.statement else None
+        if opened is not None:
+            # Whoever opens a file to write empties it, so one process does that too, or all write as they did.
+            found |= dict.fromkeys(opened, site.module)
+            continue
         if program.runs_forward(statement):
             # A forward pass is everybody's: batch norm may be synchronised in it.
             calls.append(site)
@@ -552,6 +600,33 @@ def _writing_calls(program: Program) -> list[Site]:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "savefig" and call not in known:
             found.append(Site(scope.module, scope, body, call))
     return [site for site in found if not _writes_memory(program, site)]
+
+
+def _opened_before(site: Site) -> list[ast.stmt] | None:
+    """The statements from ``file = open(path, "w")`` to the close, where the call writes to such a file.
+
+    None where it does not; empty where more than writing lies between them.
+    """
+    assert isinstance(site.node, ast.Call)
+    names = {item.id for item in site.node.args if isinstance(item, ast.Name)}
+    where = blocks.place(site.module, site.statement)
+    for index in range(where.index - 1, -1, -1):
+        first = where.suite[index]
+        if not (isinstance(first, ast.Assign) and isinstance(first.targets[0], ast.Name)):
+            continue
+        name = first.targets[0].id
+        if name not in names or not (isinstance(first.value, ast.Call) and _opens_to_write(first.value)):
+            continue
+        for last in range(where.index + 1, len(where.suite)):
+            statement = where.suite[last]
+            if isinstance(statement, ast.Expr) and ast.unparse(statement.value) == f"{name}.close()":
+                between = where.suite[index + 1 : last]
+                later = {path for item in where.suite[last + 1 :] for path in blocks.reads(item)}
+                if all(isinstance(item, ast.Expr) and name in blocks.reads(item) for item in between):
+                    return [] if name in later else list(where.suite[index : last + 1])
+                return []
+        return []
+    return None
 
 
 def _writes_memory(program: Program, site: Site) -> bool:
@@ -585,7 +660,7 @@ def _read_later(program: Program, body: ast.AST, node: ast.With) -> bool:
 
 
 def _opens_to_write(call: ast.Call) -> bool:
-    if blocks.path_of(call.func) not in ("open", "io.open"):
+    if blocks.path_of(call.func) not in ("open", "io.open", "gzip.open", "bz2.open", "lzma.open"):
         return False
     mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
     return isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")

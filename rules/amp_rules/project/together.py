@@ -4,7 +4,7 @@ A module that two scripts share is rewritten once and must be right for both. Th
 ``amp.init``, so a script that is not migrated runs as before whatever is rewritten in the modules that it shares; and
 what stands in functions that a script never runs cannot concern it. Anything else that the one script wants in a
 function which both run, and the other does not, is a conflict: then the one that is migrated further is kept, and the
-other is left alone with the reason."""
+other is left alone with the reason, or decided on again with the shared modules as they will be."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def join(reports: Sequence[Report]) -> Together:
     shared: dict[Path, _Shared] = {}
     kept: list[Report] = []
     answers: dict[int, Report] = {}
-    order = sorted(range(len(reports)), key=lambda index: (-_migrated(reports[index]), index))
+    order = sorted(
+        range(len(reports)), key=lambda index: (-_migrated(reports[index]), -len(reports[index].edits), index)
+    )
     for index in order:
         report = reports[index]
         mine = {change.path: hunks(change.before, change.after) for change in report.changes}
