@@ -143,7 +143,7 @@ def _again(run: Run, plan: Plan, jobs: int) -> None:
     better = {
         result.path: result
         for result in decided
-        if result.report is not None and "declined" not in (result.report.precision, result.report.distribution)
+        if result.report is not None and result.report.precision != "declined"
     }
     order = [report.entry for report in run.reports]
     run.reports = [report for report in run.reports if report.entry not in better]
