@@ -36,11 +36,8 @@ class Memory:
 
     def __init__(self, folder: Path | None, options: Options, root: Path) -> None:
         self._store = Store(folder)
-        self._name = self._store.name_of(sorted(asdict(options).items()), str(root))
-        stored = self._store.read(self._name)
-        self._entries: dict[str, Any] = stored if isinstance(stored, dict) else {}
+        self._entries = self._store.entries(self._store.name_of(sorted(asdict(options).items()), str(root)))
         self._exists: dict[str, bool] = {}
-        self._changed = False
 
     def lookup(self, path: Path) -> Decided | None:
         """Return what was decided on a script if that still holds."""
@@ -71,15 +68,11 @@ class Memory:
         if result.path.suffix == NOTEBOOK:
             # Its text is no file's text; there are never many of them.
             return
-        self._entries[str(result.path)] = _plain(report, report.reach, self._store)
-        self._changed = True
+        self._entries.keep(result.path, _plain(report, report.reach, self._store))
 
     def save(self) -> None:
         """Write what is new."""
-        if self._changed:
-            self._entries = {name: entry for name, entry in self._entries.items() if os.path.exists(name)}
-            self._store.write(self._name, self._entries)
-            self._changed = False
+        self._entries.save()
 
 
 def _modules_in(folder: str) -> list[str]:

@@ -103,6 +103,10 @@ class Store:
                 os.unlink(temporary)
                 raise
 
+    def entries(self, name: str) -> Entries:
+        """Return what is kept of each file under a name."""
+        return Entries(self, name)
+
     def _path(self, name: str) -> Path:
         assert self.folder is not None
         return self.folder / f"{self._version}-{name}{_SUFFIX}"
@@ -116,3 +120,25 @@ class Store:
             current = file.name.startswith(self._version)
             if not current and file.suffix in (_SUFFIX, ".tmp") and file.stat().st_mtime < time.time() - _STALE_SECONDS:
                 file.unlink()
+
+
+class Entries(dict[str, Any]):
+    """What is kept of each file, by its path; files that are gone are forgotten."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        stored = store.read(name)
+        super().__init__(stored if isinstance(stored, dict) else {})
+        self._store = store
+        self._name = name
+        self._changed = False
+
+    def keep(self, path: Path, entry: Any) -> None:
+        """Set what is known of a file."""
+        self[str(path)] = entry
+        self._changed = True
+
+    def save(self) -> None:
+        """Write what is new."""
+        if self._changed:
+            self._store.write(self._name, {name: entry for name, entry in self.items() if os.path.exists(name)})
+            self._changed = False

@@ -8,11 +8,9 @@ fraction of the time that Python takes to start.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from amp_migrate.lint.catalogue import RuleInfo
 from amp_migrate.lint.diagnostics import FileResult, from_plain, to_plain
@@ -29,9 +27,7 @@ class Cache:
     def __init__(self, folder: Path | None) -> None:
         self._store = Store(folder)
         self._mode = ""
-        self._name = ""
-        self._entries: dict[str, Any] = {}
-        self._changed = False
+        self._entries = self._store.entries("")
 
     def rules(self, load: Callable[[], Sequence[RuleInfo]]) -> tuple[RuleInfo, ...]:
         """Return what is known of the rules, by ``load`` if it is not stored."""
@@ -46,9 +42,7 @@ class Cache:
     def open(self, mode: str, codes: frozenset[str]) -> None:
         """Load what is known of runs with these rules in this mode."""
         self._mode = mode
-        self._name = self._store.name_of(mode, sorted(codes))
-        stored = self._store.read(self._name)
-        self._entries = stored if isinstance(stored, dict) else {}
+        self._entries = self._store.entries(self._store.name_of(mode, sorted(codes)))
 
     def lookup(self, path: Path) -> FileResult | None:
         """Return the stored result of a file if it still holds."""
@@ -70,12 +64,8 @@ class Cache:
         if self._store.folder is None or not result.lasting or not result.digest:
             return
         plain = to_plain(result) if result.diagnostics or result.problem else ()
-        self._entries[str(result.path)] = (result.digest, result.dependencies, plain)
-        self._changed = True
+        self._entries.keep(result.path, (result.digest, result.dependencies, plain))
 
     def save(self) -> None:
         """Write what is new."""
-        if self._changed:
-            self._entries = {name: entry for name, entry in self._entries.items() if os.path.exists(name)}
-            self._store.write(self._name, self._entries)
-            self._changed = False
+        self._entries.save()

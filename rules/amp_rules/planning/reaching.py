@@ -85,20 +85,15 @@ def taken_from_call(program: Program, site: Site, modules: set[Module]) -> Taken
     None where the way back forks or leaves the files before.
     """
     assert isinstance(site.node, ast.expr)
-    assignments = _assignments(program)
     source = _plain(program, _Source(site.node, site.scope, site.body))
     for _ in range(_MAX_HANDS):
-        key = program.flow.key(source.node, source.scope)
-        if source.path or key is None:
+        origin = _only_origin(program, source)
+        if origin is None:
             return None
-        assigned = assignments.get(key, [])
-        given = list(_from_callers(program, source.node.id, source)) if isinstance(source.node, ast.Name) else []
-        if len(assigned) + len(given) != 1:
-            return None
-        if given:
-            source = _plain(program, given[0])
+        if isinstance(origin, _Source):
+            source = _plain(program, origin)
             continue
-        first = assigned[0]
+        first = origin
         source = _plain(program, _Source(first.value, first.scope, first.body))
         if isinstance(source.node, ast.Call):
             variable = blocks.path_of(first.target)
@@ -110,26 +105,32 @@ def taken_from_call(program: Program, site: Site, modules: set[Module]) -> Taken
 def assignment_of(program: Program, site: Site) -> Taken | None:
     """The one assignment by which the variable of an expression gets its value, through parameters."""
     assert isinstance(site.node, ast.expr)
-    assignments = _assignments(program)
     source = _plain(program, _Source(site.node, site.scope, site.body))
     for _ in range(_MAX_HANDS):
-        key = program.flow.key(source.node, source.scope)
-        if source.path or key is None:
+        origin = _only_origin(program, source)
+        if origin is None:
             return None
-        assigned = assignments.get(key, [])
-        given = list(_from_callers(program, source.node.id, source)) if isinstance(source.node, ast.Name) else []
-        if len(assigned) + len(given) != 1:
-            return None
-        if assigned:
-            # What is handed on under another name is the same object.
-            plain = _plain(program, _Source(assigned[0].value, assigned[0].scope, assigned[0].body, assigned[0].index))
-            if plain.path or not isinstance(plain.node, (ast.Name, ast.Attribute)):
-                variable = blocks.path_of(assigned[0].target)
-                return Taken(assigned[0].scope.module, assigned[0].statement, variable) if variable else None
-            source = plain
+        if isinstance(origin, _Source):
+            source = _plain(program, origin)
             continue
-        source = _plain(program, given[0])
+        # What is handed on under another name is the same object.
+        plain = _plain(program, _Source(origin.value, origin.scope, origin.body, origin.index))
+        if plain.path or not isinstance(plain.node, (ast.Name, ast.Attribute)):
+            variable = blocks.path_of(origin.target)
+            return Taken(origin.scope.module, origin.statement, variable) if variable else None
+        source = plain
     return None
+
+
+def _only_origin(program: Program, source: _Source) -> _Assignment | _Source | None:
+    """The one assignment to a variable, or the one argument for a parameter; None where there are more, or none."""
+    key = program.flow.key(source.node, source.scope)
+    if source.path or key is None:
+        return None
+    assigned = _assignments(program).get(key, [])
+    given = list(_from_callers(program, source.node.id, source)) if isinstance(source.node, ast.Name) else []
+    found: list[_Assignment | _Source] = [*assigned, *given]
+    return found[0] if len(found) == 1 else None
 
 
 def _assignments(program: Program) -> _Assignments:

@@ -45,3 +45,12 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
     for current in found:
         yield current
         found += children(current)
+
+
+def last_name(node: ast.expr) -> str:
+    """The last name of what is called or applied: ``no_grad`` of ``torch.no_grad()``."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
