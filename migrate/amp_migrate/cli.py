@@ -44,6 +44,7 @@ Exit status:
   0  all went well, whether or not anything changes (or, with --check, nothing is due)
   1  with --check: changes are due
   2  an error: a file that cannot be read or written, a wrong option
+  130  interrupted (Ctrl-C)
 
 Files with errors are left as they were, and the other files are still dealt with.
 
@@ -52,8 +53,8 @@ Files with errors are left as they were, and the other files are still dealt wit
 which --undo puts them back: in the folder amp-migrate of the project's git folder, and
 outside git under $XDG_STATE_HOME/amp-migrate (~/.local/state/amp-migrate).
 
-Defaults can be set under [tool.amp-migrate] in pyproject.toml, named as the options
-here (opt-level = "O2"), and exclude = [...] with gitignore patterns.
+Defaults of --opt-level to --ignore, and of --vendor, can be set under [tool.amp-migrate]
+in pyproject.toml (opt-level = "O2"), and exclude = [...] with gitignore patterns.
 """
 
 

@@ -149,7 +149,7 @@ class Summary(Messages):
             first = report.refusals[0]
             where = place(first.path, first.span.start.line if first.span else None, cell=first.cell)
             self.line(f"  {where}: ", (f"{first.code} {first.name}", "yellow"), ", as above")
-        for note in report.notes:
+        for note in report.notes if not alone else ():
             self.line(f"  note: {note}")
 
     def _refusal(self, refusal: Refusal) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from amp_rules.planning.refusal import SHARED_MODULE
 from amp_rules.program.source import SourceError, SourceFile, parse_source
-from amp_rules.project.together import join
+from amp_rules.project.together import disturbs, join
 from amp_rules.report import FileChange, Report
 
 from amp_migrate.analysis import Decided, Plan
@@ -139,11 +139,12 @@ def _again(run: Run, plan: Plan, jobs: int) -> None:
     if not refused:
         return
     later = _changed(run, plan)
-    decided = list(run_jobs([report.entry for report in refused], later, jobs))
+    kept = [report for report in run.reports if report not in refused]
+    decided = run_jobs([report.entry for report in refused], later, jobs)
     better = {
         result.path: result
         for result in decided
-        if result.report is not None and result.report.precision != "declined"
+        if result.report is not None and result.report.precision != "declined" and not disturbs(result.report, kept)
     }
     order = [report.entry for report in run.reports]
     run.reports = [report for report in run.reports if report.entry not in better]

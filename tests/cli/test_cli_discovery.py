@@ -317,5 +317,5 @@ def test_a_file_that_may_not_be_read_is_a_problem(folder, tree, monkeypatch):
 
 
 def test_a_pattern_that_is_none_is_the_users_mistake(folder):
-    with pytest.raises(UserError, match="exclude: .*'!'"):
+    with pytest.raises(UserError, match=r"exclude: .*'!'"):
         discover([Path(".")], exclude=["!"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,33 @@ def test_a_scan_reads_levels_and_names():
         (0, "j", ()),
         (0, "k", ()),
     )
+
+
+@pytest.mark.parametrize("source", ["from trainer import fit\n\nfit(1)", ["from trainer import fit\n", "\n", "fit(1)"]])
+def test_a_notebook_leads_to_what_its_cells_import(tmp_path, source):
+    cells = [
+        {"cell_type": "markdown", "source": "import other"},
+        {"cell_type": "code", "source": source, "outputs": []},
+    ]
+    notebook, trainer = tmp_path / "run.ipynb", tmp_path / "trainer.py"
+    notebook.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    trainer.write_text(TRAINER)
+    assert find_entries([notebook, trainer], Files()).scripts == [notebook]
+
+
+def test_a_link_in_a_circle_hides_no_file(tmp_path):
+    for name, target in (("one", "two"), ("two", "one")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+    (tmp_path / "train.py").write_text(TRAINER)
+    (tmp_path / "package").mkdir()
+    files = Files()
+    assert tmp_path / "train.py" in files
+    assert files.is_folder(tmp_path / "package")
+
+
+def test_a_notebook_that_never_mentions_the_training_is_none(tmp_path):
+    cells = [{"cell_type": "code", "source": "from trainer import show\nshow(1)", "outputs": []}]
+    notebook, trainer = tmp_path / "look.ipynb", tmp_path / "trainer.py"
+    notebook.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    trainer.write_text(TRAINER + "\n\ndef show(model):\n    print(model)\n")
+    assert find_entries([notebook, trainer], Files()).scripts == []

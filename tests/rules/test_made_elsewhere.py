@@ -141,6 +141,24 @@ MADE = {
         "import importlib",
         {"models____init__": "", "models__small": NETS, "models__large": NETS},
     ),
+    "name put together below the package": (
+        "model = loading.load(args.file).Plain()",
+        "from models import loading",
+        {
+            "models__loading": "import importlib\ndef load(name):\n"
+            "    return importlib.import_module('.nets.' + name, package=__package__)\n",
+            "models__nets__plain": NETS,
+        },
+    ),
+    "name put together in the package": (
+        "model = loading.load(args.file).Plain()",
+        "from models import loading",
+        {
+            "models__loading": "import importlib\ndef load(name):\n"
+            "    return importlib.import_module('.' + name, __package__)\n",
+            "models__plain": NETS,
+        },
+    ),
     "name put together and a class of that name": (
         'model = getattr(importlib.import_module("models." + args.arch.lower()), args.arch)()',
         "import importlib",
@@ -357,3 +375,16 @@ def test_a_condition_with_a_backward_pass_on_either_side_is_no_flag(tmp_path) ->
     (tmp_path / "train.py").write_text(script)
     (change,) = migrate(tmp_path / "train.py", Options(ddp=True)).changes
     assert "amp.prepare_loader(DataLoader([1.0] * 8, shuffle=True))" in change.after
+
+
+def test_a_package_that_imports_its_own_modules_is_followed(tmp_path) -> None:
+    (tmp_path / "net" / "models").mkdir(parents=True)
+    (tmp_path / "net" / "__init__.py").write_text("from . import models\n")
+    (tmp_path / "net" / "models" / "__init__.py").write_text(
+        "from .plain import Plain\n_TABLE = {'plain': Plain}\ndef create(name):\n    return _TABLE[name]()\n"
+    )
+    (tmp_path / "net" / "models" / "plain.py").write_text(NETS)
+    make = "model = models.create(args.arch)" + SGD
+    (tmp_path / "train.py").write_text(LOOP.format(make=make, imports="from net import models", loader=LOADER))
+    report = migrate(tmp_path / "train.py", Options(ddp=True))
+    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals

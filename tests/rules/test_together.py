@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from amp_rules import migrate
 from amp_rules.options import Options
 from amp_rules.program.files import Files
-from amp_rules.project.together import Hunk, applied, hunks, join
+from amp_rules.project.together import Hunk, applied, disturbs, hunks, join
 from amp_rules.report import Edit, FileChange, Position, Reach, Report, Span
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,6 +124,24 @@ def test_two_changes_of_one_line_are_a_conflict_and_the_one_that_goes_further_is
     joined = join([one, two])
     assert [item.precision for item in joined.reports] == ["declined", "migrated"]
     assert joined.changes[Path("/shared.py")].after == BEFORE.replace("a()", "B()")
+
+
+def test_of_scripts_that_migrate_as_far_the_one_in_conflict_with_most_gives_way():
+    odd = report(Path("/1.py"), changed("a()", "A()"), ((4, 5),))
+    others = [report(Path(f"/{name}.py"), changed("a()", "B()"), ((4, 5),)) for name in (2, 3)]
+    assert [item.precision for item in join([odd, *others]).reports] == ["declined", "migrated", "migrated"]
+
+
+def test_a_script_decided_on_later_must_not_change_what_others_run():
+    other = report(Path("/1.py"), None, ((4, 5),))
+    later = report(Path("/2.py"), changed("a()", "A()"), ((4, 5),))
+    assert disturbs(later, [other])
+    assert not disturbs(later, [replace(other, precision="declined", distribution="declined")])
+    assert not disturbs(report(Path("/2.py"), changed("import torch", "import torch\nimport amp_runtime"), ()), [other])
+    before = BEFORE + "\nif __name__ == '__main__':\n    one()\n"
+    guarded = FileChange(Path("/shared.py"), before, before.replace("    one()", "    ONE()"))
+    assert not disturbs(report(Path("/shared.py"), guarded, ()), [other])
+    assert disturbs(report(Path("/2.py"), guarded, ()), [other])
 
 
 def test_what_shares_out_data_does_not_concern_a_script_of_one_process():

@@ -21,6 +21,8 @@ from amp_rules.program.syntax import walk
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
 
+_LOOKS = frozenset({"exists", "isfile", "is_file", "lexists"})
+
 
 @dataclass(frozen=True)
 class Folder(Site):
@@ -166,7 +168,22 @@ def check_own(program: Program) -> None:
 
 
 def _check_spread(program: Program) -> None:
-    """Decline when each process would copy its model to the GPUs of the others."""
+    """Decline when each process would copy its model to the GPUs of the others, or insist on ``DataParallel``."""
+    for node, _, scope in program.nodes():
+        if not isinstance(node, ast.Assert):
+            continue
+        for call in walk(node.test):
+            if not (isinstance(call, ast.Call) and blocks.path_of(call.func) == "isinstance" and len(call.args) == 2):
+                continue
+            kind = call.args[1]
+            if isinstance(kind, (ast.Name, ast.Attribute)) and program.names(kind, scope) & api.DATA_PARALLEL:
+                raise refusal.decline(
+                    refusal.GRADIENTS_OUTSIDE,
+                    scope.module,
+                    node,
+                    f"`{scope.module.text(node)}` insists on `DataParallel`, which several processes do without",
+                    "leave out what is meant for `DataParallel` alone",
+                )
     for site in program.calls_to(api.SPREAD_BY_HAND):
         raise refusal.decline(
             refusal.GRADIENTS_OUTSIDE,
@@ -722,10 +739,28 @@ def _reads_of_saved(program: Program, saves: list[tuple[Module, ast.stmt]]) -> l
             continue
         statement = site.statement
         if statement not in saving and any(node in loads for node in walk(statement)):
-            found[statement] = site.module
+            found[_before_the_look(site.module, statement)] = site.module
     found |= {statement: module for module, statement in _handed_on(saves) if statement not in saving}
     inner = {child for statement in found for child in walk(statement) if child is not statement}
     return [(module, statement) for statement, module in found.items() if statement not in inner]
+
+
+def _before_the_look(module: Module, statement: ast.stmt) -> ast.stmt:
+    """The outermost condition around a statement that looks whether a file is there: ranks may see it differently."""
+    found = statement
+    for parent in blocks.enclosing(module, statement):
+        if isinstance(parent, ast.If) and any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, (ast.Name, ast.Attribute))
+            and (node.func.id if isinstance(node.func, ast.Name) else node.func.attr) in _LOOKS
+            for node in walk(parent.test)
+        ):
+            found = parent
+    while True:
+        above = module.parents[found]
+        if not (isinstance(above, ast.If) and above.orelse == [found]):
+            return found
+        found = above  # an ``elif``, before which nothing can stand
 
 
 def _handed_on(saves: list[tuple[Module, ast.stmt]]) -> Iterator[tuple[Module, ast.stmt]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -47,15 +48,14 @@ class Files:
         known = self._listings.get(folder)
         if known is None:
             found: dict[str, bool] = {}
-            try:
-                with os.scandir(folder) as entries:
-                    for entry in entries:
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    # A link that leads in a circle is neither, and hides no other name.
+                    with contextlib.suppress(OSError):
                         if entry.is_dir():
                             found[entry.name] = True
                         elif entry.is_file():
                             found[entry.name] = False
-            except OSError:
-                pass
             known = self._listings[folder] = found
         return known
 

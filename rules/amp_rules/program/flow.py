@@ -227,7 +227,9 @@ class Flow(Calls):
             submodule = self._project_module(scope.module, f"{base}.{alias.name}" if base else alias.name, node.level)
             if found is not None:
                 self._write(target, self._read((found.tree, alias.name)))
-                if submodule is not None and alias.name not in self.scopes[found.tree].bound:
+                # ``from . import models`` in the package's own file binds the name to the submodule.
+                is_own = found is scope.module and name == alias.name
+                if submodule is not None and (is_own or alias.name not in self.scopes[found.tree].bound):
                     self._write(target, {Value("module", submodule)})
             elif submodule is not None:
                 self._write(target, {Value("module", submodule)})

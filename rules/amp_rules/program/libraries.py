@@ -10,6 +10,8 @@ from amp_rules.program.scopes import Scope, arguments_of
 from amp_rules.program.values import Value
 from amp_rules.tables import torch_api as api
 
+# Of the parts of a model no more is asked than whose parameters they hold.
+_PARTS = frozenset({"parameters", "named_parameters", "modules", "named_modules", "children", "named_children"})
 _CONTAINER_METHODS = frozenset(
     """
     append add insert appendleft extend update values copy items get pop setdefault popleft __getitem__
@@ -137,7 +139,7 @@ class Libraries(Records):
             self._declare_option(node)
         if name in api.RETURNS_RECEIVER:
             return {receiver}
-        if name in ("parameters", "named_parameters") and receiver.kind in (
+        if name in _PARTS and receiver.kind in (
             "object",
             "instance",
             "attribute",

@@ -66,22 +66,25 @@ class Outline:
         return [self.head, *(part for parts in self.functions.values() for part in parts)]
 
 
-def may_train(entry: Path, reached: Iterable[Path], files: Files) -> bool:
+def may_train(entry: Path, reached: Iterable[Path], files: Files, words: frozenset[str] | None = None) -> bool:
     """Whether anything that the entry mentions leads to a backward pass.
 
     Args:
         entry: the script.
         reached: the files that its imports lead to, itself included.
         files: what is on disk.
+        words: all words of an entry that is not parsed here, which a notebook is not.
     """
     try:
-        outlines = {path: outline(files.module(path)) for path in reached}
+        outlines = {path: outline(files.module(path)) for path in reached if words is None or path != entry}
     except (SourceError, RecursionError):
         return True
     by_name: dict[str, list[Part]] = {}
     for found in outlines.values():
         for name, parts in found.functions.items():
             by_name.setdefault(name, []).extend(parts)
+    if words is not None:
+        outlines[entry] = Outline(Part(set(words), computes=bool(words & (_ANYWHERE | _HERE))))
     modules = {path.parent.name if path.stem == "__init__" else path.stem for path in outlines}
     home = {id(part): found for found in outlines.values() for part in found.parts()}
     pending = [*(found.head for found in outlines.values()), *outlines[entry].parts()]

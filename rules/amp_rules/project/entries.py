@@ -14,10 +14,11 @@ from amp_rules.program.modules import Module
 from amp_rules.program.source import SourceError
 from amp_rules.program.syntax import children
 from amp_rules.project.calls import may_train
-from amp_rules.project.imports import ImportGraph
+from amp_rules.project.imports import ImportGraph, notebook_code
 
 _NOTEBOOK = ".ipynb"
 _SCRIPT = re.compile(r"""["']?[\w-]+["']?\s*=\s*["']?([\w.]+):\w+""")
+_WORD = re.compile(r"[^\W\d]\w*")
 _PACKAGING = ("pyproject.toml", "setup.cfg", "setup.py")
 _RUNNERS = frozenset({"fire", "absl", "absl.app", "typer", "plac", "tyro", "jsonargparse", "clize", "defopt"})
 _TEST_RUNNERS = frozenset({"pytest", "unittest", "nose", "absl.testing"})
@@ -31,7 +32,7 @@ class Entries:
     Attributes:
         scripts: files that are run and that may train: they reach a backward pass, or a framework that runs one.
         users: files beside those that use Apex, though no script that trains was found to import them.
-        trainers: files with a training step of their own.
+        trainers: files with a training step of their own, tests left out.
         others: all other files that mention torch.
         lines: the number of lines looked at.
         files: the number of files looked at.
@@ -65,15 +66,24 @@ def find_entries(paths: Sequence[Path], files: Files) -> Entries:
             found.users.append(path)
         elif scan.has_torch:
             found.others.append(path)
+    found.trainers = [path for path in found.trainers if not _holds_tests(path, files)]
     return found
 
 
+def _holds_tests(path: Path, files: Files) -> bool:
+    try:
+        return path.suffix != _NOTEBOOK and _is_test(files.module(path))
+    except SourceError:
+        return False
+
+
 def _may_train(path: Path, graph: ImportGraph, files: Files) -> bool:
-    if path.suffix == _NOTEBOOK:
-        return True
     reached = graph.reached(path)
     if any(other in graph.scans and graph.scans[other].has_framework for other in reached):
         return True
+    if path.suffix == _NOTEBOOK:
+        words = frozenset(_WORD.findall(notebook_code(path.read_bytes()).decode("utf-8", "replace")))
+        return graph.scans[path].trains or may_train(path, reached, files, words)
     return may_train(path, reached, files)
 
 

@@ -54,7 +54,7 @@ class Scan:
 def scan(path: Path, data: bytes) -> Scan:
     """Look over one file."""
     if path.suffix == ".ipynb":
-        data = _code(data)
+        data = notebook_code(data)
     imports = tuple(_imports(data))
     heads = {module.partition(".")[0] for level, module, _ in imports if not level}
     return Scan(
@@ -68,7 +68,7 @@ def scan(path: Path, data: bytes) -> Scan:
     )
 
 
-def _code(data: bytes) -> bytes:
+def notebook_code(data: bytes) -> bytes:
     """The code of a notebook's cells; all of the file where it is not a notebook."""
     try:
         cells = json.loads(data)["cells"]

@@ -9,8 +9,9 @@ other is left alone with the reason, or decided on again with the shared modules
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from amp_rules.planning import refusal
 from amp_rules.report import Edit, FileChange, Outcome, Position, Refusal, Report, Span
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
+_GUARD = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 _DISTRIBUTION = "AMP2"
 # Right in any script, whether its model is prepared or not and however many processes there are.
 _HARMLESS = frozenset({"AMP204", "AMP205", "AMP206", "AMP207", "AMP209", "AMP210"})
@@ -56,6 +58,9 @@ class Together:
     changes: dict[Path, FileChange] = field(default_factory=dict)
 
 
+Wanted = Mapping[Path, Sequence[Hunk]]
+
+
 @dataclass
 class _Shared:
     """One file that more than one script changes or runs, and what has been decided about it so far."""
@@ -64,34 +69,81 @@ class _Shared:
     hunks: dict[Hunk, list[Report]] = field(default_factory=dict)
 
 
+class _Joining:
+    """The scripts taken so far, and what they want of each file."""
+
+    def __init__(self) -> None:
+        self.kept: list[Report] = []
+        self.shared: dict[Path, _Shared] = {}
+
+    def take(self, report: Report, mine: Wanted) -> _Conflict | None:
+        """Take a script, unless it is in conflict with those taken."""
+        conflict = _conflict(report, mine, self.shared, self.kept)
+        if conflict is None:
+            self.kept.append(report)
+            for change in report.changes:
+                file = self.shared.setdefault(change.path, _Shared(change.before))
+                for hunk in mine[change.path]:
+                    file.hunks.setdefault(hunk, []).append(report)
+        return conflict
+
+
 def join(reports: Sequence[Report]) -> Together:
     """Join the results for several scripts, each of which was decided on with the same files."""
-    shared: dict[Path, _Shared] = {}
-    kept: list[Report] = []
+    wanted: list[Wanted] = [
+        {change.path: hunks(change.before, change.after) for change in report.changes} for report in reports
+    ]
+    clashes = _clashes(reports, wanted)
+
+    def weight(index: int) -> tuple[int, int, int, int]:
+        return -_migrated(reports[index]), clashes[index], -len(reports[index].edits), index
+
+    joining = _Joining()
     answers: dict[int, Report] = {}
-    order = sorted(
-        range(len(reports)), key=lambda index: (-_migrated(reports[index]), -len(reports[index].edits), index)
-    )
-    for index in order:
-        report = reports[index]
-        mine = {change.path: hunks(change.before, change.after) for change in report.changes}
-        conflict = _conflict(report, mine, shared, kept)
-        if conflict is not None:
-            answers[index] = _left_alone(report, conflict)
-            continue
-        answers[index] = report
-        kept.append(report)
-        for change in report.changes:
-            file = shared.setdefault(change.path, _Shared(change.before))
-            for hunk in mine[change.path]:
-                file.hunks.setdefault(hunk, []).append(report)
+    for index in sorted(range(len(reports)), key=weight):
+        conflict = joining.take(reports[index], wanted[index])
+        answers[index] = reports[index] if conflict is None else _left_alone(reports[index], conflict)
     found = Together([answers[index] for index in range(len(reports))])
-    for path in sorted(shared):
-        file = shared[path]
+    for path, file in sorted(joining.shared.items()):
         after = applied(file.before, file.hunks)
         if after != file.before:
             found.changes[path] = FileChange(path, file.before, after)
     return found
+
+
+def _clashes(reports: Sequence[Report], wanted: Sequence[Wanted]) -> list[int]:
+    """With how many others each script is in conflict."""
+    found = [0] * len(reports)
+    for one, two in itertools.combinations(range(len(reports)), 2):
+        # Scripts that change no file which the other runs have nothing to settle.
+        if any(_touches(reports[a], wanted[b]) for a, b in ((one, two), (two, one))):
+            pair = _Joining()
+            pair.take(reports[one], wanted[one])
+            if pair.take(reports[two], wanted[two]) is not None:
+                found[one] += 1
+                found[two] += 1
+    return found
+
+
+def _touches(report: Report, wanted: Wanted) -> bool:
+    files = {change.path for change in report.changes}
+    return bool(wanted.keys() & files) or (report.reach is not None and bool(wanted.keys() & set(report.reach.files)))
+
+
+def disturbs(report: Report, others: Sequence[Report]) -> bool:
+    """Whether a script decided on later changes what one of the others, which are migrated, runs too.
+
+    What stands under the main guard of the script's own file is nobody else's.
+    """
+    for change in report.changes:
+        if not any(_is_migrated(other) and other.reach and change.path in other.reach.files for other in others):
+            continue
+        guard = _GUARD.search(change.before)
+        own = change.before.count("\n", 0, guard.start()) if guard and change.path == report.entry else None
+        for hunk in hunks(change.before, change.after):
+            if not hunk.only_imports() and (own is None or hunk.first <= own):
+                return True
+    return False
 
 
 def hunks(before: str, after: str) -> list[Hunk]:
@@ -113,6 +165,10 @@ def applied(before: str, changes: Iterable[Hunk]) -> str:
     return "".join(lines)
 
 
+def _is_migrated(report: Report) -> bool:
+    return "migrated" in (report.precision, report.distribution)
+
+
 def _migrated(report: Report) -> int:
     return [report.precision, report.distribution].count("migrated")
 
@@ -124,9 +180,7 @@ class _Conflict:
     other: Report
 
 
-def _conflict(
-    report: Report, mine: dict[Path, list[Hunk]], shared: dict[Path, _Shared], kept: Sequence[Report]
-) -> _Conflict | None:
+def _conflict(report: Report, mine: Wanted, shared: dict[Path, _Shared], kept: Sequence[Report]) -> _Conflict | None:
     for path, wanted in mine.items():
         taken = shared[path].hunks if path in shared else {}
         for hunk in wanted:
@@ -148,7 +202,7 @@ def _conflict(
 
 def _concerns(path: Path, hunk: Hunk, owner: Report, other: Report) -> bool:
     """Whether a change that ``owner`` wants, and ``other`` does not, is one that ``other`` would run and feel."""
-    if other.precision != "migrated" and other.distribution != "migrated":
+    if not _is_migrated(other):
         return False
     if hunk.only_imports() or other.reach is None or path not in other.reach.files:
         return False
@@ -191,9 +245,9 @@ def _edits(path: Path, hunk: Hunk, report: Report) -> list[Edit]:
 def _left_alone(report: Report, conflict: _Conflict) -> Report:
     rule = refusal.SHARED_MODULE
     line = Position(conflict.hunk.first + 1, 1)
-    message = (
-        f"{conflict.path.name} is shared with {conflict.other.entry.name}, which needs it rewritten in another way here"
-    )
+    other = conflict.other.entry
+    sharing = "is a script of its own" if conflict.path == other else f"is shared with {other.name}"
+    message = f"{conflict.path.name} {sharing}, which needs it rewritten in another way here"
     recipe = (
         f"migrate this script by itself with --entry {report.entry.name} to see what it would need, and give the two "
         "scripts functions of their own for it"
