@@ -144,6 +144,12 @@ def test_a_script_decided_on_later_must_not_change_what_others_run():
     assert disturbs(report(Path("/2.py"), guarded, ()), [other])
 
 
+def test_a_script_whose_step_is_rewritten_goes_before_those_that_only_get_new_names():
+    step = report(Path("/1.py"), changed("a()", "A()"), ((4, 5),))
+    names = [report(Path(f"/{n}.py"), changed("a()", "B()"), ((4, 5),), codes=["AMP410"]) for n in (2, 3)]
+    assert [item.precision for item in join([*names, step]).reports] == ["declined", "declined", "migrated"]
+
+
 def test_what_shares_out_data_does_not_concern_a_script_of_one_process():
     one = report(Path("/1.py"), changed("a()", "A()"), ((4, 5),), codes=["AMP202"])
     two = report(Path("/2.py"), None, ((4, 5),), distribution="declined")

@@ -95,8 +95,10 @@ def join(reports: Sequence[Report]) -> Together:
     ]
     clashes = _clashes(reports, wanted)
 
-    def weight(index: int) -> tuple[int, int, int, int]:
-        return -_migrated(reports[index]), clashes[index], -len(reports[index].edits), index
+    def weight(index: int) -> tuple[int, bool, int, int, int]:
+        report = reports[index]
+        only_names = not any(edit.code.startswith(("AMP1", "AMP2")) for edit in report.edits)
+        return -_migrated(report), only_names, clashes[index], -len(report.edits), index
 
     joining = _Joining()
     answers: dict[int, Report] = {}
