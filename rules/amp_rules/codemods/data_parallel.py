@@ -3,6 +3,7 @@
 ## What it does
 Removes `model = nn.DataParallel(model)`, with the condition around it when nothing else is left in there. State dicts
 that the model loads go through `amp.without_module_prefix(...)`: DataParallel put `module.` in front of their keys.
+`data_parallel(model, x, devices)`, the function, becomes `model(x)`.
 
 ## Why
 `DataParallel` drives all devices from one process; with one process for each device it would take them from
@@ -49,6 +50,10 @@ def changes(context: Context) -> Iterator[Change]:
     for site in context.distribution.parallel:
         message = "torchrun starts one process for each device; DataParallel would use them all from each"
         yield Change(RULE, site.module, site.node, message, _actions(site), uses_runtime=False)
+    for site in context.distribution.spread:
+        assert isinstance(site.node, ast.expr)
+        message = f"`{site.module.text(site.node)}` would spread the model over the devices of other processes"
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call)], uses_runtime=False)
     for site in context.distribution.state_loads:
         assert isinstance(site.node, ast.expr)
         edit = call_with(context.code(site.module, "{amp}.without_module_prefix"))
@@ -78,6 +83,13 @@ def _emptied(module: Module, statement: ast.stmt) -> ast.stmt | None:
     if isinstance(parent, ast.If) and not parent.orelse and list(where.suite) == parent.body:
         return _emptied(module, parent) or parent
     return None
+
+
+def _plain_call(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``model(x)`` for ``data_parallel(model, x, ...)``."""
+    call = cst.ensure_type(node, cst.Call)
+    given = call.args[1].with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=cst.SimpleWhitespace(""))
+    return call.with_changes(func=call.args[0].value, args=[given], whitespace_before_args=cst.SimpleWhitespace(""))
 
 
 def _first_argument(node: cst.BaseExpression) -> cst.BaseExpression:

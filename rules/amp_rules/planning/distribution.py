@@ -52,6 +52,7 @@ class Distribution:
         main_calls: calls that only the main process may make, with arguments that all must compute.
         unwraps: expressions of a prepared model that must be the model itself.
         parallel: calls of ``DataParallel``.
+        spread: calls of the function ``data_parallel`` that a call of the model can stand for.
         devices: expressions that name a device by its index.
         downloads: statements that may download data.
         bars: calls that show a progress bar.
@@ -70,6 +71,7 @@ class Distribution:
     reads: list[tuple[Module, ast.stmt]] = field(default_factory=list)
     unwraps: list[Site] = field(default_factory=list)
     parallel: list[Site] = field(default_factory=list)
+    spread: list[Site] = field(default_factory=list)
     devices: list[Site] = field(default_factory=list)
     downloads: list[tuple[Module, ast.stmt]] = field(default_factory=list)
     bars: list[Site] = field(default_factory=list)
@@ -100,6 +102,7 @@ def plan(program: Program, precision: Precision) -> Distribution:
     found.saves, found.main_calls = _saves(program, found.downloads)
     found.reads = _reads_of_saved(program, found.saves)
     found.parallel = program.calls_to(api.DATA_PARALLEL)
+    found.spread = [site for site in program.calls_to(api.SPREAD_BY_HAND) if _is_one_call(program, site)]
     found.state_loads = _state_loads(program) if found.parallel else []
     found.unwraps = _unwraps(program)
     found.devices = _devices(program)
@@ -115,6 +118,7 @@ def plan(program: Program, precision: Precision) -> Distribution:
 def _changed(program: Program, precision: Precision, found: Distribution) -> set[Module]:
     """The files that change in any case."""
     sites: list[Site] = [*precision.backwards, *precision.steps, *found.main_calls, *found.unwraps, *found.parallel]
+    sites += found.spread
     sites += [*found.devices, *found.bars, *found.folders, *found.state_loads, *found.writers]
     sites += program.calls_to(frozenset(f"torch.optim.{name}" for name in api.FUSED_OPTIMIZERS))
     pairs = [*found.saves, *found.reads, *found.downloads, *found.seed_before, *found.visible_devices]
@@ -185,6 +189,8 @@ def _check_spread(program: Program) -> None:
                     "leave out what is meant for `DataParallel` alone",
                 )
     for site in program.calls_to(api.SPREAD_BY_HAND):
+        if _is_one_call(program, site):
+            continue
         raise refusal.decline(
             refusal.GRADIENTS_OUTSIDE,
             site.module,
@@ -192,6 +198,20 @@ def _check_spread(program: Program) -> None:
             f"`{site.module.text(site.node)}` spreads the model over all GPUs by hand, in each process",
             "call the model itself: each process has a GPU of its own",
         )
+
+
+def _is_one_call(program: Program, site: Site) -> bool:
+    """Whether this is ``data_parallel(model, x)`` with one input, as ``model(x)`` could be."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    if not program.callee_names(call, site.scope) & api.SPREAD_IN_ONE_CALL or len(call.args) < 2:
+        return False
+    if any(isinstance(argument, ast.Starred) for argument in call.args) or len(call.args) > 5:
+        return False
+    if any(item.arg not in ("device_ids", "output_device", "dim") for item in call.keywords):
+        return False
+    is_pair = isinstance(call.args[1], (ast.Tuple, ast.List))
+    return not is_pair and not any(value.kind == "sequence" for value in program.flow.values(call.args[1], site.scope))
 
 
 # ---- data --------------------------------------------------------------------------------------------------

@@ -311,6 +311,9 @@ SPREAD_BY_HAND = frozenset(
 )  # fmt: skip
 """What runs one model on several GPUs of one process."""
 
+SPREAD_IN_ONE_CALL = frozenset({"torch.nn.parallel.data_parallel", "torch.nn.parallel.data_parallel.data_parallel"})
+"""The one of them that takes the model and its input, and gives what the model gives."""
+
 GRADIENT_HOOKS = frozenset(
     {
         "register_hook",
