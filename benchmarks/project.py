@@ -33,14 +33,12 @@ def commands(folder: Path, place: Path) -> list[Command]:
     cache = place / f"cache-{folder.name}"
     copy = place / f"copy-{folder.name}"
     shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
-    libcst = [sys.executable, "-m", "libcst.tool", "codemod", "-j", "1", "--no-format", "--hide-progress"]
-    # A folder without configuration is not looked at at all.
-    (copy / ".libcst.codemod.yaml").write_text("modules: ['libcst.codemod.commands']\n")
+    libcst = [sys.executable, "-m", "libcst.tool", "codemod", "noop.NOOPCommand", "-j", "1", "--hide-progress"]
     return [
         Command("amp-migrate, full scan", [*OURS, str(folder), "--no-cache"]),
         Command("amp-migrate, writing its cache", [*OURS, str(folder), "--cache-dir", str(cache)], before=cache),
         Command("amp-migrate, nothing changed", [*OURS, str(folder), "--cache-dir", str(cache)]),
-        Command("LibCST's runner, a codemod that does nothing", [*libcst, "noop.NOOPCommand", str(copy)]),
+        Command("LibCST's runner, a codemod that does nothing", [*libcst, "--no-format", str(copy)]),
     ]
 
 
