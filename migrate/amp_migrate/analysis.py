@@ -29,14 +29,12 @@ class Decided:
     Attributes:
         report: what was decided; None where it could not be, or there is nothing to decide on.
         problem: why it could not.
-        seconds: of the processor's time that it took.
         lasting: whether the same files give the same again.
     """
 
     path: Path
     report: Report | None = None
     problem: Problem | None = None
-    seconds: float = 0.0
     lasting: bool = True
 
 
@@ -49,12 +47,14 @@ class Plan:
         named: the scripts that the user wrote the very path of.
         given: texts that are not read from disk.
         timeout: seconds for one script; 0 for no bound.
+        files: what is on disk, and parsed already.
     """
 
     options: Options
     named: frozenset[Path] = frozenset()
     given: dict[Path, SourceFile] = field(default_factory=dict)
     timeout: float = 0.0
+    files: Files = field(default_factory=Files)
     parallel_from: int = 4
     longest_run: int = 4
 
@@ -72,18 +72,16 @@ class Analyst:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._files = Files(plan.given)
+        self._files = plan.files.with_texts(plan.given) if plan.given else plan.files
         self._collected = time.monotonic()
 
     def decide(self, path: Path) -> Decided:
         """Return what is to be done with one script."""
-        start = time.process_time()
         was_enabled = gc.isenabled()
         gc.disable()
         try:
             with time_limit(self.plan.timeout):
-                report = self._decide(path)
-            return Decided(path, report, seconds=time.process_time() - start)
+                return Decided(path, self._decide(path))
         except TookTooLongError:
             message = f"analysis took longer than {self.plan.timeout:g} s; left as it was (--timeout allows more)"
             return Decided(path, problem=Problem(path, message), lasting=False)

@@ -273,7 +273,9 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     for note in found.notes:
         summary.line("note: ", note)
     scripts = choose(found.targets, arguments["entries"], modernize=settings.options.modernize)
-    plan = Plan(settings.options, scripts.named, {given.path: given} if given else {}, arguments["timeout"])
+    plan = Plan(
+        settings.options, scripts.named, {given.path: given} if given else {}, arguments["timeout"], scripts.parsed
+    )
     folder = (arguments["cache_dir"] or cache_folder()) if arguments["cache"] and given is None else None
     memory = Memory(folder, settings.options, project_folder(Path(os.path.realpath(paths[0]))))
     with summary.progress(len(scripts.chosen) + len(scripts.leftovers)) as advance:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from amp_rules.program.project import marked_root
 from amp_rules.report import Report
 
 from amp_migrate.command_lines import READERS
@@ -26,8 +27,6 @@ from amp_migrate.torchrun import Shell, Start, replaced
 
 _MAX_FOLDERS, _MAX_FILES, _MAX_BYTES, _MAX_DEPTH = 5_000, 2_000, 1_000_000, 30
 _HIDDEN = frozenset({".github", ".gitlab", ".circleci", ".vscode", ".buildkite"})
-_ROOT_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", ".hg")
-_MAX_PARENTS = 6
 
 # Which commands can be replaced: any, or those of torch.distributed.launch, by how it tells each process its rank.
 _Launchers = Literal["any", "option", "environment"]
@@ -120,13 +119,8 @@ def nearest_first(found: Sequence[Launch]) -> list[Launch]:
 
 def _root(script: Path) -> tuple[Path, bool]:
     """The folder of the project, and whether it is known to be one."""
-    root = git_root(script)
-    if root is not None:
-        return root, True
-    for folder in list(script.parents)[:_MAX_PARENTS]:
-        if any((folder / name).exists() for name in _ROOT_MARKERS):
-            return folder, True
-    return script.parent, False
+    root = git_root(script) or marked_root(script)
+    return (script.parent, False) if root is None else (root, True)
 
 
 class _Search:

@@ -43,7 +43,6 @@ class Run:
         updates: the files that change, each once, whatever number of scripts share it.
         problems: the files that were left as they were.
         launches: the commands that start the scripts which were migrated to several processes.
-        cached: number of scripts whose result an earlier run had found.
         reached: the files that the scripts lead to.
     """
 
@@ -51,7 +50,6 @@ class Run:
     updates: dict[Path, Update] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     launches: Launches = field(default_factory=Launches)
-    cached: int = 0
     reached: frozenset[Path] = frozenset()
 
     def groups(self) -> list[list[Path]]:
@@ -81,18 +79,19 @@ def run_all(
         advance: called for each script.
     """
     run = Run()
-    decided = _decide(paths, plan, jobs, memory, run, advance)
+    decided = _decide(paths, plan, jobs, memory, advance)
     reaches = [result.report.reach for result in decided if result.report is not None]
     run.reached = frozenset(file for reach in reaches if reach is not None for file in reach.files)
     _keep(run, decided, plan)
     _again(run, plan, jobs)
-    # No script leads to the others, so there is nothing to be done about a training step in them; what they share with
-    # scripts they see as it will be.
-    codes = ("AMP4", "AMP5") if plan.options.modernize else ("AMP4",)
-    options = replace(plan.options, select=plan.options.select or codes, ddp=False)
-    by_itself = replace(_changed(run, plan), options=options)
     alone = [path for path in leftovers if path not in run.reached]
-    _keep(run, _decide(alone, by_itself, jobs, None, run, advance), by_itself)
+    if alone:
+        # No script leads to them, so there is nothing to be done about a training step in them; what they share with
+        # scripts they see as it will be.
+        codes = ("AMP4", "AMP5") if plan.options.modernize else ("AMP4",)
+        options = replace(plan.options, select=plan.options.select or codes, ddp=False)
+        by_itself = replace(_changed(run, plan), options=options)
+        _keep(run, _decide(alone, by_itself, jobs, None, advance), by_itself)
     for path in leftovers:
         if path in run.reached:
             advance(path)
@@ -104,7 +103,6 @@ def _decide(
     plan: Plan,
     jobs: int,
     memory: Memory | None,
-    run: Run,
     advance: Callable[[Path], None],
 ) -> list[Decided]:
     """Decide on scripts, or remember what was decided; in the order of ``paths``."""
@@ -117,7 +115,6 @@ def _decide(
         else:
             decided[path] = known
             advance(path)
-    run.cached += len(decided)
     for result in run_jobs(missing, plan, jobs, advance):
         decided[result.path] = result
         if memory is not None and result.path not in plan.given:

@@ -27,6 +27,7 @@ class Scripts:
         trainers: files with a training step, whichever script leads to them.
         files: number of files looked at to find the scripts; 0 where each was named.
         lines: number of their lines.
+        parsed: what is on disk, with what was parsed to find the scripts.
     """
 
     chosen: list[Path] = field(default_factory=list)
@@ -35,6 +36,7 @@ class Scripts:
     trainers: list[Path] = field(default_factory=list)
     files: int = 0
     lines: int = 0
+    parsed: Files = field(default_factory=Files)
 
 
 def choose(targets: Sequence[Target], entries: Sequence[str], *, modernize: bool) -> Scripts:
@@ -54,7 +56,8 @@ def choose(targets: Sequence[Target], entries: Sequence[str], *, modernize: bool
         if entries:
             raise UserError("--entry chooses among the scripts of a folder, and no folder is given")
         return Scripts(named, frozenset(named))
-    found = find_entries(walked, Files())
+    files = Files()
+    found = find_entries(walked, files)
     scripts = found.scripts if not entries else _matching(found, entries)
     leftovers = [] if entries else [*found.users, *(found.others if modernize else ())]
     chosen = {*named, *scripts}
@@ -65,6 +68,7 @@ def choose(targets: Sequence[Target], entries: Sequence[str], *, modernize: bool
         [] if entries else found.trainers,
         found.files,
         found.lines,
+        files,
     )
 
 

@@ -214,7 +214,20 @@ def migrate_copy(source: Path, entries: Sequence[str], options: dict[str, Any], 
 
 
 def run_together(argv: list[str], project: Path, folder: Path, env: dict[str, str] | None = None) -> Run:
-    """One run in two processes."""
+    """One run in two processes.
+
+    A thread of gloo can abort the interpreter while it shuts down, after the script has ended and every number is
+    written: such a run is made again. Anything else that goes wrong stays.
+    """
+    for _ in range(3):
+        run = _run_together(argv, project, folder, env)
+        ended = len(run.parameters) == 2 and all(run.parameters)
+        if not (run.status and ended and "terminate called without an active exception" in run.stderr):
+            break
+    return run
+
+
+def _run_together(argv: list[str], project: Path, folder: Path, env: dict[str, str] | None) -> Run:
     order = _prepare(project, folder)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     process = _execute([*launcher, *argv], Path(order["folder"]), _environment() | order["env"] | (env or {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +143,3 @@ def _numbers(span: Span) -> tuple[int, int, int, int]:
 def _span(numbers: Sequence[int]) -> Span:
     line, column, end_line, end_column = numbers
     return Span(Position(line, column), Position(end_line, end_column))
-
-
-def without_fix(item: Diagnostic) -> Diagnostic:
-    """Return the diagnostic with its fix left out."""
-    return replace(item, finding=replace(item.finding, fix=None), patch=None)

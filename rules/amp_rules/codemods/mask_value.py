@@ -29,7 +29,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.context import Change, Context
-from amp_rules.planning.precision import torch_name
+from amp_rules.program.head import torch_name
 from amp_rules.rewrite import Replace, call_with
 from amp_rules.rule import Rule
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING
+
+from amp_rules.program.syntax import own_name
 
 if TYPE_CHECKING:
     from amp_rules.lint.module import ModuleFacts
@@ -241,25 +242,12 @@ class FileIndex:
             found = [init.node] if init is not None else []
         return found
 
-    @cached_property
-    def handed_on(self) -> set[str]:
-        """Names of functions that are passed as arguments: ``mp.spawn(worker, ...)``."""
-        found = set()
-        for call in self.calls:
-            for item in [*call.args, *(keyword.value for keyword in call.keywords)]:
-                name = last_name(item)
-                if name in self.functions:
-                    found.add(name)
-        return found
-
 
 def last_name(node: ast.AST | None) -> str:
     """``c`` of ``a.b.c``, of ``c`` and of ``c[0]``; empty for anything else."""
     while isinstance(node, ast.Subscript):
         node = node.value
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    return own_name(node)
 
 
 def path_of(node: ast.AST) -> str | None:

@@ -162,8 +162,6 @@ SHARED_METHODS = _names(
 TENSOR_ONLY = TENSOR_METHODS - SHARED_METHODS
 """Methods that prove a tensor."""
 
-TORCH_NAMESPACES = ("torch.", "torch.nn.functional.", "torch.Tensor.", "torch.special.", "torch.linalg.", "torch.fft.")
-
 RENAMED = {
     "absolute": "abs", "true_divide": "div", "divide": "div", "multiply": "mul", "subtract": "sub", "clip": "clamp",
     "expit": "sigmoid", "concat": "cat", "concatenate": "cat", "arccos": "acos", "arcsin": "asin", "negative": "neg",

@@ -139,12 +139,3 @@ class Old:
 def change(rule: Rule, module: Module, node: ast.AST, message: str, *actions: Action) -> Change:
     """An edit that does not name the runtime."""
     return Change(rule, module, node, message, actions, uses_runtime=False)
-
-
-def torch_name(module: Module) -> str | None:
-    """The name of ``torch`` in a file, if it is imported at its head."""
-    for item in module.tree.body:
-        for alias in item.names if isinstance(item, ast.Import) else ():
-            if alias.name == "torch" or (alias.asname is None and alias.name.split(".")[0] == "torch"):
-                return alias.asname or "torch"
-    return None

@@ -16,6 +16,7 @@ from amp_rules.modern.facts import NUMBER, UNKNOWN, Facts, join
 from amp_rules.program import blocks
 from amp_rules.program.modules import Module
 from amp_rules.program.steps import Program
+from amp_rules.program.syntax import own_name
 from amp_rules.program.values import FunctionInfo
 from amp_rules.tables import old_torch as old
 
@@ -297,7 +298,7 @@ class Tensors:
         owner, name = key
         if owner not in self._buffers:
             calls = [node for node in ast.walk(owner) if isinstance(node, ast.Call) and node.args]
-            registered = [call.args[0] for call in calls if _last_name(call.func) == "register_buffer"]
+            registered = [call.args[0] for call in calls if own_name(call.func) == "register_buffer"]
             self._buffers[owner] = {item.value for item in registered if isinstance(item, ast.Constant)}
         return name in self._buffers[owner]
 
@@ -554,10 +555,6 @@ def averages(node: ast.Call, parameters: tuple[str, ...]) -> bool:
     if reduction is None:
         return True
     return isinstance(reduction, ast.Constant) and reduction.value in ("mean", "sum", "batchmean", "elementwise_mean")
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _combined(one: Facts | None, other: Facts | None, op: ast.operator) -> Facts | None:

@@ -146,17 +146,14 @@ def _argument(info: FunctionInfo, name: str, caller: CallSite) -> ast.expr | Non
     call, arguments = caller.call, info.node.args
     if any(item.arg is None for item in call.keywords) or any(isinstance(item, ast.Starred) for item in call.args):
         return None
-    for item in call.keywords:
-        if item.arg == name:
-            return item.value
-    parameters = [argument.arg for argument in [*arguments.posonlyargs, *arguments.args]]
+    given = info.argument(call, name)
+    if given is not None:
+        return given
+    parameters = info.positional
     if name not in parameters:
         keyword_only = [argument.arg for argument in arguments.kwonlyargs]
         return arguments.kw_defaults[keyword_only.index(name)] if name in keyword_only else None
     index = parameters.index(name)
-    position = index - (0 if info.is_static else 1)
-    if 0 <= position < len(call.args):
-        return call.args[position]
     first_default = len(parameters) - len(arguments.defaults)
     return arguments.defaults[index - first_default] if index >= first_default else None
 

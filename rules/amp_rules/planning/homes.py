@@ -484,12 +484,7 @@ class Homes:
         """Whether the functions of the project that get the model ask it for things, and keep it nowhere."""
         callees = self.flow.callees(call)
         for info in callees:
-            names = [argument.arg for argument in [*info.node.args.posonlyargs, *info.node.args.args]]
-            offset = 0 if info.is_static else 1
-            given = {item.arg for item in call.keywords if blocks.path_of(item.value) == path}
-            for index, argument in enumerate(call.args):
-                if blocks.path_of(argument) == path and index + offset < len(names):
-                    given.add(names[index + offset])
+            given = {name for name, argument in info.bound(call) if blocks.path_of(argument) == path}
             if not given or info.name == "__init__" or info.yields:
                 return False
             for node in walk(info.node):

@@ -11,6 +11,7 @@ from amp_rules.planning.homes import Home, Homes
 from amp_rules.planning.unknown import model_trail, trail_end
 from amp_rules.planning.unscale import Unscale, unscales
 from amp_rules.program import blocks
+from amp_rules.program.head import torch_name
 from amp_rules.program.modules import Module
 from amp_rules.program.regions import Regions, Run, merged
 from amp_rules.program.scopes import Scope, arguments_of
@@ -545,15 +546,6 @@ def _constants(program: Program) -> list[Site]:
         if number.value > _LARGEST_HALF and blocks.path_of(call.func.value) is not None and torch_name(scope.module):
             found.append(Site(scope.module, scope, body, value))  # type: ignore[arg-type]
     return found
-
-
-def torch_name(module: Module) -> str | None:
-    """The name that torch has in a file."""
-    for node in module.tree.body:
-        for alias in node.names if isinstance(node, ast.Import) else ():
-            if alias.name == "torch" or (alias.name.startswith("torch.") and alias.asname is None):
-                return alias.asname or "torch"
-    return None
 
 
 # ---- models ------------------------------------------------------------------------------------------------

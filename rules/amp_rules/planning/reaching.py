@@ -14,7 +14,6 @@ from amp_rules.program.cells import CellKey
 from amp_rules.program.modules import Module
 from amp_rules.program.scopes import Scope
 from amp_rules.program.steps import Program, Site, calling
-from amp_rules.program.values import FunctionInfo
 from amp_rules.tables import torch_api as api
 
 _MAX_STEPS = 200
@@ -235,21 +234,13 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 def _from_callers(program: Program, name: str, source: _Source) -> Iterator[_Source]:
     info = program.function_of(source.scope.owner(name).node)
-    index = _index_of(info, name) if info is not None else None
-    if info is None or index is None:
+    if info is None or name not in info.positional:
         return
     for caller in info.callers:
-        given = [item.value for item in caller.call.keywords if item.arg == name]
-        if not given and 0 <= index < len(caller.call.args):
-            given = [caller.call.args[index]]
-        site = calling(caller)
-        for value in given:
+        value = info.argument(caller.call, name)
+        if value is not None:
+            site = calling(caller)
             yield _Source(value, site.scope, site.body, source.path)
-
-
-def _index_of(info: FunctionInfo, name: str) -> int | None:
-    names = [argument.arg for argument in [*info.node.args.posonlyargs, *info.node.args.args]]
-    return names.index(name) - (0 if info.is_static else 1) if name in names else None
 
 
 def _from_records(program: Program, node: ast.Attribute, source: _Source) -> Iterator[_Source]:

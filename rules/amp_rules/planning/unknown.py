@@ -92,15 +92,13 @@ def _given(program: Program, node: ast.expr, site: Site) -> Iterator[Site]:
     info = program.function_of(site.scope.owner(path).node) if path is not None and "." not in path else None
     if info is None:
         return
-    names = [argument.arg for argument in [*info.node.args.posonlyargs, *info.node.args.args]]
-    if path not in names:
+    assert path is not None
+    if path not in info.positional:
         return
-    index = names.index(path) - (0 if info.is_static else 1)
     for caller in info.callers:
         outer = calling(caller)
-        given = [item.value for item in caller.call.keywords if item.arg == path]
-        given += caller.call.args[index : index + 1] if index >= 0 else []
-        for value in given[:1]:
+        value = info.argument(caller.call, path)
+        if value is not None:
             yield Site(outer.module, outer.scope, outer.body, value)
 
 

@@ -182,16 +182,13 @@ def _callers(program: Program, info: FunctionInfo, hook: _Hook | None) -> list[C
     """The callers of a function, without those that ask it for another hook."""
     if hook is None:
         return info.callers
-    names = [argument.arg for argument in [*info.node.args.posonlyargs, *info.node.args.args]]
-    if hook.parameter not in names:
+    if hook.parameter not in info.positional:
         return info.callers
-    index = names.index(hook.parameter) - (0 if info.is_static else 1)
     found = []
     for caller in info.callers:
-        given = [item.value for item in caller.call.keywords if item.arg == hook.parameter]
-        given += caller.call.args[index : index + 1] if index >= 0 else []
-        known = {_spelled(hook.looked, item.value) for item in given if isinstance(item, ast.Constant)}
-        if not known or None in known or hook.name in known:
+        given = info.argument(caller.call, hook.parameter)
+        spelled = _spelled(hook.looked, given.value) if isinstance(given, ast.Constant) else None
+        if spelled in (None, hook.name):
             found.append(caller)
     return found
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from amp_rules.program.modules import Module
 from amp_rules.program.project import Project
 from amp_rules.program.scopes import FunctionNode, Scope, arguments_of, build_scopes
-from amp_rules.program.syntax import children, last_name
+from amp_rules.program.syntax import called_name, children
 from amp_rules.program.values import Cell, ClassInfo, FunctionInfo, Value
 
 _MAX_VALUES = 40
@@ -120,7 +120,7 @@ class Cells:
                 if isinstance(node, ast.Lambda):
                     info.returns.append(node.body)
                 else:
-                    info.decorators = [last_name(item) for item in node.decorator_list]
+                    info.decorators = [called_name(item) for item in node.decorator_list]
                     _collect_returns(node, info)
                     if owner is not None:
                         owner.methods.setdefault(node.name, info)

@@ -32,6 +32,10 @@ class Files:
         self._modules: OrderedDict[Path, Module | SourceError] = OrderedDict()
         self._size = 0
 
+    def __getstate__(self) -> dict[str, object]:
+        # Another process parses for itself: trees take longer to send than to make.
+        return {**self.__dict__, "_modules": OrderedDict(), "_size": 0}
+
     def __contains__(self, path: Path) -> bool:
         return path in self._overrides or self._listing(path.parent).get(path.name) is False
 

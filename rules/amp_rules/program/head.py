@@ -1,4 +1,4 @@
-"""Where a new import goes."""
+"""The imports at the head of a file: the name of torch, and where a new import goes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import itertools
 from collections.abc import Container
 
 from amp_rules.program.modules import Module
+
+
+def torch_name(module: Module) -> str | None:
+    """The name of ``torch`` in a file, if it is imported at its head."""
+    for item in module.tree.body:
+        for alias in item.names if isinstance(item, ast.Import) else ():
+            if alias.name == "torch" or (alias.asname is None and alias.name.split(".")[0] == "torch"):
+                return alias.asname or "torch"
+    return None
 
 
 def import_place(tree: ast.Module, used: Container[ast.stmt] = ()) -> tuple[ast.stmt, bool]:

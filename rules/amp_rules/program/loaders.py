@@ -145,13 +145,10 @@ class Loaders:
 
     def _given(self, info: FunctionInfo, name: str) -> Iterator[tuple[ast.expr, Site]]:
         """What callers give for a parameter."""
-        names = [argument.arg for argument in [*info.node.args.posonlyargs, *info.node.args.args]]
-        index = names.index(name) - (0 if info.is_static else 1) if name in names else -1
         for caller in info.callers:
-            given = [item.value for item in caller.call.keywords if item.arg == name]
-            if not given and 0 <= index < len(caller.call.args):
-                given = [caller.call.args[index]]
-            yield from ((value, calling(caller)) for value in given)
+            value = info.argument(caller.call, name)
+            if value is not None:
+                yield value, calling(caller)
 
     @cached_property
     def _assigned(self) -> dict[str, list[tuple[ast.expr, Site]]]:

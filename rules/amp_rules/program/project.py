@@ -105,12 +105,20 @@ class Importer:
         return self.load(path) if path is not None else None
 
 
-def project_root(file: Path) -> Path:
-    """The folder of the project that ``file`` belongs to."""
-    folder = file.parent
-    for parent in [folder, *folder.parents][:_MAX_PARENTS]:
+def marked_root(file: Path) -> Path | None:
+    """The nearest folder above ``file`` that holds what only the top of a project does."""
+    for parent in list(file.parents)[:_MAX_PARENTS]:
         if any((parent / marker).exists() for marker in _ROOT_MARKERS):
             return parent
+    return None
+
+
+def project_root(file: Path) -> Path:
+    """The folder of the project that ``file`` belongs to."""
+    marked = marked_root(file)
+    if marked is not None:
+        return marked
+    folder = file.parent
     # Packages reach up as far as their __init__.py files do; a script stands alone.
     while (folder / "__init__.py").exists() and folder.parent != folder:
         folder = folder.parent

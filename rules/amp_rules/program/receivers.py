@@ -108,15 +108,11 @@ class Receivers:
 
 def _argument(info: FunctionInfo, caller: CallSite, name: str) -> ast.expr | None:
     """What a call gives for a parameter by its place or name."""
-    names = [argument.arg for argument in [*info.node.args.posonlyargs, *info.node.args.args]]
-    index = names.index(name) - (0 if info.is_static else 1) if name in names else -1
-    for item in caller.call.keywords:
-        if item.arg == name:
-            return item.value
-    given = caller.call.args
-    if any(isinstance(item, ast.Starred) for item in given) or not 0 <= index < len(given):
+    call = caller.call
+    is_named = any(item.arg == name for item in call.keywords)
+    if not is_named and any(isinstance(item, ast.Starred) for item in call.args):
         return None
-    return given[index]
+    return info.argument(call, name)
 
 
 def _is_self(node: ast.expr, scope: Scope) -> bool:

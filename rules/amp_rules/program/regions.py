@@ -113,17 +113,11 @@ class Regions:
         info = self.program.function_of(site.body)
         if info is None:
             return
-        parameters = [*info.node.args.posonlyargs, *info.node.args.args]
-        names = [parameter.arg for parameter in parameters]
-        skip = 0 if info.is_static else 1
         for caller in info.callers:
             given: set[str] = set()
-            for offset, argument in enumerate(caller.call.args):
-                if offset + skip < len(names) and names[offset + skip] in wanted:
+            for name, argument in info.bound(caller.call):
+                if name in wanted:
                     given |= blocks.reads(argument)
-            for item in caller.call.keywords:
-                if item.arg in wanted:
-                    given |= blocks.reads(item.value)
             if given:
                 self._slice(calling(caller), given)
         self._attributes(site, wanted)

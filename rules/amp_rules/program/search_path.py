@@ -8,7 +8,7 @@ from pathlib import Path
 
 from amp_rules.program.modules import Module
 from amp_rules.program.scopes import arguments_of
-from amp_rules.program.syntax import walk
+from amp_rules.program.syntax import own_name, walk
 
 _SAME = frozenset({"abspath", "realpath", "normpath", "expanduser", "str", "Path", "PurePath", "fspath", "resolve"})
 _SAME_METHODS = frozenset({"resolve", "absolute", "expanduser", "as_posix"})
@@ -123,13 +123,13 @@ class _Paths:
             return parents[index] if 0 <= index < len(parents) else None
         if index == 0 and _is_sys_path(node.value):
             return self.module.path.parent
-        if isinstance(node.value, ast.Call) and _name(node.value.func) == "split" and index == 0 and node.value.args:
+        if isinstance(node.value, ast.Call) and own_name(node.value.func) == "split" and index == 0 and node.value.args:
             base = self.evaluate(node.value.args[0], depth)
             return base.parent if base is not None else None
         return None
 
     def _called(self, node: ast.Call, depth: int) -> Path | None:
-        name = _name(node.func)
+        name = own_name(node.func)
         if name in _HERE and not node.args:
             return Path(".")
         if isinstance(node.func, ast.Attribute) and name in _SAME_METHODS and not node.args:
@@ -149,11 +149,7 @@ class _Paths:
 
 
 def _is_sys_path(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "path" and _name(node.value) == "sys"
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return isinstance(node, ast.Attribute) and node.attr == "path" and own_name(node.value) == "sys"
 
 
 def _text(node: ast.expr, value: Path) -> str:

@@ -47,10 +47,13 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
         found += children(current)
 
 
-def last_name(node: ast.expr) -> str:
-    """The last name of what is called or applied: ``no_grad`` of ``torch.no_grad()``."""
-    if isinstance(node, ast.Call):
-        node = node.func
+def own_name(node: ast.AST | None) -> str:
+    """``c`` of ``a.b.c``, and of ``c``; empty for anything else."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def called_name(node: ast.expr) -> str:
+    """The own name of what is called or applied: ``no_grad`` of ``torch.no_grad()``, and of ``torch.no_grad``."""
+    return own_name(node.func if isinstance(node, ast.Call) else node)

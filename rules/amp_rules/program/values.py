@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -102,6 +103,31 @@ class FunctionInfo:
     def is_static(self) -> bool:
         """Whether it takes neither ``self`` nor ``cls``."""
         return self.owner is None or "staticmethod" in self.decorators
+
+    @property
+    def positional(self) -> list[str]:
+        """The parameters that a call can give by their place, ``self`` included."""
+        return [argument.arg for argument in [*self.node.args.posonlyargs, *self.node.args.args]]
+
+    @property
+    def offset(self) -> int:
+        """How many of them no call gives: ``self`` or ``cls``."""
+        return 0 if self.is_static else 1
+
+    def argument(self, call: ast.Call, name: str) -> ast.expr | None:
+        """What a call gives for a parameter by its name or place; None where it gives nothing."""
+        for item in call.keywords:
+            if item.arg == name:
+                return item.value
+        names = self.positional
+        index = names.index(name) - self.offset if name in names else -1
+        return call.args[index] if 0 <= index < len(call.args) else None
+
+    def bound(self, call: ast.Call) -> Iterator[tuple[str | None, ast.expr]]:
+        """Yield what a call gives with the parameter that gets it; None for ``**``."""
+        yield from zip(self.positional[self.offset :], call.args, strict=False)
+        for item in call.keywords:
+            yield item.arg, item.value
 
     @property
     def is_property(self) -> bool:

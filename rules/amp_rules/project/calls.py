@@ -15,7 +15,7 @@ from pathlib import Path
 from amp_rules.program.files import Files
 from amp_rules.program.modules import Module
 from amp_rules.program.source import SourceError
-from amp_rules.program.syntax import children, last_name
+from amp_rules.program.syntax import called_name, children
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Calls that can lead to anything, by their last name, and those that can lead to anything in the file.
@@ -122,7 +122,7 @@ def _fill(top: ast.AST, part: Part, whole: Outline, owner: str | None) -> None:
     while pending:
         node, part, owner = pending.pop()
         if isinstance(node, _FUNCTIONS):
-            handed = any(last_name(item) not in _PLAIN for item in node.decorator_list)
+            handed = any(called_name(item) not in _PLAIN for item in node.decorator_list)
             inner = part if handed else Part()
             if not handed:
                 whole.functions.setdefault(node.name, []).append(inner)
@@ -132,7 +132,7 @@ def _fill(top: ast.AST, part: Part, whole: Outline, owner: str | None) -> None:
             pending += [(item, inner, None) for item in node.body]
             continue
         if isinstance(node, ast.ClassDef):
-            handed = any(last_name(item) not in _PLAIN for item in node.decorator_list)
+            handed = any(called_name(item) not in _PLAIN for item in node.decorator_list)
             pending += [(item, part, None) for item in (*node.decorator_list, *node.bases, *node.keywords)]
             pending += [(item, part, None if handed else node.name) for item in node.body]
             if handed:
@@ -145,7 +145,7 @@ def _fill(top: ast.AST, part: Part, whole: Outline, owner: str | None) -> None:
             if node.attr == "__dict__" and isinstance(node.value, ast.Name):
                 part.looks_in.add(node.value.id)
         elif isinstance(node, ast.Call):
-            name = last_name(node.func)
+            name = called_name(node.func)
             if name == "backward":
                 part.trains = True
             elif name == "getattr" and len(node.args) > 1:

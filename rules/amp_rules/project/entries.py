@@ -11,12 +11,12 @@ from pathlib import Path
 from amp_rules.program.files import Files
 from amp_rules.program.flow import is_main_guard
 from amp_rules.program.modules import Module
+from amp_rules.program.notebook import SUFFIX
 from amp_rules.program.source import SourceError
 from amp_rules.program.syntax import children
 from amp_rules.project.calls import may_train
 from amp_rules.project.imports import ImportGraph, notebook_code
 
-_NOTEBOOK = ".ipynb"
 _SCRIPT = re.compile(r"""["']?[\w-]+["']?\s*=\s*["']?([\w.]+):\w+""")
 _WORD = re.compile(r"[^\W\d]\w*")
 _PACKAGING = ("pyproject.toml", "setup.cfg", "setup.py")
@@ -72,7 +72,7 @@ def find_entries(paths: Sequence[Path], files: Files) -> Entries:
 
 def _holds_tests(path: Path, files: Files) -> bool:
     try:
-        return path.suffix != _NOTEBOOK and _is_test(files.module(path))
+        return path.suffix != SUFFIX and _is_test(files.module(path))
     except SourceError:
         return False
 
@@ -81,9 +81,11 @@ def _may_train(path: Path, graph: ImportGraph, files: Files) -> bool:
     reached = graph.reached(path)
     if any(other in graph.scans and graph.scans[other].has_framework for other in reached):
         return True
-    if path.suffix == _NOTEBOOK:
+    if path.suffix == SUFFIX:
+        if graph.scans[path].trains:
+            return True
         words = frozenset(_WORD.findall(notebook_code(path.read_bytes()).decode("utf-8", "replace")))
-        return graph.scans[path].trains or may_train(path, reached, files, words)
+        return may_train(path, reached, files, words)
     return may_train(path, reached, files)
 
 
@@ -111,7 +113,7 @@ def _named(module: str, folder: Path, graph: ImportGraph) -> Iterator[Path]:
 
 def _is_run(path: Path, graph: ImportGraph, files: Files) -> bool:
     """Whether a file does something when it is run: it has a main guard, or works as a whole."""
-    if path.name == "__main__.py" or path.suffix == _NOTEBOOK:
+    if path.name == "__main__.py" or path.suffix == SUFFIX:
         return True
     if path.name == "__init__.py":
         return False
@@ -124,7 +126,10 @@ def _is_run(path: Path, graph: ImportGraph, files: Files) -> bool:
         return False
     if any(isinstance(item, ast.If) and is_main_guard(item) for item in module.tree.body):
         return True
-    return not graph.importers[path] and any(_works(item, _own_names(module, graph)) for item in module.tree.body)
+    if graph.importers[path]:
+        return False
+    names = _own_names(module, graph)
+    return any(_works(item, names) for item in module.tree.body)
 
 
 def _is_test(module: Module) -> bool:

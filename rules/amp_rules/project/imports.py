@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amp_rules.program.files import Files
+from amp_rules.program.notebook import SUFFIX
 from amp_rules.program.project import Importer, project_root
 from amp_rules.tables import apex_api
 from amp_rules.tables import torch_api as api
@@ -53,7 +54,7 @@ class Scan:
 
 def scan(path: Path, data: bytes) -> Scan:
     """Look over one file."""
-    if path.suffix == ".ipynb":
+    if path.suffix == SUFFIX:
         data = notebook_code(data)
     imports = tuple(_imports(data))
     heads = {module.partition(".")[0] for level, module, _ in imports if not level}

@@ -29,7 +29,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.context import Change
-from amp_rules.modern.old import Old, change, torch_name
+from amp_rules.modern.old import Old, change
+from amp_rules.program.head import torch_name
 from amp_rules.rewrite import Replace, substitute
 from amp_rules.rule import Rule
 

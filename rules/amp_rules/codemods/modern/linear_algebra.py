@@ -30,7 +30,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.context import Change
-from amp_rules.modern.old import Old, Use, change, torch_name
+from amp_rules.modern.old import Old, Use, change
+from amp_rules.program.head import torch_name
 from amp_rules.rewrite import Replace, change_function, substitute
 from amp_rules.rule import Rule
 from amp_rules.tables import old_torch as old_names

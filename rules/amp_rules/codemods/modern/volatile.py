@@ -34,8 +34,9 @@ from collections.abc import Iterator
 
 from amp_rules.context import Change
 from amp_rules.modern.edits import without_arguments
-from amp_rules.modern.old import Old, change, torch_name
+from amp_rules.modern.old import Old, change
 from amp_rules.program import blocks
+from amp_rules.program.head import torch_name
 from amp_rules.program.modules import Module
 from amp_rules.rewrite import Action, ExpressionEdit, Replace, Wrap
 from amp_rules.rule import Rule
