@@ -40,9 +40,9 @@ def prepare_loader(loader: L, *, uneven: Uneven = "pad", sharded: bool = False) 
 
     A ``DataLoader`` comes back as a loader of the same class with the same settings. Each rank draws batches
     of the same size as before, so together they see ``world_size`` times as many samples a step. A shuffled
-    loader has a new order in each epoch, without ``set_epoch``. Custom samplers, batch samplers, iterable
-    datasets and any other iterable of batches are shared out item by item, drawing the same random numbers on
-    every rank.
+    loader has a new order in each epoch, without ``set_epoch``. Custom samplers are shared out a batch at a time, so
+    that samples drawn for one batch stay together; batch samplers, iterable datasets and any other iterable of
+    batches item by item. All draw the same random numbers on every rank.
 
     All ranks get equally many batches: otherwise a rank without data would wait for ever. With ``"join"`` a rank whose
     data has ended gets copies of its first batch until all have ended, so that the script's own loop meets the
@@ -143,7 +143,7 @@ def _share_loader(loader: data.DataLoader[Any], share: Share) -> tuple[data.Data
         return _copy(loader, dataset=SharedIterableDataset(loader.dataset, share), **{index: counter}), [share]
     if not _has_own_batches(loader):
         return _copy(loader, batch_sampler=SharedSampler(loader.batch_sampler, share)), [share]
-    sampler = _share_sampler(loader.sampler, share)
+    sampler = _share_sampler(loader.sampler, share, loader.batch_size or 1)
     counters = [sampler if isinstance(sampler, ShuffledSampler) else share]
     if loader.batch_sampler is None:
         return _copy(loader, sampler=sampler), counters
@@ -163,10 +163,10 @@ def _has_own_batches(loader: data.DataLoader[Any]) -> bool:
     )
 
 
-def _share_sampler(sampler: Any, share: Share) -> data.Sampler[Any]:
+def _share_sampler(sampler: Any, share: Share, batch_size: int) -> data.Sampler[Any]:
     shuffled = type(sampler) is data.RandomSampler and not sampler.replacement and sampler._num_samples is None
     if not shuffled and type(sampler) is not data.SequentialSampler:
-        return SharedSampler(sampler, share)
+        return SharedSampler(sampler, share, batch_size)
     order = ShuffledSampler(
         sampler.data_source,
         num_replicas=share.world_size,

@@ -1,7 +1,8 @@
 """One process's share of a sequence that all processes can produce alike.
 
-Every rank takes every ``world_size``-th item. A rank without an item in the last round repeats its first one, or the
-round is dropped, or the rank has one item less. Everything is lazy, because samplers may be endless.
+Every rank takes every ``world_size``-th item, or run of items where these belong together. A rank without an item in
+the last round repeats its first one, or the round is dropped, or the rank has one item less. Everything is lazy,
+because samplers may be endless.
 """
 
 from __future__ import annotations
@@ -46,8 +47,12 @@ class Share:
         """The random numbers of this epoch, the same on all ranks."""
         return SharedRandomness(mix(self.seed, self.epoch, *more))
 
-    def take(self, source: Iterable[Any], randomness: SharedRandomness, chunk: int) -> Iterator[Any]:
-        """This rank's items of ``source``, which is read ``chunk`` rounds at a time under ``randomness``."""
+    def take(self, source: Iterable[Any], randomness: SharedRandomness, chunk: int, block: int = 1) -> Iterator[Any]:
+        """This rank's items of ``source``, which is read ``chunk`` rounds at a time under ``randomness``.
+
+        ``block`` items in a row go to the same rank, as long as there are as many for every rank.
+        """
+        chunk = -(-chunk // block) * block
         with randomness:
             iterator = iter(source)
         spare: list[Any] = []
@@ -55,9 +60,14 @@ class Share:
             with randomness:
                 items = list(itertools.islice(iterator, chunk * self.world_size))
             if not spare and items:
-                spare = [items[self.rank] if self.rank < len(items) else items[0]]
+                first = self.rank * block if len(items) >= block * self.world_size else self.rank
+                spare = [items[first] if first < len(items) else items[0]]
             rounds, rest = divmod(len(items), self.world_size)
-            yield from items[self.rank : rounds * self.world_size : self.world_size]
+            blocks = rounds // block
+            for number in range(self.rank, blocks * self.world_size, self.world_size):
+                yield from items[number * block : (number + 1) * block]
+            start = blocks * block * self.world_size
+            yield from items[start + self.rank : rounds * self.world_size : self.world_size]
             if len(items) < chunk * self.world_size:
                 if self.rank < rest and self.uneven != "drop":
                     yield items[rounds * self.world_size + self.rank]
@@ -99,16 +109,20 @@ class ShuffledSampler(data.DistributedSampler[Any]):
 
 
 class SharedSampler(Wrapper, data.Sampler[Any]):
-    """This rank's share of what any sampler or batch sampler draws."""
+    """This rank's share of what any sampler or batch sampler draws.
 
-    def __init__(self, source: Any, share: Share) -> None:
+    A sampler may mean its samples for one batch, such as some of each class: ``block`` of them stay together.
+    """
+
+    def __init__(self, source: Any, share: Share, block: int = 1) -> None:
         self._source = source
         self._share = share
+        self._block = block
 
     def __iter__(self) -> Iterator[Any]:
         randomness = self._share.randomness()
         self._share.epoch += 1
-        return self._share.take(self._source, randomness, _CHUNK)
+        return self._share.take(self._source, randomness, _CHUNK, self._block)
 
     def __len__(self) -> int:
         return self._share.length(len(self._source))

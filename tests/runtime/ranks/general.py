@@ -639,6 +639,15 @@ def check_custom_samplers_are_shared_out() -> None:
     assert sorted(one + two) == [3, 5, 8, 9]
 
 
+def check_samples_drawn_for_one_batch_stay_together() -> None:
+    # Batches of two classes with three samples each, for a triplet loss; 30 samples to a class.
+    drawn = [60, 61, 62, 0, 1, 2, 30, 31, 32, 63, 64, 65, 3, 4, 5, 90, 91, 92, 6, 7, 8, 66, 67, 68, 33, 34, 35]
+    loader = amp.prepare_loader(data.DataLoader(Numbers(120), batch_size=6, sampler=drawn))
+    one, two = epoch_of(loader)
+    assert one == [drawn[:6], drawn[12:18], [33, 35]] and two == [drawn[6:12], drawn[18:24], [34, 30]]
+    assert len(loader) == 3
+
+
 def check_endless_samplers_stay_lazy() -> None:
     sampler = data.RandomSampler(Numbers(50), replacement=True, num_samples=int(1e10))
     loader = amp.prepare_loader(data.DataLoader(Numbers(50), batch_size=4, sampler=sampler))
