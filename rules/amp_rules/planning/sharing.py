@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.planning.reaching import taken_from_call
@@ -35,6 +36,7 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
     evaluated = {value for use in data.evaluated for value in use.values}
     found: dict[ast.AST, Site] = {}
     taken: dict[tuple[ast.AST, str], Rebinding] = {}
+    late: set[Value] = set()
     for use in data.uses:
         sites = _loader_sites(program, use, evaluated)
         if not any(site.module in changed for site in sites):
@@ -46,8 +48,37 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
                 continue
         for site in sites:
             found[site.node] = site
+            if site.node is use.loader:
+                late |= use.values - evaluated
     kept, rebindings = _rebind(program, list(found.values()), data)
-    return kept, [*rebindings, *taken.values()]
+    rebound = {(site.body, blocks.path_of(site.node)) for site in found.values() if site not in kept}
+    lengths = [
+        site
+        for site in _lengths(program, data, list(found.values()), late)
+        if site.node not in found and (site.body, blocks.path_of(site.node)) not in rebound
+    ]
+    return [*kept, *lengths], [*rebindings, *taken.values()]
+
+
+def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[Value]) -> Iterator[Site]:
+    """Where the length of a loader is asked for that is prepared only where it is iterated, such as for a schedule.
+
+    It is one of ``late``, or held by the same variable, or written alike in the same body: ``loaders["train"]``.
+    """
+    iterated = [site for site in found if isinstance(site.node, (ast.Name, ast.Attribute, ast.Subscript))]
+    texts = {(site.body, ast.dump(site.node)) for site in iterated if isinstance(site.node, ast.Subscript)}
+    keys = {program.flow.key(site.node, site.scope) for site in iterated if isinstance(site.node, ast.expr)}
+    keys -= {None, *(program.flow.key(use.loader, use.scope) for use in data.evaluated)}
+    if not late and not texts and not keys:
+        return
+    for node, body, scope in program.nodes():
+        if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1):
+            continue
+        asked = node.args[0]
+        values = program.flow.values(asked, scope)
+        given = bool(values) and values <= late and all(map(is_loader_value, values))
+        if given or program.flow.key(asked, scope) in keys or (body, ast.dump(asked)) in texts:
+            yield Site(scope.module, scope, body, asked)
 
 
 def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[list[Site], list[Rebinding]]:
