@@ -452,6 +452,34 @@ def test_master_params_are_the_parameters_where_there_are_no_masters() -> None:
         amp.master_params(model)
 
 
+class Autoencoder(nn.Module):
+    """Trained by its forward pass; a script samples from it with ``decode``, or uses ``encoder`` by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Conv1d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 6, 2))
+        self.grow = nn.Linear(2, 8)
+        self.memory = nn.GRU(1, 3, batch_first=True)
+
+    def decode(self, z: torch.Tensor) -> torch.Tensor:
+        return self.memory(self.grow(z).unsqueeze(2))[0].sum(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.decode(self.encoder(x.unsqueeze(1)))
+
+
+@pytest.mark.parametrize("level", ["O2", "O3"])
+def test_parts_and_methods_of_a_half_model_take_float32_outside_of_regions(level: Any) -> None:
+    torch.manual_seed(0)
+    plain = Autoencoder()
+    amp.init(level, dtype="bf16")
+    model = amp.prepare_model(copy.deepcopy(plain))
+    z, x = torch.randn(5, 2), torch.randn(5, 8)
+    with torch.no_grad():
+        assert torch.allclose(model.decode(z).float(), plain.decode(z), atol=0.05)
+        assert torch.allclose(model.encoder(x.unsqueeze(1)).float(), plain.encoder(x.unsqueeze(1)), atol=0.05)
+
+
 @pytest.mark.parametrize("level", ["O2", "O3"])
 @pytest.mark.parametrize("region", [True, False])
 def test_half_norms_take_float32_inputs(level: Any, region: bool) -> None:

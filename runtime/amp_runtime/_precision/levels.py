@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from amp_runtime._core.context import HALF_DTYPES, context
@@ -23,8 +24,10 @@ from amp_runtime._core.trees import map_tensors, to_float, to_half
 from amp_runtime._precision import masters, policy
 from amp_runtime._precision.optimizer_state import watch_optimizers
 
-_ONE_TYPE = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm)  # torch refuses float32 inputs for half weights
-_CAST_BY_AUTOCAST = (nn.LayerNorm, nn.GroupNorm)
+# torch refuses float32 inputs for half weights.
+_NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm)
+_PRODUCTS = (nn.Linear, nn.Bilinear, _ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
+_NORMS_CAST_BY_AUTOCAST = (nn.LayerNorm, nn.GroupNorm)
 
 
 def set_precision(model: nn.Module) -> None:
@@ -62,14 +65,19 @@ def cast_inputs_to_half(module: nn.Module, args: Any, kwargs: Any) -> Any:
     return to_half(args, weight.dtype), to_half(kwargs, weight.dtype)
 
 
-def cast_norm_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
-    """A forward pre-hook of a half norm: float32 inputs, which an operation before it may give, in its dtype."""
+def cast_part_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """A forward pre-hook of a half layer: float32 inputs in its dtype.
+
+    An operation before it may give such, or the script calls it, or a method that calls it, outside of any region.
+    """
     own = _first_half(tensor for _, tensor in _own_half_tensors(module))
     if own is None:
         return None
     kind = own.device.type
-    if isinstance(module, _CAST_BY_AUTOCAST) and torch.is_autocast_enabled(kind):
-        if kind != "cpu" or policy.acting():  # they run in float32
+    if torch.is_autocast_enabled(kind):
+        if isinstance(module, _PRODUCTS):  # the region casts
+            return None
+        if isinstance(module, _NORMS_CAST_BY_AUTOCAST) and (kind != "cpu" or policy.acting()):  # it runs in float32
             return None
     return to_half(args, own.dtype), to_half(kwargs, own.dtype)
 
@@ -108,8 +116,9 @@ def _make_half(module: nn.Module) -> None:
         module._register_state_dict_hook(_Saving(module))  # type: ignore[no-untyped-call]
         module._register_load_state_dict_pre_hook(Hook(load_in_full), with_module=True)  # type: ignore[no-untyped-call]
         module.register_load_state_dict_post_hook(Hook(make_assigned_half))  # type: ignore[no-untyped-call]
-    if rounded and isinstance(module, _ONE_TYPE) and not has_hook(module._forward_pre_hooks, cast_norm_inputs):
-        module.register_forward_pre_hook(Hook(cast_norm_inputs), with_kwargs=True)
+    one_type = isinstance(module, (*_NORMS, *_PRODUCTS))
+    if rounded and one_type and not has_hook(module._forward_pre_hooks, cast_part_inputs):
+        module.register_forward_pre_hook(Hook(cast_part_inputs), with_kwargs=True)
     if rounded and isinstance(module, nn.RNNBase):
         module.flatten_parameters()  # cuDNN wants the new weights in one piece
 
@@ -199,7 +208,7 @@ def restore_full_precision(model: nn.Module) -> None:
     """Undoes :func:`set_precision`: half weights and buffers as float32, from their masters; no casts."""
     for module in model.modules():
         for hooks in (module._forward_pre_hooks, module._forward_hooks, module._load_state_dict_post_hooks):
-            _remove_hooks(hooks, (cast_inputs_to_half, cast_norm_inputs, cast_outputs, make_assigned_half))
+            _remove_hooks(hooks, (cast_inputs_to_half, cast_part_inputs, cast_outputs, make_assigned_half))
         _remove_hooks(module._state_dict_hooks, (save_in_full,))
         for name, tensor in _own_half_tensors(module):
             full = masters.master_of(tensor)
