@@ -46,7 +46,7 @@ class EMA:
 
     After each step ``average = decay * average + (1 - decay) * weight``, as in Polyak and Juditsky (1992,
     https://doi.org/10.1137/0330046) with the exponential weights of
-    https://www.tensorflow.org/api_docs/python/tf/train/ExponentialMovingAverage.
+    https://www.tensorflow.org/api_docs/python/tf/train/ExponentialMovingAverage::
 
         ema = amp.EMA(model, decay=0.999)
         ...

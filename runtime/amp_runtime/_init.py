@@ -88,7 +88,8 @@ def init(
         dtype: the half type, by name or as a ``torch.dtype``. ``auto`` is bfloat16 on the CPU and on GPUs that
             compute in it, float16 otherwise.
         loss_scale: ``"dynamic"`` (or ``None``), or a fixed scale such as 128.0. Losses are scaled for float16
-            only.
+            only. The environment variable ``AMP_LOSS_SCALE`` overrides it, and has losses scaled at every level and
+            in every type: to check that a script treats scaled gradients rightly.
         init_scale: the dynamic scale to begin with, clamped to the two below.
         min_scale: the dynamic scale never falls below it. ``None`` is a floor that lets gradients of any
             size through.
@@ -110,8 +111,8 @@ def init(
             stderr. Never at O0.
 
     Raises:
-        ValueError: an argument or ``AMP_OPT_LEVEL`` is not one of the allowed values, or contradicts the level;
-            or a custom list names no operation of torch.
+        ValueError: an argument, ``AMP_OPT_LEVEL`` or ``AMP_LOSS_SCALE`` is not one of the allowed values, or
+            contradicts the level; or a custom list names no operation of torch.
 
     Source:
         The levels are those of Apex: https://nvidia.github.io/apex/amp.html#opt-levels-and-properties

@@ -103,7 +103,7 @@ class _Window:
 
 
 class StepTimer:
-    """Measures each step of a training loop: the time to get its batch, the time of it all, and the throughput.
+    """Measures each step of a training loop: the time to get its batch, the time of it all, and the throughput::
 
         timer = amp.StepTimer()
         for step, (x, y) in enumerate(timer(train_loader)):

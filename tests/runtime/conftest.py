@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import amp_runtime as amp
 
-    for name in ("AMP_OPT_LEVEL", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
+    for name in ("AMP_OPT_LEVEL", "AMP_LOSS_SCALE", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     amp.shutdown()
     yield

@@ -31,6 +31,7 @@ class Context:
         opt_level: the level in force, after ``AMP_OPT_LEVEL``.
         dtype_name: the half type asked for; ``auto`` is decided by device, see :meth:`half_dtype`.
         loss_scale: ``"dynamic"`` or a fixed scale.
+        scales_always: whether losses are scaled at every level and in every type, as ``AMP_LOSS_SCALE`` asks for.
         init_scale: the dynamic scale to begin with.
         min_scale: the dynamic scale never falls below it; ``None`` leaves it to the scaler.
         max_scale: the dynamic scale never grows above it.
@@ -57,6 +58,7 @@ class Context:
     opt_level: OptLevel = "O0"
     dtype_name: DtypeName = "auto"
     loss_scale: float | Literal["dynamic"] = "dynamic"
+    scales_always: bool = False
     init_scale: float = 2.0**16
     min_scale: float | None = None
     max_scale: float = 2.0**24

@@ -53,7 +53,7 @@ class autocast:
             (similar ones are suggested), or is in both lists.
 
     Source:
-        The lists are those of Paddle's ``paddle.amp.auto_cast``; the tables are in :mod:`.cast_tables`.
+        The lists are those of Paddle's ``paddle.amp.auto_cast``; the tables are in ``_precision/cast_tables.py``.
     """
 
     def __init__(

@@ -33,6 +33,7 @@ class Properties:
         opt_level: the level in force.
         dtype_name: ``"auto"``, ``"fp16"`` or ``"bf16"``.
         loss_scale: ``"dynamic"`` or the fixed scale.
+        scales_always: whether ``AMP_LOSS_SCALE`` fixed it, for every level and type.
         init_scale: the dynamic scale to begin with, not above ``max_scale``.
         min_scale: its floor; ``None`` leaves it to the scaler.
         max_scale: its ceiling.
@@ -51,6 +52,7 @@ class Properties:
     opt_level: OptLevel
     dtype_name: DtypeName
     loss_scale: LossScale
+    scales_always: bool
     init_scale: float
     min_scale: float | None
     max_scale: float
@@ -113,7 +115,7 @@ def resolve(
     ``AMP_OPT_LEVEL`` or ``enabled=False`` chose it, so that one script runs at all of them.
 
     Raises:
-        ValueError: an argument or ``AMP_OPT_LEVEL`` is not allowed, or contradicts the level.
+        ValueError: an argument, ``AMP_OPT_LEVEL`` or ``AMP_LOSS_SCALE`` is not allowed, or contradicts the level.
     """
     level, chosen_elsewhere = _level(opt_level, flag("enabled", enabled))
     keep = flag("keep_batchnorm_fp32", keep_batchnorm_fp32, optional=True)
@@ -130,10 +132,12 @@ def resolve(
     first = min(_number("init_scale", init_scale), highest)
     white, black = _names("custom_white_list", custom_white_list), _names("custom_black_list", custom_black_list)
     operations(white, black, "amp.init")
+    scale, fixed = _loss_scale(loss_scale), fixed_loss_scale()
     return Properties(
         opt_level=level,
         dtype_name=half_name("amp.init", dtype),
-        loss_scale=_loss_scale(loss_scale),
+        loss_scale=scale if fixed is None else fixed,
+        scales_always=fixed is not None,
         init_scale=first if lowest is None else max(first, lowest),
         min_scale=lowest,
         max_scale=highest,
@@ -193,6 +197,19 @@ def flag(name: str, value: Any, optional: bool = False) -> bool | None:
         return chosen
     allowed = "True, False, 'True', 'False'" + (", None" if optional else "")
     raise ValueError(f"amp.init got {name}={value!r}; allowed: {allowed}")
+
+
+def fixed_loss_scale() -> float | None:
+    """The loss scale that ``AMP_LOSS_SCALE`` fixes for every level and type; ``None`` without it.
+
+    Raises:
+        ValueError: it is no positive number.
+    """
+    text = os.environ.get("AMP_LOSS_SCALE", "").strip()
+    number = _positive(text)
+    if text and number is None:
+        raise ValueError(f"AMP_LOSS_SCALE={text!r} in the environment; allowed: a positive number")
+    return number
 
 
 def _loss_scale(value: Any) -> LossScale:

@@ -59,7 +59,7 @@ def load_checkpoint(
     trusted: bool = False,
     **parts: Any,
 ) -> dict[str, Any]:
-    """Loads what :func:`save_checkpoint` saved into objects made as before, and returns the values.
+    """Loads what :func:`save_checkpoint` saved into objects made as before, and returns the values::
 
         start = 0
         if os.path.exists("last.pt"):

@@ -30,7 +30,7 @@ _CONTAINERS = (dict, list, tuple, OrderedDict)
 
 
 def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, **parts: Any) -> None:
-    """Saves models, optimizers, schedulers, averages, loaders and values, so that a run can go on bit for bit.
+    """Saves models, optimizers, schedulers, averages, loaders and values, so that a run can go on bit for bit::
 
         amp.save_checkpoint("last.pt", model=model, optimizer=optimizer, scheduler=scheduler, ema=ema,
                             loader=train_loader, epoch=epoch)

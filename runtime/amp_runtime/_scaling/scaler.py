@@ -46,7 +46,8 @@ class Scaler:
     """Scales losses so that float16 gradients do not vanish, and skips the steps in which they overflow.
 
     The interface is ``torch.amp.GradScaler``'s. It scales only under float16: at O0, in bfloat16 and before
-    ``amp.init`` the loss is returned as it is. What differs from torch:
+    ``amp.init`` the loss is returned as it is. ``AMP_LOSS_SCALE=1024`` in the environment has ``amp.init`` scale
+    everywhere, by that number. What differs from torch:
 
     - all ranks agree on a skip, so their scales and parameters stay equal;
     - from O1 a step whose gradients are infinite or NaN is skipped in bfloat16 too, and with a static scale
@@ -136,8 +137,13 @@ class Scaler:
         return LossScale(float(context.loss_scale), dynamic=False)
 
     def is_enabled(self) -> bool:
-        """Whether losses are scaled: at O1 to O3 in float16."""
-        return context.mixed and context.half_dtype() is torch.float16
+        """Whether losses are scaled: at O1 to O3 in float16, and everywhere under ``AMP_LOSS_SCALE``."""
+        return context.scales_always or (context.mixed and context.half_dtype() is torch.float16)
+
+    @property
+    def _looks_at_gradients(self) -> bool:
+        """Whether gradients are brought to their true values, and checked, before a step."""
+        return context.mixed or context.scales_always
 
     def scale(self, outputs: Any, loss_id: int = 0) -> Any:
         """Multiplies a loss by its scale; returns the same object where nothing is scaled.
@@ -245,7 +251,11 @@ class Scaler:
             return [], 1.0
         loose = {id(parameter): parameter for parameter in parameters}
         self._make_held_true(list(self._records), loose)
-        if context.mixed and not self._in_closure and any(p not in self._held_by_none for p in loose.values()):
+        if (
+            self._looks_at_gradients
+            and not self._in_closure
+            and any(p not in self._held_by_none for p in loose.values())
+        ):
             self._make_held_true(self._unseen_optimizers(loose), loose)  # as in the first iteration
             for parameter in loose.values():
                 self._held_by_none[parameter] = True
@@ -263,7 +273,7 @@ class Scaler:
         for optimizer in optimizers:
             held = with_masters(optimizer)
             if any(id(parameter) in loose for parameter in held):
-                if context.mixed or averaging.delayed(held):
+                if self._looks_at_gradients or averaging.delayed(held):
                     self.unscale_(optimizer)
                 for parameter in held:
                     loose.pop(id(parameter), None)
@@ -352,14 +362,14 @@ class Scaler:
         parameters = parameters_of(inner)
         delayed = averaging.delayed(parameters)
         closure = closure_in(args, kwargs)
-        if not (context.mixed or delayed or (closure is not None and context.distributed)):
+        if not (self._looks_at_gradients or delayed or (closure is not None and context.distributed)):
             result = optimizer.step(*args, **kwargs)
             self._note(self._record(inner), have_gradients(parameters))
             return result
         record = self._record(inner)
         if closure is not None:
             return self._step_with_closure(
-                ClosureStep(optimizer, inner, closure, context.mixed, None), record, args, kwargs
+                ClosureStep(optimizer, inner, closure, self._looks_at_gradients, None), record, args, kwargs
             )
         if not record.ready:
             self._make_ready(inner, record, parameters)
@@ -455,7 +465,7 @@ class Scaler:
             GradientOverflowError: ``max_skips`` steps in a row were skipped.
             ValueError: ``new_scale`` is not positive and finite.
         """
-        if not context.mixed or self._locating:
+        if not self._looks_at_gradients or self._locating:
             return
         if self._unscaled_early:
             self._unscaled_early = False
@@ -661,7 +671,7 @@ class Scaler:
             averaging.average_gradients(delayed)
         if combined is not None:
             combined.gather(parameters)
-        if context.mixed:
+        if self._looks_at_gradients:
             self._unscale_and_check(optimizer, record, parameters)
         record.true_valued = True
         record.ready = True

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 
+from amp_runtime._precision.properties import fixed_loss_scale
 from amp_runtime._scaling.overflow import OverflowLocation
 from amp_runtime._scaling.scaler import scaler as runtime_scaler
 from amp_runtime._scaling.skips import GradientOverflowError, Skips
@@ -20,6 +21,8 @@ class LossScaler:
     A dynamic scale halves at an overflow and doubles after ``scale_window`` good backward passes in a row. A
     fixed one never changes. In both an overflow asks for the step to be skipped; Apex applied it under a fixed
     scale, and destroyed the parameters.
+
+    ``AMP_LOSS_SCALE`` in the environment fixes it, whatever it was given.
 
     The scale never becomes 0, as Apex's could: without ``min_loss_scale`` the floor is 2**-14.
 
@@ -36,7 +39,7 @@ class LossScaler:
         dynamic: whether the scale adapts.
 
     Raises:
-        ValueError: ``loss_scale`` is a number that is not positive.
+        ValueError: ``loss_scale`` is a number that is not positive, or ``AMP_LOSS_SCALE`` is none.
     """
 
     def __init__(
@@ -49,8 +52,10 @@ class LossScaler:
         max_loss_scale: float = 2.0**24,
         backoff_factor: float | None = None,
     ) -> None:
-        self.dynamic = loss_scale == "dynamic"
-        self._loss_scale = min(max_loss_scale, init_scale) if self.dynamic else float(loss_scale)
+        fixed = fixed_loss_scale()
+        chosen = loss_scale if fixed is None else fixed
+        self.dynamic = chosen == "dynamic"
+        self._loss_scale = min(max_loss_scale, init_scale) if chosen == "dynamic" else float(chosen)
         if not self._loss_scale > 0:
             raise ValueError(f"LossScaler got loss_scale={loss_scale!r}; allowed: 'dynamic' or a positive number")
         self._min_loss_scale = min_loss_scale

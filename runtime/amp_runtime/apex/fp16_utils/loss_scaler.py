@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from amp_runtime._precision.properties import fixed_loss_scale
 from amp_runtime.apex.amp.scaler import _numbers
 from amp_runtime.apex.fp16_utils.fp16util import to_python_float as to_python_float
 
@@ -14,7 +15,7 @@ _LARGEST = 2.0**126  # a larger one would overflow float32
 
 
 class LossScaler:
-    """A fixed loss scale.
+    """A fixed loss scale, which ``AMP_LOSS_SCALE`` in the environment overrides.
 
     Args:
         scale: the scale, positive.
@@ -24,7 +25,8 @@ class LossScaler:
     """
 
     def __init__(self, scale: float = 1) -> None:
-        self.cur_scale = float(scale)
+        fixed = fixed_loss_scale()
+        self.cur_scale = float(scale) if fixed is None else fixed
 
     def has_overflow(self, params: Iterable[torch.Tensor]) -> bool:
         """``False``: a fixed scale checks nothing."""
@@ -83,6 +85,8 @@ class DynamicLossScaler(LossScaler):
         Args:
             overflow: whether a gradient was not finite.
         """
+        if fixed_loss_scale() is not None:
+            return
         if overflow:
             self.cur_scale = max(self.cur_scale / self.scale_factor, 1.0)
             self.last_overflow_iter = self.cur_iter
