@@ -124,6 +124,26 @@ def uncommitted(paths: Sequence[Path]) -> Uncommitted:
     return found
 
 
+def changed_since(root: Path, revision: str) -> dict[Path, bytes | None]:
+    """Return what the files of a work tree that differ from a revision held then; None for those that it did not have.
+
+    Raises:
+        GitError: git does not know the revision, or does not answer.
+    """
+    commit = os.fsdecode(_git(root, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]))
+    commit = commit.strip()
+    # Without renames: each path is either there or not.
+    answer = _git(root, ["diff", "--name-status", "--no-renames", "-z", commit, "--"])
+    items = iter(os.fsdecode(answer).split("\0"))
+    found: dict[Path, bytes | None] = {}
+    for status in items:
+        if status:
+            name = next(items)
+            found[root / name] = None if status == "A" else _git(root, ["cat-file", "blob", f"{commit}:{name}"])
+    untracked = os.fsdecode(_git(root, ["ls-files", "--others", "--exclude-standard", "-z"]))
+    return found | {root / name: None for name in untracked.split("\0") if name.endswith(".py")}
+
+
 def _status(root: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield what git says about the files: nothing about those that are as in the last commit."""
     options = ["--porcelain=v1", "-z", "--untracked-files=all", "--ignored", "--ignore-submodules=all"]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from proofs import HERE, ROOT, Migrated, Proofs, Run, migrate_copy, run_together, tomllib
+from amp_migrate.verify.runs import STAND_IN
+from proofs import ROOT, Migrated, Proofs, Run, migrate_copy, run_together, tomllib
 
 FIXTURES = ROOT / "fixtures" / "apex"
-STAND_IN = HERE / "stand_in"
 Mode = Literal["idiom", "compat"]
 
 

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from amp_migrate.verify.reading import complaints, read_ranks
+from amp_migrate.verify.runs import RECORDER
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -241,7 +244,7 @@ def _prepare(project: Path, folder: Path) -> dict[str, Any]:
     shutil.rmtree(folder / "record", ignore_errors=True)
     _copy(project, folder / "project")
     (folder / "record").mkdir()
-    env = {"PROOF_RECORD": str(folder / "record")}
+    env = {"AMP_VERIFY_RECORD": str(folder / "record"), "AMP_VERIFY_ROOT": str(folder / "project")}
     return {"folder": str(folder / "project"), "env": env, "log": str(folder)}
 
 
@@ -252,7 +255,7 @@ def _copy(source: Path, target: Path) -> None:
 def _environment() -> dict[str, str]:
     unwanted = ("AMP_", "PYTEST_", "TORCHELASTIC_", "STEPS", "OUT", "RANK", "WORLD_SIZE", "LOCAL_RANK")
     env = {key: value for key, value in os.environ.items() if not key.startswith(unwanted)}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE / "recorder"), os.environ.get("PYTHONPATH")]))
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(RECORDER), os.environ.get("PYTHONPATH")]))
     # One thread, so that sums are added in the same order; no GPU, so that results are the same anywhere.
     return env | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONIOENCODING": "utf-8"}
 
@@ -282,8 +285,8 @@ def _execute(command: list[str], folder: Path, env: dict[str, str]) -> subproces
 def _read(folder: Path, status: int) -> Run:
     stdout, stderr = ((folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
     run = Run(folder / "project", status, stdout, stderr)
-    for path in sorted((folder / "record").glob("rank*.jsonl")):
-        entries = [json.loads(line) for line in path.read_text().splitlines()]
-        run.losses.append([float.fromhex(entry["loss"]) for entry in entries if "loss" in entry])
-        run.parameters.append([digest for entry in entries for digest in entry.get("parameters", ())])
+    assert not complaints(folder / "record")
+    for rank in read_ranks(folder / "record"):
+        run.losses.append([step.loss for step in rank.backwards])
+        run.parameters.append(list(rank.parameters))
     return run

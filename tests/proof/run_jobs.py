@@ -16,8 +16,8 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+import amp_verify_recorder
 import numpy
-import proof_recorder
 import torch._dynamo
 
 # Imported for the children's sake; the first optimizer would import the compiler, which takes a second.
@@ -45,7 +45,7 @@ def become(job: dict) -> NoReturn:
     os.chdir(job["folder"])
     sys.argv = job["argv"]
     sys.path[0:1] = [job["folder"], *job["packages"]]
-    proof_recorder.install()
+    amp_verify_recorder.start()
     status = 0
     try:
         if job["argv"][0] == "-m":

@@ -1,0 +1,35 @@
+"""What is judged about the runs of a verification: one file a check, each a pure function over traces.
+
+A check has a stable ``ID``, which the documentation has a heading for, and a function ``check`` that gets all runs and
+what was asked, and yields its statements: none where it does not apply, one for each level or run where it is about
+several. Its docstring says what it shows, when it holds, and why the bounds are what they are.
+"""
+
+from amp_migrate.verify.checks import (
+    band,
+    in_half,
+    new_order,
+    o0_exact,
+    o0_scaled,
+    one_process,
+    ranks_agree,
+    runs,
+    shares,
+    sync_bn,
+    together_exact,
+)
+
+CHECKS = (
+    runs,
+    o0_exact,
+    o0_scaled,
+    band,
+    in_half,
+    together_exact,
+    ranks_agree,
+    shares,
+    new_order,
+    sync_bn,
+    one_process,
+)
+"""In the order in which their statements are read."""

@@ -1,0 +1,102 @@
+"""What several checks need: runs that can be judged, words for numbers and places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_TOGETHER
+from amp_migrate.verify.traces import Backward, RankTrace, Trace
+
+Traces = Mapping[str, Trace]
+"""The runs that were made, by their names in :data:`amp_migrate.verify.plan.RUNS`."""
+
+LOSSY = ("O1", "O2", "O3")
+"""The levels that compute in half."""
+
+
+def first_rank(traces: Traces, name: str) -> RankTrace | None:
+    """What the first process of a run recorded; None if the run was not made or did not get through."""
+    trace = traces.get(name)
+    return trace.ranks[0] if trace is not None and trace.usable else None
+
+
+def together(traces: Traces) -> tuple[RankTrace, ...]:
+    """The processes of the run in several; empty if it was not made, did not get through, or they do not talk.
+
+    A script that was given as migrated may be without any distribution: started several times it is as many runs.
+    """
+    trace = traces.get(O0_TOGETHER)
+    if trace is None or not trace.usable or len(trace.ranks) < 2:
+        return ()
+    talking = any({"process_group", "ddp"} & set(rank.events) for rank in trace.ranks)
+    return trace.ranks if talking else ()
+
+
+def is_distributed_already(traces: Traces) -> bool:
+    """Whether the original trains in several processes by itself."""
+    original = first_rank(traces, ORIGINAL)
+    return original is not None and bool({"process_group", "ddp"} & set(original.events))
+
+
+def is_compared_together(traces: Traces) -> bool:
+    """Whether the original is written for several processes and was run in them.
+
+    What it makes of its data and its learning rate there is its own, and all that matters is that it stays.
+    """
+    trace = traces.get(ORIGINAL_TOGETHER)
+    return trace is not None and trace.usable
+
+
+def lossy_runs(traces: Traces) -> Iterator[tuple[str, Trace]]:
+    """The runs at levels that compute in half."""
+    for level in LOSSY:
+        trace = traces.get(level)
+        if trace is not None and trace.usable:
+            yield level, trace
+
+
+def site_numbers(steps: Sequence[Backward]) -> list[int]:
+    """For each step which of the script's backward calls it is, counted in the order in which they first run.
+
+    Migration moves lines, and this number stays.
+    """
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(step.site, len(numbers)) for step in steps]
+
+
+def at(step: Backward, migrated: Backward | None = None) -> str:
+    """Where a step is: "train.py:48, in the migrated version train.py:51"."""
+    if migrated is None or migrated.site in ("", step.site):
+        return step.site or "the backward call"
+    return f"{step.site}, in the migrated version {migrated.site}" if step.site else migrated.site
+
+
+def pair(first: float, second: float) -> tuple[str, str]:
+    """Two different numbers in words, with as many digits as it takes to tell them apart."""
+    for digits in (6, 9, 12):
+        one, two = f"{first:.{digits}g}", f"{second:.{digits}g}"
+        if one != two:
+            return one, two
+    return repr(first), repr(second)
+
+
+def percent(share: float) -> str:
+    """A share in words: "0.83 %", "12 %"."""
+    if 0 < share < 1e-4:
+        return "less than 0.01 %"
+    return f"{100 * share:.{3 if share >= 1 else 2}g} %"
+
+
+def together_in_words(words: Sequence[str]) -> str:
+    """Several things in a row: "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def relative(first: float, second: float) -> float:
+    """How far apart two numbers are, by the larger of them; infinite if only one of them is finite."""
+    if first == second or (math.isnan(first) and math.isnan(second)):
+        return 0.0
+    if not (math.isfinite(first) and math.isfinite(second)):
+        return math.inf
+    return abs(first - second) / max(abs(first), abs(second))

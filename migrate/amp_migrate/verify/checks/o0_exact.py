@@ -1,0 +1,81 @@
+"""At O0 the migrated script repeats the original bit for bit.
+
+Losses, the number and the order of the optimizers' steps, the norm of the gradients that each of them saw, and the
+bytes of all parameters at the end are those of the original. Nothing may differ in a single bit: at O0 the migrated
+script draws the same random numbers and computes the same operations in the same order.
+
+Where they differ, the original is run again. If it does not repeat itself, nothing can be said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from amp_migrate.terminal import plural
+from amp_migrate.verify.checks.common import Traces, first_rank
+from amp_migrate.verify.checks.differences import Difference, first_difference
+from amp_migrate.verify.evidence import Check, Verdict
+from amp_migrate.verify.plan import O0, ORIGINAL, ORIGINAL_AGAIN, Asked
+
+ID = "o0-exact"
+TITLE = "O0 repeats the original bit for bit"
+
+_WHAT_TO_DO = {
+    "loss": "look for random numbers that are drawn earlier or more often, for changed arguments, and for a loss "
+    "that is "
+    "divided or multiplied besides",
+    "updates": "look for an optimizer or scaler step that was added, left out or moved",
+    "norm": "look for gradients that are not cleared, or that are scaled or clipped in another place",
+    "steps": "look for a loop that is left earlier or later",
+    "parameters": "look at the optimizer's class and options, and at the last step",
+}
+
+
+def check(traces: Traces, asked: Asked) -> Iterator[Check]:
+    """Compare the original with the migrated script at O0."""
+    original, migrated = first_rank(traces, ORIGINAL), first_rank(traces, O0)
+    if original is None or migrated is None:
+        return
+    difference = first_difference(original, migrated)
+    if difference is None:
+        counts = (
+            f"{plural(len(original.backwards), 'backward call')} and {plural(len(original.updates), 'optimizer step')}"
+        )
+        message = f"Over {counts} all losses, gradient norms and parameters are the same to the last bit."
+        yield Check(ID, TITLE, "proved", message)
+        return
+    verdict, reason = _verdict(traces, difference)
+    yield Check(ID, TITLE, verdict, f"{difference.words[0].upper()}{difference.words[1:]}. {reason}")
+
+
+def unrepeatable(traces: Traces) -> str:
+    """Why the original cannot be compared with to the last bit, as a sentence; empty if it repeats itself."""
+    original, again = first_rank(traces, ORIGINAL), first_rank(traces, ORIGINAL_AGAIN)
+    if original is None or again is None:
+        return "Whether the original repeats itself is not known, because its second run did not get through."
+    difference = first_difference(original, again, "the first run")
+    if difference is None:
+        return ""
+    return (
+        f"But the original does not repeat itself either: run again, {difference.words}. Seed everything that it "
+        "draws from, and keep times and set orders out of the training; then verify again."
+    )
+
+
+def _verdict(traces: Traces, difference: Difference) -> tuple[Verdict, str]:
+    if reason := unrepeatable(traces):
+        return "unproved", reason
+    hint = _WHAT_TO_DO[difference.kind]
+    return "disproved", f"The original repeats itself.{_factor(difference)} Before that, {hint}."
+
+
+def _factor(difference: Difference) -> str:
+    """The simple factor between the two numbers, if there is one: a loss that is divided twice has it."""
+    if difference.kind not in ("loss", "norm"):
+        return ""
+    for factor in (difference.ratio, 1 / difference.ratio if difference.ratio else 0.0):
+        if 1.5 < factor < 1e6 and math.isclose(factor, round(factor), rel_tol=1e-5):
+            word = "times as large" if factor == difference.ratio else "times smaller"
+            return f" It is {round(factor)} {word}."
+    return ""

@@ -1,0 +1,134 @@
+"""Each process trains on samples of its own.
+
+Within an epoch of a loader that feeds the training no two processes get the same sample, except in the last batch,
+which may repeat some so that all have equally many. Where the original itself draws a sample more than once in an
+epoch, with replacement, only equal sequences are disproof.
+
+The samples are known by the indices that a DataLoader's sampler gives. Without indices, equal losses on all processes
+at every step tell that they read the same, in a script that was written for one process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from amp_migrate.terminal import plural
+from amp_migrate.verify.checks.common import (
+    Traces,
+    at,
+    first_rank,
+    is_compared_together,
+    is_distributed_already,
+    together,
+)
+from amp_migrate.verify.checks.loaders import epochs, indices, training_loaders, windows
+from amp_migrate.verify.evidence import Check
+from amp_migrate.verify.plan import ORIGINAL, Asked
+from amp_migrate.verify.traces import Batch, RankTrace
+
+ID = "shares"
+TITLE = "Each process trains on its own share of the data"
+
+_FEW = 3
+_CHANCE = 100
+"""Of so many samples one may be on two processes by chance, where a sampler draws with replacement."""
+_WHAT_TO_DO = "Pass the loader through amp.prepare_loader."
+
+
+def check(traces: Traces, asked: Asked) -> Iterator[Check]:
+    """Compare the samples of the processes, loader by loader."""
+    ranks = together(traces)
+    if not ranks or is_compared_together(traces):
+        return
+    known = [loader for loader in training_loaders(ranks[0]) if _known(ranks, loader)]
+    if not known:
+        yield _without_indices(traces, ranks)
+        return
+    compared = 0
+    for loader in known:
+        repeats = _draws_repeatedly(traces, loader)
+        for number, parts in enumerate(zip(*(epochs(rank, loader) for rank in ranks), strict=False)):
+            where = f"epoch {number + 1} of the loader before {_reader(ranks[0], loader)}"
+            samples = [indices(part) for part in parts]
+            if len(set(samples[0])) == 1 and len({index for sample in samples for index in sample}) == 1:
+                continue  # a single sample cannot be shared out
+            compared += sum(map(len, samples))
+            if all(sample == samples[0] for sample in samples[1:]):
+                message = (
+                    f"All {len(ranks)} processes read the same samples in the same order in {where}. {_WHAT_TO_DO}"
+                )
+                yield Check(ID, TITLE, "disproved", message)
+                return
+            shared = [] if repeats else _shared(parts)
+            if shared and len(shared) * _CHANCE < sum(map(len, samples)):
+                message = (
+                    f"{plural(len(shared), 'sample')} of {sum(map(len, samples))} went to more than one process in "
+                    f"{where}, as a sampler that draws with replacement may do by chance."
+                )
+                yield Check(ID, TITLE, "unproved", message)
+                return
+            if shared:
+                listed = ", ".join(map(str, shared[:_FEW]))
+                message = (
+                    f"{plural(len(shared), 'sample')} (such as {listed}) went to more than one process in {where}. "
+                    f"{_WHAT_TO_DO}"
+                )
+                yield Check(ID, TITLE, "disproved", message)
+                return
+    if compared:
+        message = f"{plural(compared, 'sample')} of {plural(len(known), 'loader')} went to one process each."
+        if any(_draws_repeatedly(traces, loader) for loader in known):
+            message = f"{plural(compared, 'sample')} were drawn with replacement, in another order on each process."
+        yield Check(ID, TITLE, "proved", message)
+    else:
+        yield Check(ID, TITLE, "unproved", "The training reads a single sample, which cannot be shared out.")
+
+
+def _known(ranks: Sequence[RankTrace], loader: int) -> bool:
+    """Whether all processes read the loader, and the samples of all its batches have indices."""
+    batches = [[batch for batch in rank.batches if batch.loader == loader] for rank in ranks]
+    return all(batches) and all(batch.indices for part in batches for batch in part)
+
+
+def _shared(parts: Sequence[Sequence[Batch]]) -> list[int]:
+    """Samples of one epoch on more than one process, without the last batch of each where there are others."""
+    counts = Counter(index for part in parts for index in set(indices(part[:-1] if len(part) > 1 else part)))
+    shared = sorted(index for index, count in counts.items() if count > 1)
+    # An epoch of one batch may be filled up by a sample for each other process.
+    filled_up = all(len(part) == 1 for part in parts) and len(shared) < len(parts)
+    return [] if filled_up else shared
+
+
+def _draws_repeatedly(traces: Traces, loader: int) -> bool:
+    original = first_rank(traces, ORIGINAL)
+    if original is None:
+        return False
+    return any(len(set(found)) < len(found) for found in map(indices, epochs(original, loader)))
+
+
+def _reader(rank: RankTrace, loader: int) -> str:
+    """The first backward call before which the loader was read."""
+    for step, window in zip(rank.backwards, windows(rank), strict=True):
+        if any(batch.loader == loader for batch in window):
+            return at(step)
+    return "the training"
+
+
+def _without_indices(traces: Traces, ranks: Sequence[RankTrace]) -> Check:
+    losses = [[step.loss.hex() for step in rank.backwards] for rank in ranks]
+    steps = len(losses[0])
+    same = all(other == losses[0] for other in losses[1:])
+    if same and len(set(losses[0])) >= _FEW and not is_distributed_already(traces):
+        message = (
+            f"All {len(ranks)} processes have the same loss at each of {steps} steps, so they train on the same "
+            "samples. "
+            "Let each rank read its own part of the data: amp.prepare_loader shares out any iterable of batches."
+        )
+        return Check(ID, TITLE, "disproved", message)
+    message = (
+        "Which samples the processes read is not known: the training does not read them from a DataLoader whose "
+        "sampler "
+        f"gives indices.{'' if same else ' Their losses differ, as they should.'}"
+    )
+    return Check(ID, TITLE, "unproved", message)

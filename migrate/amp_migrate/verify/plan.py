@@ -1,0 +1,118 @@
+"""Which runs a verification makes, and what was asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+ORIGINAL = "original"
+ORIGINAL_AGAIN = "original again"
+ORIGINAL_MERGED = "original, batches joined"
+ORIGINAL_TOGETHER = "original, together"
+O0 = "O0"
+O0_SCALED = "O0, scaled"
+O0_TOGETHER = "O0, together"
+
+RUNS: Mapping[str, str] = MappingProxyType(
+    {
+        ORIGINAL: "the untouched script, one process",
+        O0: "the migrated script in float32: has to repeat the original exactly",
+        O0_SCALED: "the same with a fixed loss scale: finds gradients that are read or used while scaled",
+        "O1": "the migrated script under autocast",
+        "O2": "the migrated script with weights in half and masters in float32",
+        "O3": "the migrated script in half throughout",
+        O0_TOGETHER: "the migrated script in float32, in several processes",
+        ORIGINAL_MERGED: "the original in one process, as many batches made one as there are processes elsewhere",
+        ORIGINAL_TOGETHER: "the original in several processes, where it was written for them",
+        ORIGINAL_AGAIN: "the original a second time, made only where O0 differs: does it repeat itself?",
+    }
+)
+"""The names of all runs, in the order in which they are shown, and what each is for."""
+
+LOSS_SCALE = 2.0**16
+"""A power of two: multiplying by it and dividing by it again is exact in float32. float16 training begins with it."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be shown, and all that a judgement needs to know besides the traces.
+
+    Attributes:
+        script: the entry script, as the user named it.
+        arguments: what it is started with.
+        steps: backward calls of each run.
+        processes: how many processes the distributed runs have; 1 for none.
+        tolerance: half the width of the band that lossy levels must stay in, relative.
+        levels: those to compare, in order: ``("O0", "O1", "O2")``.
+        precision: what was done about mixed precision: ``"migrated"``, ``"declined"``, ``"already"`` or ``"absent"``;
+            ``"unknown"`` where the migrated version was given.
+        distribution: the same about several processes; ``"off"`` where it was not asked for.
+        sync_bn: whether batch norm is to be synchronised over the processes.
+        notes: what a reader has to know besides, such as why distribution was declined.
+        versions: of ``amp-migrate``; those of the runs are in their traces.
+    """
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    steps: int = 50
+    processes: int = 2
+    tolerance: float = 0.05
+    levels: tuple[str, ...] = ("O0", "O1", "O2")
+    precision: str = "migrated"
+    distribution: str = "migrated"
+    sync_bn: bool = True
+    notes: tuple[str, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run to make.
+
+    Attributes:
+        name: a key of :data:`RUNS`.
+        migrated: whether of the migrated version.
+        level: what ``AMP_OPT_LEVEL`` is set to; None for the original.
+        processes: how many are started together.
+        batch_factor: how many batches of the training loaders are made one.
+        loss_scale: what ``AMP_LOSS_SCALE`` is set to.
+    """
+
+    name: str
+    migrated: bool = True
+    level: str | None = None
+    processes: int = 1
+    batch_factor: int = 1
+    loss_scale: float | None = None
+
+
+def planned(asked: Asked) -> Iterator[Planned]:
+    """Yield the runs that are made in any case, in the order in which they are made.
+
+    :data:`ORIGINAL_MERGED`, :data:`ORIGINAL_TOGETHER` and :data:`ORIGINAL_AGAIN` depend on what the others give.
+    """
+    yield Planned(ORIGINAL, migrated=False)
+    yield Planned(O0, level="O0")
+    if asked.precision in ("migrated", "unknown"):
+        yield Planned(O0_SCALED, level="O0", loss_scale=LOSS_SCALE)
+        for level in asked.levels:
+            if level != "O0":
+                yield Planned(level, level=level)
+    if asked.processes > 1:
+        yield Planned(O0_TOGETHER, level="O0", processes=asked.processes)
+
+
+def original_again() -> Planned:
+    """The original once more, to see whether it repeats itself."""
+    return Planned(ORIGINAL_AGAIN, migrated=False)
+
+
+def original_together(processes: int) -> Planned:
+    """The original in so many processes."""
+    return Planned(ORIGINAL_TOGETHER, migrated=False, processes=processes)
+
+
+def original_merged(processes: int) -> Planned:
+    """The original with the batches of so many processes made one."""
+    return Planned(ORIGINAL_MERGED, migrated=False, batch_factor=processes)

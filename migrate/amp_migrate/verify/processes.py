@@ -1,0 +1,302 @@
+"""Starting the processes of one run, with bounds on their time and memory, and ending every one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+MARK = "AMP_VERIFY_RUN"
+"""Every process of a run has it in its environment, with a value of the run's own."""
+
+_POLL, _LOOK = 0.02, 0.5
+# Once one has failed, the others are given this long to say why they do.
+_LAST_WORDS = 3.0
+# Ranks that trained together also end together; saving may take one of them a while.
+_APART = 60.0
+_ROUNDS = 100
+_PR_SET_CHILD_SUBREAPER = 36
+
+How = Literal["ended", "timeout", "memory", "apart"]
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process to start: its command, its environment, and where its output goes."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    stdout: Path
+    stderr: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the processes ended.
+
+    Attributes:
+        how: by themselves, or because a bound was reached, or one of them long before the others.
+        statuses: their exit statuses, as ``Popen.returncode``; None for those that were ended from here.
+        order: the ranks in the order in which they ended.
+        processes: their numbers.
+        seconds: from start to end.
+    """
+
+    how: How
+    statuses: tuple[int | None, ...]
+    order: tuple[int, ...]
+    processes: tuple[int, ...]
+    seconds: float
+
+
+@dataclass
+class _Group:
+    """The processes that were started together, and all that came of them."""
+
+    mark: str = field(default_factory=lambda: secrets.token_hex(16))
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, rank: Rank, cwd: Path) -> None:
+        with rank.stdout.open("wb") as stdout, rank.stderr.open("wb") as stderr:
+            self.started.append(
+                subprocess.Popen(
+                    rank.command,
+                    cwd=cwd,
+                    env={**rank.environment, MARK: self.mark},
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+            )
+
+    def members(self) -> list[int]:
+        """All living processes: the started ones, their descendants, their sessions', and those with the mark."""
+        started = {process.pid for process in self.started if process.returncode is None}
+        sessions = {process.pid for process in self.started}
+        table = _table()
+        found = {pid for pid, entry in table.items() if pid in started or entry.session in sessions}
+        marked = f"{MARK}={self.mark}".encode()
+        found |= {pid for pid in table if pid not in found and marked in _environment(pid)}
+        while True:
+            more = {pid for pid, entry in table.items() if entry.parent in found and pid not in found}
+            if not more:
+                return sorted(found)
+            found |= more
+
+    def memory(self, bound: int) -> int:
+        """The memory of all members; shared pages count once where that decides."""
+        members = self.members()
+        table = _table()
+        resident = sum(table[pid].resident for pid in members if pid in table)
+        return resident if resident <= bound else sum(map(_share, members)) or resident
+
+    def end(self) -> None:
+        """Kill and reap whatever is left."""
+        killed: set[int] = set()
+        for _ in range(_ROUNDS):
+            left = set(self.members())
+            killed |= left
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            for process in self.started:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=1)
+            if not left and not self._reap(killed):
+                return
+            time.sleep(_POLL)
+
+    def _reap(self, killed: set[int]) -> bool:
+        """Reap those whose parent ended before them, and for whom this process stands in; whether there were any."""
+        sessions = {process.pid for process in self.started}
+        orphans = [
+            pid
+            for pid, entry in _table(ended=True).items()
+            if entry.parent == os.getpid() and (pid in killed or entry.session in sessions)
+        ]
+        for pid in orphans:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        return bool(orphans)
+
+
+def run_together(
+    ranks: Sequence[Rank],
+    cwd: Path,
+    *,
+    timeout: float,
+    memory: int,
+    tick: Callable[[float], None] = lambda seconds: None,
+) -> Outcome:
+    """Start the processes and wait for them; when this returns or raises, none of them is left.
+
+    Args:
+        ranks: what to start.
+        cwd: their working directory.
+        timeout: seconds for all of it.
+        memory: bytes that all their processes may have together.
+        tick: called now and then with the seconds that have passed.
+
+    Raises:
+        OSError: one cannot be started.
+    """
+    group = _Group()
+    began = time.monotonic()
+    order: list[int] = []
+    how: How = "ended"
+    with _adopting_orphans():
+        try:
+            for rank in ranks:
+                group.start(rank, cwd)
+            looked = first_end = failed = began
+            while len(order) < len(ranks):
+                time.sleep(_POLL)
+                now = time.monotonic()
+                for number, process in enumerate(group.started):
+                    if number not in order and process.poll() is not None:
+                        first_end = now if not order else first_end
+                        failed = now if process.returncode and failed == began else failed
+                        order.append(number)
+                if len(order) == len(ranks) or (failed > began and now - failed > _LAST_WORDS):
+                    break
+                tick(now - began)
+                if now - began > timeout:
+                    how = "timeout"
+                elif order and now - first_end > _APART:
+                    how = "apart"
+                elif now - looked > _LOOK:
+                    looked = now
+                    how = "memory" if group.memory(memory) > memory else how
+                if how != "ended":
+                    break
+            statuses = tuple(process.poll() for process in group.started)
+        finally:
+            with _uninterrupted():
+                group.end()
+    pids = tuple(process.pid for process in group.started)
+    return Outcome(how, statuses, tuple(order), pids, time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP do what Ctrl-C does, so that everything is cleaned up."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    try:
+        before = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
+    except ValueError:  # outside of the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold back a second Ctrl-C until everything has been ended."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _adopting_orphans() -> Iterator[None]:
+    """Become the parent of processes whose parent has ended, so that they can be reaped (on Linux)."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    parent: int
+    session: int
+    resident: int
+    ended: bool
+
+
+def _table(*, ended: bool = False) -> dict[int, _Entry]:
+    """The living processes that this one may see; or those that have ended, and wait to be reaped."""
+    if os.path.exists("/proc/self/stat"):
+        read = ((pid, _entry(pid)) for pid in map(int, filter(str.isdigit, os.listdir("/proc"))))
+        found = {pid: entry for pid, entry in read if entry is not None}
+    else:
+        found = dict(_listed())
+    return {pid: entry for pid, entry in found.items() if entry.ended is ended}
+
+
+def _listed() -> Iterator[tuple[int, _Entry]]:
+    command = ["ps", "-axo", "pid=,ppid=,sess=,rss=,stat="]
+    done = subprocess.run(command, capture_output=True, encoding="ascii", errors="replace", check=False)
+    for line in done.stdout.splitlines():
+        pid, parent, session, resident, state = line.split()[:5]
+        # Some systems give the session as an address.
+        number = int(session) if session.isdigit() else 0
+        yield int(pid), _Entry(int(parent), number, int(resident) * 1024, state.startswith("Z"))
+
+
+def _entry(pid: int) -> _Entry | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name in front is in parentheses, and may hold any character.
+            state, parent, _, session, *rest = file.read().rpartition(b")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return _Entry(int(parent), int(session), int(rest[17]) * _PAGE, state in (b"Z", b"X"))
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+def physical_memory() -> int:
+    """The bytes of memory that this machine has, or this container is allowed."""
+    size = _PAGE * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            size = min(size, int(Path(path).read_text(encoding="ascii")))
+    return size
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _share(pid: int) -> int:
+    """The memory of a process, what it shares divided by the number of those that share it."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            line = next(line for line in file if line.startswith(b"Pss:"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return 0

@@ -1,0 +1,118 @@
+"""Reading what the recorder wrote."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from amp_migrate.verify.traces import Backward, Batch, RankTrace, Update
+
+
+def read_ranks(folder: Path, main: Iterable[int] = ()) -> tuple[RankTrace, ...]:
+    """Read all processes of one run, sorted by rank.
+
+    Args:
+        folder: what ``AMP_VERIFY_RECORD`` was.
+        main: the numbers of the processes that were started for the run. Where others claim the same rank, because the
+            script started a second training itself, these count.
+    """
+    known = set(main)
+    found: defaultdict[int, list[tuple[bool, RankTrace]]] = defaultdict(list)
+    for path in sorted(folder.glob("rank*-*.jsonl")):
+        rank, _, process = path.stem.removeprefix("rank").partition("-")
+        found[int(rank)].append((int(process) in known, _rank_trace(int(rank), list(_lines(path)))))
+    return tuple(
+        max(traces, key=lambda item: (item[0], len(item[1].backwards)))[1] for _, traces in sorted(found.items())
+    )
+
+
+def got_through(folder: Path) -> bool:
+    """Whether every process that recorded something came to its end, and not just to an error."""
+    files = list(folder.glob("rank*-*.jsonl"))
+    return bool(files) and all(any("end" in facts for facts in _lines(path)) for path in files)
+
+
+def was_stopped(folder: Path) -> bool:
+    """Whether the steps asked for were made and the recorder ended the script."""
+    files = folder.glob("rank*-*.jsonl")
+    return any(facts.get("end") == "stopped" for path in files for facts in _lines(path))
+
+
+def outside(folder: Path) -> list[Path]:
+    """The folders of the project itself from which modules were imported, where its copy was meant."""
+    files = sorted(folder.glob("rank*-*.jsonl"))
+    found = {name for path in files for facts in _lines(path) for name in facts.get("outside", ())}
+    return sorted(map(Path, found))
+
+
+def complaints(folder: Path) -> list[str]:
+    """What the recorder could not record, each once."""
+    path = folder / "complaints.txt"
+    if not path.exists():
+        return []
+    return list(dict.fromkeys(path.read_text(encoding="utf-8", errors="replace").splitlines()))
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return  # the process was killed while it wrote
+
+
+def _rank_trace(rank: int, lines: list[dict[str, Any]]) -> RankTrace:
+    last: dict[str, Any] = {}
+    for facts in lines:
+        last |= facts
+    # A fused optimizer skips by itself, in its kernel.
+    updates = [facts for facts in lines if "norm" in facts]
+    made = [facts for facts in updates if not _number(facts.get("found_inf", 0))]
+    return RankTrace(
+        rank=rank,
+        backwards=tuple(map(_backward, (facts for facts in lines if "loss" in facts))),
+        batches=tuple(map(_batch, (facts for facts in lines if "loader" in facts))),
+        updates=tuple(map(_update, made)),
+        parameters=tuple(last.get("parameters", ())),
+        skipped=last.get("skipped", 0) + len(updates) - len(made),
+        peak_memory=last.get("peak_memory", 0),
+        device=last.get("device", "cpu"),
+        events=tuple(last.get("events", ())),
+        stands_in=tuple(last.get("stands_in", ())),
+        versions=tuple(last.get("versions", {}).items()),
+    )
+
+
+def _backward(facts: dict[str, Any]) -> Backward:
+    return Backward(
+        loss=_number(facts["loss"]),
+        time=facts["time"],
+        scale=_number(facts.get("scale", 1.0)),
+        site=facts["site"],
+        half=facts.get("half", 0),
+        full=facts.get("full", 0),
+        random=facts.get("random", False),
+    )
+
+
+def _batch(facts: dict[str, Any]) -> Batch:
+    return Batch(
+        loader=facts["loader"],
+        epoch=facts["epoch"],
+        before=facts["before"],
+        indices=tuple(facts["indices"]),
+        random=facts["fetch_random"],
+        length=facts.get("length", 0),
+    )
+
+
+def _update(facts: dict[str, Any]) -> Update:
+    rate = facts.get("lr")
+    return Update(facts["optimizer"], facts["after"], _number(facts["norm"]), None if rate is None else _number(rate))
+
+
+def _number(value: str | float) -> float:
+    return float.fromhex(value) if isinstance(value, str) else float(value)

@@ -1,0 +1,36 @@
+"""Writes down what a training script computes, from inside its process and without a change in it.
+
+It runs where ``sitecustomize`` beside it is found on ``PYTHONPATH`` and ``AMP_VERIFY_RECORD`` names a folder. It draws
+no random number, changes no result, and what it does not understand it leaves out. Besides that folder it reads:
+
+``AMP_VERIFY_STEPS``: the process ends at the start of the backward call after so many; without it, with the script;
+``AMP_VERIFY_SEED``: torch, random and numpy are seeded with it when they are imported;
+``AMP_VERIFY_ROOT``: the folder that names of files are relative to, which is a copy;
+``AMP_VERIFY_PROJECT``: the folder that it is a copy of, from which no module should come;
+``AMP_VERIFY_BATCHES``: a JSON file of batches for loaders to read instead of those of their samplers.
+
+Each process that trains writes ``rank<R>-<pid>.jsonl``: one JSON object a line, whose keys are those of the ``add``
+calls in this package. Python 3.10 and torch 2.4 are the oldest that it knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def start() -> None:
+    """Begin to record in this process, and to seed what the script imports."""
+    from . import imports, loading, models, scaling, seeding, steps
+    from .record import Record, guarded
+
+    record = Record()
+    seeding.seed_python(record)
+    imports.after("numpy.random", lambda module: seeding.seed_numpy(record, module))
+
+    def watch(torch: Any) -> None:
+        seeding.seed_torch(record, torch)
+        seen = steps.Steps(record, torch)
+        for part in (steps.watch, models.watch, loading.watch, scaling.watch):
+            guarded(part)(seen)
+
+    imports.after("torch", watch)

@@ -1,0 +1,166 @@
+"""The batches that loaders are asked for, and batches that take their place."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import imports
+from .record import guarded
+from .steps import Steps
+
+# Under this name a loader keeps its number, and so do copies that are made of it.
+_NUMBER = "_amp_verify_number"
+_READING = "_amp_verify_reading"
+
+
+def watch(steps: Steps) -> None:
+    """Record every batch of every ``DataLoader``."""
+    imports.after("torch.utils.data.dataloader", _Loading(steps).watch)
+
+
+@dataclass
+class _Reading:
+    """One iterator over a loader: in which pass it is, and the batches asked for that have not been handed out."""
+
+    loader: int
+    epoch: int
+    batched: bool
+    in_workers: bool
+    asked: deque[tuple[int, ...]] = field(default_factory=deque)
+    given: int = 0
+    length: int = 0
+
+
+class _Loading:
+    """The loaders of this process.
+
+    Numbers are given when loaders are made, which no migration changes; ``batches`` holds, by number and pass, those
+    that take the place of the sampler's, and ``lengths``, by number, what ``len`` of such a loader is.
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self.made = 0
+        self.epochs: dict[int, int] = {}
+        self.batches: dict[str, list[list[int]]] = {}
+        self.lengths: dict[str, int] = {}
+        path = os.environ.get("AMP_VERIFY_BATCHES")
+        if path:
+            with open(path, encoding="utf-8") as file:
+                given = json.load(file)
+            self.batches, self.lengths = given["batches"], given["lengths"]
+
+    def watch(self, module: Any) -> None:
+        """Follow ``DataLoader`` and its iterators."""
+        loader, iterator = module.DataLoader, module._BaseDataLoaderIter
+        loader.__init__ = self._numbering(loader.__init__)
+        loader.__len__ = self._counting(loader.__len__)
+        iterator.__init__ = self._beginning(iterator.__init__)
+        iterator._reset = self._beginning_again(iterator._reset)
+        iterator._next_index = self._asking(iterator._next_index)
+        iterator.__next__ = self._handing_out(iterator.__next__)
+        iterator.next = iterator.__next__
+
+    def _numbering(self, init: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(init)
+        def made(loader: Any, *args: Any, **kwargs: Any) -> None:
+            if _NUMBER not in loader.__dict__:
+                loader.__dict__[_NUMBER] = self.made
+                self.made += 1
+            init(loader, *args, **kwargs)
+
+        return made
+
+    def _counting(self, length: Callable[[Any], int]) -> Callable[[Any], int]:
+        @functools.wraps(length)
+        def count(loader: Any) -> int:
+            given = self.lengths.get(str(loader.__dict__.get(_NUMBER)))
+            return length(loader) if given is None else given
+
+        return count
+
+    def _beginning(self, init: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(init)
+        def begun(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            self._begin(iterator, loader)
+            init(iterator, loader, *args, **kwargs)
+
+        return begun
+
+    def _beginning_again(self, reset: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(reset)
+        def begun_again(iterator: Any, loader: Any, first_iter: bool = False) -> None:
+            if not first_iter:
+                self._begin(iterator, loader)
+            reset(iterator, loader, first_iter)
+
+        return begun_again
+
+    @guarded
+    def _begin(self, iterator: Any, loader: Any) -> None:
+        number = loader.__dict__.get(_NUMBER)
+        if number is None or not self.steps.record.active:
+            return
+        epoch = self.epochs.get(number, -1) + 1
+        self.epochs[number] = epoch
+        reading = _Reading(number, epoch, loader.batch_sampler is not None, loader.num_workers > 0)
+        iterator.__dict__[_READING] = reading
+        if reading.batched and hasattr(loader.dataset, "__len__"):
+            reading.length = len(loader)
+
+    def _asking(self, next_index: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(next_index)
+        def asked(iterator: Any) -> Any:
+            reading: _Reading | None = iterator.__dict__.get(_READING)
+            if reading is None:
+                return next_index(iterator)
+            given = self.batches.get(f"{reading.loader}/{reading.epoch}")
+            if given is not None and reading.batched:
+                if reading.given >= len(given):
+                    raise StopIteration
+                index: Any = given[reading.given]
+                reading.given += 1
+            else:
+                index = next_index(iterator)
+            self._ask(reading, index)
+            return index
+
+        return asked
+
+    @guarded
+    def _ask(self, reading: _Reading, index: Any) -> None:
+        items = list(index) if isinstance(index, (list, tuple)) else [index]
+        numbers = [int(item) for item in items if hasattr(item, "__index__")]
+        reading.asked.append(tuple(numbers) if len(numbers) == len(items) else ())
+        # What a sampler draws is its own affair; what is drawn from here on, the dataset draws.
+        self.steps.draws.mark()
+
+    def _handing_out(self, following: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(following)
+        def handed_out(iterator: Any) -> Any:
+            batch = following(iterator)
+            reading: _Reading | None = iterator.__dict__.get(_READING)
+            if reading is not None and self.steps.record.active:
+                self._hand_out(reading)
+            return batch
+
+        return handed_out
+
+    @guarded
+    def _hand_out(self, reading: _Reading) -> None:
+        record, draws = self.steps.record, self.steps.draws
+        indices = reading.asked.popleft() if reading.asked else ()
+        facts: dict[str, Any] = {"loader": reading.loader, "epoch": reading.epoch, "before": record.backwards}
+        facts["indices"] = list(indices)
+        if reading.length:
+            facts["length"], reading.length = reading.length, 0
+        # In a worker it may have, and nobody here knows.
+        facts["fetch_random"] = None if reading.in_workers else draws.any()
+        record.add(**facts)
+        draws.mark()

@@ -1,0 +1,278 @@
+"""Backward calls and steps of optimizers."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .record import Record, guarded
+from .seeding import Draws
+
+# Nodes of autograd's graph that stand for products with weights, whatever module or function made them.
+_PRODUCT = re.compile(r"(?:[mM]m|[Mm]v|Convolution|Linear|Rnn\w*|DotProduct\w*Attention)\w*Backward")
+_BATCH_NORM = re.compile(r"(?:Native|Cudnn|Miopen)BatchNormBackward")
+# The types in which a script computes are seen in its first steps; to look at every graph would cost time.
+_LOOKED_AT = 3
+_LARGEST_GRAPH = 100_000
+
+
+def watch(steps: Steps) -> None:
+    """Record every backward call and every step of an optimizer."""
+    torch = steps.torch
+    torch.Tensor.backward = steps.recording(torch.Tensor.backward)
+    torch.autograd.backward = steps.recording(torch.autograd.backward)
+    steps.record.finishers.append(steps.facts)
+    optimizer = torch.optim.Optimizer
+    optimizer.__init__ = steps.remembering(optimizer.__init__)
+    module = sys.modules["torch.optim.optimizer"]
+    module.register_optimizer_step_pre_hook(steps.before_update)
+    module.register_optimizer_step_post_hook(steps.after_update)
+
+
+class Steps:
+    """The backward calls and updates of this process.
+
+    Attributes:
+        scales: what scaled losses were multiplied by, by the number of the object; see :mod:`.scaling`.
+        last_scale: the last of them since the backward call before.
+        updates: how many steps of optimizers were seen.
+        events: see :class:`amp_migrate.verify.traces.RankTrace`.
+    """
+
+    def __init__(self, record: Record, torch: Any) -> None:
+        self.record = record
+        self.torch = torch
+        self.draws = Draws(torch)
+        self.scales: dict[int, tuple[Any, Any]] = {}
+        self.last_scale: Any = None
+        self.device: str | None = None
+        self.updates = 0
+        self.events: set[str] = set()
+        self._inside = False
+        self._optimizers: list[Any] = []
+        self._stepping: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._looked_at: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+
+    def recording(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """``backward`` with a record of its calls."""
+
+        @functools.wraps(backward)
+        def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            # Tensor.backward calls autograd.backward, and checkpointing calls it on the way: one entry, not several.
+            if self._inside or not self.record.active:
+                return backward(tensors, *args, **kwargs)
+            self.record.step()
+            self._before(tensors)
+            self._inside = True
+            try:
+                return backward(tensors, *args, **kwargs)
+            finally:
+                self._inside = False
+                self._after()
+
+        return recorded
+
+    def remembering(self, init: Callable[..., None]) -> Callable[..., None]:
+        """An optimizer's constructor with a note of the object."""
+
+        @functools.wraps(init)
+        def remembered(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            # A strong reference: an optimizer that is local to main() must still be there at the end.
+            if all(optimizer is not known for known in self._optimizers):
+                self._optimizers.append(optimizer)
+            init(optimizer, *args, **kwargs)
+
+        return remembered
+
+    @guarded
+    def _before(self, tensors: Any) -> None:
+        torch = self.torch
+        now = self.record.seconds()
+        found = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        with torch.no_grad():
+            # Autocast never touches float64, so this reads the same inside and outside of its regions.
+            loss = sum(tensor.detach().to(torch.float64).mean() for tensor in found)
+        scale = self._scale_of(found)
+        site = self._site()
+        facts = {"loss": loss if scale is None else loss / scale, "time": now, "site": site}
+        if scale is not None:
+            facts["scale"] = scale
+        if self.draws.any():
+            facts["random"] = True
+        looked_at = self._looked_at.get(site, 0)
+        if looked_at < _LOOKED_AT:
+            self._looked_at[site] = looked_at + 1
+            facts["half"], facts["full"] = self._types(found)
+        if self.device is None:
+            self.record.look_around()
+            self.device = torch.cuda.get_device_name(loss.device) if loss.device.type == "cuda" else loss.device.type
+        self.record.add(**facts)
+
+    @guarded
+    def _after(self) -> None:
+        self.scales.clear()
+        self.last_scale = None
+        self.draws.mark()
+
+    def _scale_of(self, tensors: list[Any]) -> Any:
+        """What the losses were multiplied by; of a loss that was divided since, what it was then."""
+        for tensor in tensors:
+            kept = self.scales.get(id(tensor))
+            if kept is not None and kept[0]() is tensor:
+                return kept[1]
+        return self.last_scale
+
+    def _site(self) -> str:
+        frame = sys._getframe(2)
+        root = self.record.root
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if name not in self._names:
+                path = os.path.realpath(name)
+                is_own = path.startswith(root) and f"{os.sep}amp_runtime{os.sep}" not in path and os.path.exists(path)
+                self._names[name] = path[len(root) :] if is_own else ""
+            if self._names[name]:
+                return f"{self._names[name]}:{frame.f_lineno}"
+            frame = frame.f_back  # type: ignore[assignment]
+        return ""
+
+    def _types(self, tensors: list[Any]) -> tuple[int, int]:
+        """Of the products that led to these tensors, how many were in half and how many in float32."""
+        counts = [0, 0]
+        pending = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+        seen = set(pending)
+        while pending and len(seen) < _LARGEST_GRAPH:
+            node = pending.pop()
+            self._look_at(node, counts)
+            for following, _ in node.next_functions:
+                if following is not None and following not in seen:
+                    seen.add(following)
+                    pending.append(following)
+        return counts[0], counts[1]
+
+    def _look_at(self, node: Any, counts: list[int]) -> None:
+        """Count a product; note a batch norm that looks at the batch of this process alone."""
+        name = node.name()
+        if not (_PRODUCT.search(name) or _BATCH_NORM.search(name)):
+            return
+        outputs = getattr(node, "_input_metadata", None)
+        if not outputs:
+            return
+        if _PRODUCT.search(name):
+            # What is in float64 stays there under autocast, and says nothing.
+            counts[0] += outputs[0].dtype in (self.torch.float16, self.torch.bfloat16)
+            counts[1] += outputs[0].dtype is self.torch.float32
+        # An instance norm is computed as a batch norm of one sample.
+        elif getattr(node, "_saved_training", True) and outputs[0].shape[0] > 1:
+            self.events.add("batch_norm")
+
+    def before_update(self, optimizer: Any, *_: Any) -> None:
+        """Called by torch before each step of an optimizer."""
+        if self.record.active and optimizer not in self._stepping:
+            self._stepping.add(optimizer)
+            self.updates += 1
+            self._update(optimizer)
+
+    def after_update(self, optimizer: Any, *_: Any) -> None:
+        """Called by torch after it."""
+        self._stepping.discard(optimizer)
+
+    @guarded
+    def _update(self, optimizer: Any) -> None:
+        torch = self.torch
+        number = next((index for index, known in enumerate(self._optimizers) if known is optimizer), None)
+        if number is None:  # a copy, which was never made
+            return
+        gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+        present = [gradient.detach() for gradient in gradients if gradient is not None]
+        if not present:
+            return
+        norm = _norm(torch, present)
+        facts = {"optimizer": number, "after": self.record.backwards, "norm": norm}
+        rate = optimizer.param_groups[0].get("lr")
+        if rate is not None:
+            facts["lr"] = rate.clone() if isinstance(rate, torch.Tensor) else float(rate)
+        # Set by GradScaler for optimizers that unscale, and skip, in their own kernel.
+        scale, found = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
+        if scale is not None:
+            facts["norm"] = norm / scale
+        if found is not None:
+            facts["found_inf"] = found.clone()
+        self.record.add(**facts)
+
+    def facts(self) -> Iterator[tuple[str, Any]]:
+        """What is known at the end."""
+        torch = self.torch
+        yield "device", self.device or "cpu"
+        yield "versions", {"python": platform.python_version(), "torch": str(torch.__version__)}
+        yield "peak_memory", _peak_memory(torch, self.device)
+        yield "parameters", [_digest(torch, optimizer) for optimizer in self._optimizers]
+        yield "events", sorted(self.events | ({"process_group"} if self.record.in_group else set()))
+        yield "outside", sorted(self._outside())
+        apex = sys.modules.get("apex")
+        if apex is not None and f"{os.sep}stand_in{os.sep}" in str(getattr(apex, "__file__", "")):
+            yield "stands_in", ["apex"]
+
+    def _outside(self) -> set[str]:
+        """The folders from which modules of the project itself were imported, and not of its copy."""
+        if not self.record.project:
+            return set()
+        project = os.path.join(self.record.project, "")
+        found = set()
+        for name, module in list(sys.modules.items()):
+            path = getattr(module, "__file__", None)
+            if not isinstance(path, str) or not path.startswith(project) or path.startswith(self.record.root):
+                continue
+            parts = path.split(os.sep)
+            if {"site-packages", "dist-packages"}.isdisjoint(parts):
+                depth = name.count(".") + 1 + parts[-1].startswith("__init__.")
+                found.add(os.sep.join(parts[:-depth]))
+        return found
+
+
+def _norm(torch: Any, gradients: list[Any]) -> Any:
+    """The 2-norm of all of them together, in float64."""
+    values = [gradient.coalesce().values() if gradient.is_sparse else gradient for gradient in gradients]
+    values = [torch.view_as_real(value) if value.is_complex() else value for value in values]
+    first = values[0].device
+    with torch.no_grad(), torch.autocast(first.type, enabled=False):
+        try:
+            norms = torch._foreach_norm(values, 2, torch.float64)
+        except (AttributeError, RuntimeError, TypeError):  # of several devices, or of a torch that has no such function
+            norms = [torch.linalg.vector_norm(value, dtype=torch.float64) for value in values]
+        return torch.linalg.vector_norm(torch.stack([norm.to(first) for norm in norms]))
+
+
+def _digest(torch: Any, optimizer: Any) -> str:
+    digest = hashlib.sha256()
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            data = parameter.detach().cpu().contiguous().reshape(-1)
+            data = data.float() if data.dtype in (torch.float16, torch.bfloat16) else data
+            # Not through numpy, which may be missing.
+            digest.update(ctypes.string_at(data.data_ptr(), data.numel() * data.element_size()))
+    return digest.hexdigest()
+
+
+def _peak_memory(torch: Any, device: str | None) -> int:
+    if torch.cuda.is_available() and torch.cuda.is_initialized() and device != "cpu":
+        return int(torch.cuda.max_memory_allocated())
+    try:
+        # getrusage would count what this process was before exec, too.
+        with open("/proc/self/status", encoding="ascii") as file:
+            line = next(line for line in file if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,5 @@
+"""``apex.normalization``: the same layers of torch."""
+
+import torch
+
+FusedLayerNorm = MixedFusedLayerNorm = torch.nn.LayerNorm

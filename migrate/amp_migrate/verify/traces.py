@@ -1,0 +1,156 @@
+"""What one run of a script left behind, as the recorder inside it wrote it down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Status = Literal["ended", "stopped", "failed", "timeout", "memory"]
+"""By itself; after the steps asked for; with an error; because a bound was reached."""
+
+
+@dataclass(frozen=True)
+class Backward:
+    """One call of ``backward``: what this project calls a step of a run.
+
+    Attributes:
+        loss: the mean of the tensors that it started from, in float64, with the loss scale taken out.
+        time: seconds since the recorder started, when the call began.
+        scale: the loss scale in it; 1.0 without one.
+        site: where the script calls it, ``file:line`` with the file relative to the project.
+        half: products (of layers, matrices, attention) that led to the loss and were computed in half. They are counted
+            in the first three calls from each site only, and are 0 in the others.
+        full: the same in float32.
+        random: whether random numbers were drawn between the batch and this call.
+    """
+
+    loss: float
+    time: float
+    scale: float = 1.0
+    site: str = ""
+    half: int = 0
+    full: int = 0
+    random: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch that a ``DataLoader`` was asked for.
+
+    Attributes:
+        loader: number of the loader, in the order in which loaders were made.
+        epoch: how often that loader was iterated before.
+        before: number of backward calls made before the batch was handed out.
+        indices: the samples, as the sampler named them; empty where they are no integers.
+        random: whether random numbers were drawn to fetch it; None where a worker process fetched it, which may have.
+        length: of the first batch of each pass, what ``len`` of the loader is; else, and where it has none, 0.
+    """
+
+    loader: int
+    epoch: int
+    before: int
+    indices: tuple[int, ...] = ()
+    random: bool | None = False
+    length: int = 0
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of an optimizer that really changed its parameters.
+
+    Attributes:
+        optimizer: number of the optimizer, in the order of their making.
+        after: number of backward calls made before.
+        norm: the 2-norm of all its gradients as the update saw them, in float64.
+        lr: the learning rate of its first group of parameters; None if it has none.
+    """
+
+    optimizer: int
+    after: int
+    norm: float
+    lr: float | None = None
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """What one process recorded.
+
+    Attributes:
+        parameters: a digest over the bytes of all parameters of each optimizer, in float32, at the end.
+        skipped: number of steps that the scaler skipped.
+        peak_memory: bytes: of the GPU's allocator on CUDA, else of the process.
+        device: name of the device that computed the first loss, ``"cpu"`` or the GPU's.
+        events: what was noticed besides: ``"process_group"``, ``"ddp"``, ``"batch_norm"`` (one that is not synchronised
+            ran in training), ``"averaged_at_step"`` (the runtime's delayed averaging), ``"sync_bn"``,
+            ``"sync_bn_after_ddp"``, ``"data_parallel"``.
+        stands_in: packages that are not installed and were stood in for: ``"apex"``.
+        versions: of ``python`` and ``torch``.
+    """
+
+    rank: int
+    backwards: tuple[Backward, ...] = ()
+    batches: tuple[Batch, ...] = ()
+    updates: tuple[Update, ...] = ()
+    parameters: tuple[str, ...] = ()
+    skipped: int = 0
+    peak_memory: int = 0
+    device: str = "cpu"
+    events: tuple[str, ...] = ()
+    stands_in: tuple[str, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run did not get through.
+
+    Attributes:
+        message: the last line of the error, or what happened to the process.
+        path: the file of the project where it happened, as the user knows it; None outside of the project.
+        line: its line, from 1.
+        text: the source of that line.
+        output: the last lines that the script wrote to standard error.
+    """
+
+    message: str
+    path: Path | None = None
+    line: int | None = None
+    text: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run: all its processes, in the order of their ranks.
+
+    Attributes:
+        name: which run it is: a key of :data:`amp_migrate.verify.plan.RUNS`.
+        level: ``"O0"`` to ``"O3"``; None for the original.
+        processes: how many were started.
+        batch_factor: of how many processes the batches were read as one.
+        loss_scale: the fixed loss scale that was forced on it; None for the script's own.
+        seconds: from start to end.
+    """
+
+    name: str
+    level: str | None
+    processes: int
+    status: Status
+    ranks: tuple[RankTrace, ...] = ()
+    failure: Failure | None = None
+    batch_factor: int = 1
+    loss_scale: float | None = None
+    seconds: float = 0.0
+    folder: Path | None = field(default=None, compare=False)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it got as far as it should, with at least one step on every rank."""
+        return self.status in ("ended", "stopped") and bool(self.ranks) and all(r.backwards for r in self.ranks)
+
+    @property
+    def losses(self) -> list[float]:
+        """The loss at each backward call, its mean over the ranks, as far as all of them got."""
+        columns = zip(*([step.loss for step in rank.backwards] for rank in self.ranks), strict=False)
+        return [sum(column) / len(column) for column in columns]

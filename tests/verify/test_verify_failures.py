@@ -1,0 +1,29 @@
+"""What a process wrote to standard error is read for the line that failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from amp_migrate.verify.copies import copy_project, project_of
+from amp_migrate.verify.failures import Output, failure_of
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "{copy}/train.py", line 2, in <module>
+    model(x)
+RuntimeError: mat1 and mat2 shapes cannot be multiplied
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank1]: "])
+def test_the_line_of_the_project_is_named_also_where_torch_puts_the_rank_before_it(prefix: str, tmp_path: Path) -> None:
+    script = tmp_path / "project" / "train.py"
+    script.parent.mkdir()
+    script.write_text("import model\nmodel(x)\n")
+    project, copy = project_of(script, script.parent), tmp_path / "copy"
+    copy_project(project, copy, 2**20)
+    lines = TRACEBACK.format(copy=copy).splitlines(keepends=True)
+    failure = failure_of(Output("".join(prefix + line for line in lines), 1), project, copy, "python")
+    assert failure.message == "RuntimeError: mat1 and mat2 shapes cannot be multiplied"
+    assert (failure.path, failure.line, failure.text) == (script, 2, "model(x)")
