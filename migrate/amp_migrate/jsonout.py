@@ -21,7 +21,7 @@ def render(run: Run, diffs: Mapping[Path, str], cells: Mapping[Path, Mapping[int
     ``diffs`` holds the diff of every changed file as text, ``cells`` the diffs of the changed cells of notebooks.
     """
     edits = sorted({edit for report in run.reports for edit in report.edits}, key=_edit_order)
-    refusals = sorted({item for report in run.reports for item in report.refusals}, key=_refusal_order)
+    refusals = sorted({item for report in run.reports for item in report.refusals}, key=refusal_order)
     problems = sorted(run.problems, key=lambda problem: (str(problem.path), problem.line or 0))
     document = {
         "version": 1,
@@ -120,6 +120,7 @@ def _edit_order(edit: Edit) -> tuple[object, ...]:
     return (str(edit.path), edit.cell or 0, edit.span, edit.code, edit.message)
 
 
-def _refusal_order(refusal: Refusal) -> tuple[object, ...]:
+def refusal_order(refusal: Refusal) -> tuple[object, ...]:
+    """By file and place, and by all else that tells two refusals apart."""
     start = refusal.span or Span(Position(0, 0), Position(0, 0))
     return (str(refusal.path), refusal.cell or 0, start, refusal.code, refusal.unit, refusal.message, refusal.recipe)

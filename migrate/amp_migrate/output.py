@@ -38,7 +38,9 @@ class Summary(Messages):
         told: set[Refusal] = set()
         for report in reports:
             untouched = {report.precision, report.distribution} <= {"absent", "already", "not requested"}
-            if untouched and not report.changes and not self.verbose and report.entry not in scripts.named:
+            # What is noted of a script that was migrated before came into it since.
+            silent = untouched and not report.changes and not (report.precision == "already" and report.notes)
+            if silent and not self.verbose and report.entry not in scripts.named:
                 continue
             self._report(report, told, alone=report.entry in alone)
 

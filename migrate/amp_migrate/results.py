@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from amp_rules.program.source import SourceFile
+
 from amp_migrate import diff, vendor
 from amp_migrate.discovery import NOTEBOOK
 from amp_migrate.git import IGNORED, uncommitted
@@ -15,7 +17,7 @@ from amp_migrate.journal import project_folder
 from amp_migrate.notebook.source import NotebookSource
 from amp_migrate.problems import Problem, UserError, shown
 from amp_migrate.runner import Run
-from amp_migrate.terminal import plural, print_diff
+from amp_migrate.terminal import plural, print_bytes, print_diff
 from amp_migrate.transaction import copy_beside, undo_command, write_project
 from amp_migrate.write import Replacement, replace_all
 
@@ -69,6 +71,21 @@ def print_diffs(run: Run, colour: str, *, by_cell: bool = False) -> None:
     for path, lines in diffs(run).items():
         for part in cells[path].values() if path in cells else [lines]:
             print_diff(part, run.updates[path].source.encoding, colour)
+
+
+def print_document(run: Run, output_format: str, given: SourceFile | None) -> None:
+    """Write the whole run to standard output: as JSON, or in a format for review tools."""
+    from amp_migrate import jsonout, remarks
+
+    if output_format == "json":
+        texts = {
+            path: lines.decode(run.updates[path].source.encoding.removesuffix("-sig"), "replace")
+            for path, lines in diffs(run).items()
+        }
+        document = jsonout.render(run, texts, cell_diffs(run))
+    else:
+        document = "".join(remarks.render(run, output_format, given))
+    print_bytes(document.encode("utf-8", "backslashreplace"))
 
 
 def write_in_place(run: Run, runtime: Path | None, *, allow_dirty: bool) -> Written:

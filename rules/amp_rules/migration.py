@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from amp_rules.options import Options
 from amp_rules.planning import distribution as distribution_plan
 from amp_rules.planning import precision as precision_plan
 from amp_rules.planning import refusal
-from amp_rules.planning.asked import Asked, without_step
+from amp_rules.planning.asked import Asked, place, without_step
 from amp_rules.planning.refusal import Declined
 from amp_rules.program import blocks
 from amp_rules.program.files import Files
@@ -281,7 +281,22 @@ def _migrated_before(program: Program, options: Options) -> Report | None:
                     "migrate the original script with --ddp; the summary says why if it declines",
                 )
             )
-    return Report(program.entry.path, "already", outcome, refusals=tuple(refusals))
+    return Report(program.entry.path, "already", outcome, refusals=tuple(refusals), notes=tuple(_added_since(program)))
+
+
+def _added_since(program: Program) -> Iterator[str]:
+    """What to say of backward passes that the scaler has no part in: steps that came after the migration."""
+    if any(_imports_parts_of_runtime(module) for module in program.flow.modules):
+        # Apex's interface scales in ways of its own.
+        return
+    for site in program.backwards:
+        # As in `torch.autograd.backward(amp.scaler.scale(losses))`.
+        function = site.loss.func if isinstance(site.loss, ast.Call) else None
+        if not (site.is_scaled or (isinstance(function, ast.Attribute) and function.attr == "scale")):
+            yield (
+                f"{place(site.module, site.line)}: `{site.module.text(site.node)}` is not scaled: this step came after "
+                "the migration; `amp-lint --explain AMP103` shows how it is written"
+            )
 
 
 def _init_calls(program: Program) -> list[tuple[Module, ast.Call]]:
@@ -304,21 +319,30 @@ def _distributes_itself(program: Program) -> bool:
 
 def _starts_runtime(module: Module) -> bool:
     """Whether the file calls the runtime's ``init``, or has Apex's interface from it."""
-    names: set[str] = set()
-    for node in module.nodes:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("amp_runtime"):
-            return True
-        for alias in node.names if isinstance(node, ast.Import) else ():
-            if alias.name.startswith("amp_runtime."):
-                return True
-            if alias.name == "amp_runtime":
-                names.add(alias.asname or alias.name)
+    if _imports_parts_of_runtime(module):
+        return True
+    names = {
+        alias.asname or alias.name
+        for node in module.nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name == "amp_runtime"
+    }
     return bool(names) and any(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "init"
         and isinstance(node.func.value, ast.Name)
         and node.func.value.id in names
+        for node in module.nodes
+    )
+
+
+def _imports_parts_of_runtime(module: Module) -> bool:
+    """Whether the file imports from the runtime, as scripts with Apex's interface do."""
+    return any(
+        (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("amp_runtime"))
+        or (isinstance(node, ast.Import) and any(alias.name.startswith("amp_runtime.") for alias in node.names))
         for node in module.nodes
     )
 

@@ -47,6 +47,13 @@ def test_explain_knows_the_rewrites(invoke):
     assert done.stdout.startswith("# AMP101 init\n\nStart the runtime.\n")
 
 
+def test_explain_knows_the_reasons_for_declining(invoke):
+    done = invoke("--explain", "AMP195,shared-module")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("# AMP195 gradient-access\n") and "\n# AMP390 shared-module\n" in done.stdout
+    assert done.stdout.count("## What to do by hand\n") == 2
+
+
 @pytest.mark.parametrize(
     ("word", "hint"),
     [

@@ -67,6 +67,7 @@ def test_the_result_is_python_and_a_second_run_changes_nothing(case, tmp_path):
 def test_what_is_shown_is_migrated_already(case, tmp_path):
     report, result = migrated(tmp_path / "project", case.after, case.options)
     assert (report.precision, report.changes, result) == ("already", (), case.after)
+    assert not any("is not scaled" in note for note in report.notes)
 
 
 @each_changing_case

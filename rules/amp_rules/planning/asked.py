@@ -171,7 +171,7 @@ class Asked:
                 if not problem and judged and (module.path, number) not in self._used:
                     problem = self._idle(skip, distribution)
                 if problem:
-                    yield f"{_place(module, skip.line)}: `{skip.text}` {problem}"
+                    yield f"{place(module, skip.line)}: `{skip.text}` {problem}"
 
     def _idle(self, skip: Skip, distribution: Outcome) -> str:
         """What to say of a comment that leaves nothing out; nothing where it is meant for other runs."""
@@ -247,7 +247,8 @@ def _where(skip: Skip, module: Module) -> str:
     return f"at `{head.partition('#')[0].rstrip().rstrip(':')}` keeps its body"
 
 
-def _place(module: Module, line: int) -> str:
+def place(module: Module, line: int) -> str:
+    """Where a line is, as notes say it: with the file's name, and the cell of a notebook."""
     cell = cell_at(module.cells, line)
     if cell is None:
         return f"{module.path.name}:{line}"

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from amp_migrate.formats.fingerprints import fingerprinted
 from amp_migrate.lint.diagnostics import Diagnostic
 from amp_migrate.lint.formats import RenderOptions
-from amp_migrate.lint.formats.fingerprints import fingerprinted
+from amp_migrate.lint.formats.remarks import recognised_by
 from amp_migrate.lint.runner import LintRun
 from amp_migrate.problems import shown
 
@@ -18,7 +19,7 @@ _SEVERITIES = {"error": "critical", "warning": "major", "performance": "minor", 
 def render(run: LintRun, options: RenderOptions) -> Iterator[str]:
     """Yield the list, one finding at a time."""
     yield "["
-    for index, (item, fingerprint) in enumerate(fingerprinted(run.diagnostics)):
+    for index, (item, fingerprint) in enumerate(fingerprinted(run.diagnostics, recognised_by)):
         yield (",\n" if index else "\n") + json.dumps(_issue(item, fingerprint))
     yield "\n]\n"
 

@@ -1,11 +1,16 @@
-"""The part of SARIF 2.1.0 that amp-lint writes, as a JSON schema written after the standard's text.
+"""The part of SARIF 2.1.0 that the commands write, as a JSON schema written after the standard's text.
 
 The standard's own schema can be named in the environment variable ``SARIF_SCHEMA``; then the tests use it too.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
 from typing import Any
+
+import jsonschema
 
 
 def closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
@@ -79,3 +84,13 @@ RUN = closed(
     "results",
 )
 SARIF_SUBSET = closed({"$schema": STRING, "version": {"const": "2.1.0"}, "runs": listed(RUN)}, "version", "runs")
+
+
+def check_sarif(text: str) -> Any:
+    """Return the document after it was compared with the standard."""
+    document = json.loads(text)
+    jsonschema.Draft7Validator(SARIF_SUBSET).validate(document)
+    # The standard's own schema is not ours to distribute.
+    if path := os.environ.get("SARIF_SCHEMA"):
+        jsonschema.Draft4Validator(json.loads(Path(path).read_text(encoding="utf-8"))).validate(document)
+    return document

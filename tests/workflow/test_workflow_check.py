@@ -1,0 +1,148 @@
+"""A migrated repository stays migrated: what `--check` passes and what not, by hand and as a pre-commit hook."""
+
+from __future__ import annotations
+
+import shlex
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+import yaml
+from amp_migrate.lint.cli import main as lint
+from click.testing import CliRunner
+
+ROOT = Path(__file__).parents[2]
+PLAIN = (ROOT / "fixtures/runnable/flat_convnet/train.py").read_text(encoding="utf-8")
+DECLINED = (ROOT / "fixtures/runnable/lbfgs_closure/train.py").read_text(encoding="utf-8")
+HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
+
+
+@pytest.fixture
+def migrated(fixture, invoke, git):
+    """A git repository in which two scripts and their modules were migrated to several processes."""
+    folder = fixture("projects/shared_entries")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "before")
+    assert invoke(".", "--ddp", "--check").exit_code == 1
+    assert invoke(".", "--ddp", "-w").exit_code == 0
+    git("commit", "-qam", "after")
+    return folder
+
+
+def test_a_migrated_repository_passes(migrated, invoke):
+    for options in ((), ("--ddp",), ("--opt-level", "O2"), ("--no-fused",)):
+        done = invoke(".", "--check", *options)
+        assert done.exit_code == 0, (options, done.stderr)
+        assert done.stdout == "" and "note: " not in done.stderr
+
+
+def test_a_new_script_in_full_precision_fails(migrated, invoke):
+    (migrated / "new.py").write_text(PLAIN, encoding="utf-8")
+    done = invoke(".", "--check")
+    assert done.exit_code == 1
+    assert [line for line in done.stderr.splitlines() if line.startswith("would change")] == ["would change new.py"]
+
+
+def test_a_step_in_full_precision_that_came_after_the_migration_is_told(migrated, invoke):
+    loop = migrated / "common/loop.py"
+    added = """
+
+def finetune(net, loader, optimizer, limit):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+    return 1
+"""
+    loop.write_text(loop.read_text(encoding="utf-8") + added, encoding="utf-8")
+    script = migrated / "train.py"
+    script.write_text(script.read_text(encoding="utf-8").replace("train_one_epoch", "finetune"), encoding="utf-8")
+    done = invoke(".", "--check")
+    line = loop.read_text(encoding="utf-8").splitlines().index("        loss.backward()") + 1
+    # Nothing is due that the command could change, so it is a note.
+    assert done.exit_code == 0
+    assert done.stderr.count("is not scaled") == 1
+    assert f"note: loop.py:{line}: `loss.backward()` is not scaled: this step came after the migration" in done.stderr
+
+
+def test_what_is_declined_does_not_fail_but_is_told(migrated, invoke):
+    (migrated / "closure.py").write_text(DECLINED, encoding="utf-8")
+    done = invoke(".", "--check", "--ddp")
+    assert done.exit_code == 0
+    assert "closure.py: precision declined" in done.stderr and "AMP191" in done.stderr
+
+
+@pytest.mark.parametrize("way", ["comment", "exclude", "entry", "not named"])
+def test_a_script_may_stay_as_it_is(migrated, invoke, way):
+    (migrated / "old.py").write_text(("# amp: skip\n" if way == "comment" else "") + PLAIN, encoding="utf-8")
+    if way == "exclude":
+        (migrated / "pyproject.toml").write_text('[tool.amp-migrate]\nexclude = ["old.py"]\n', encoding="utf-8")
+    arguments = {
+        "entry": [".", "--entry", "train.py", "--entry", "finetune.py"],
+        "not named": ["train.py", "finetune.py"],
+    }
+    done = invoke(*arguments.get(way, ["."]), "--check")
+    assert done.exit_code == 0, done.stderr
+
+
+# ---- pre-commit ----------------------------------------------------------------------------------------------
+
+
+def run_hook(name, filenames, invoke, args=None):
+    """Run a hook as pre-commit does: entry, then arguments, then the files, unless it wants none."""
+    hook = HOOKS[name]
+    words = [*shlex.split(hook["entry"]), *(hook.get("args", []) if args is None else args)]
+    words += filenames if hook.get("pass_filenames", True) else []
+    command, *arguments = words
+    if command == "amp-lint":
+        return CliRunner().invoke(lint, [*arguments, "--no-cache"])
+    assert command == "amp-migrate"
+    return invoke(*arguments)
+
+
+def test_the_hooks_name_commands_that_the_package_installs():
+    scripts = {item.name for item in distribution("amp-migrate").entry_points if item.group == "console_scripts"}
+    assert {shlex.split(hook["entry"])[0] for hook in HOOKS.values()} == scripts
+    for hook in HOOKS.values():
+        assert hook["language"] == "python" and hook["types_or"] == ["python", "jupyter"] and hook["name"]
+
+
+def test_the_migration_hook_looks_at_the_project_whatever_was_staged(migrated, invoke):
+    assert run_hook("amp-migrate", ["common/net.py"], invoke).exit_code == 0
+    assert run_hook("amp-migrate", ["train.py"], invoke, args=["--ddp", "."]).exit_code == 0
+    (migrated / "new.py").write_text(PLAIN, encoding="utf-8")
+    done = run_hook("amp-migrate", ["new.py"], invoke)
+    assert done.exit_code == 1 and "would change new.py" in done.stderr
+
+
+def test_the_lint_hook_judges_the_staged_files(folder, invoke):
+    (folder / "good.py").write_text("x = 1\n")
+    (folder / "bad.py").write_text(
+        "import torch\n\n\nclass M(torch.nn.Module):\n    def forward(self, q, k, mask):\n"
+        "        return (q @ k).masked_fill(mask, -1e9).softmax(-1)\n"
+    )
+    assert run_hook("amp-lint", ["good.py"], invoke).exit_code == 0
+    done = run_hook("amp-lint", ["good.py", "bad.py"], invoke)
+    assert done.exit_code == 1 and "AMP601" in done.stdout
+
+
+def test_files_may_also_be_named_one_by_one(migrated, invoke, git):
+    files = git("ls-files", "*.py").split()
+    assert len(files) > 6
+    assert invoke(*files, "--check").exit_code == 0
+    for name in files:
+        assert invoke(name, "--check").exit_code == 0, name
+    (migrated / "data.py").write_text("x = 1\n")
+    (migrated / "new.py").write_text(PLAIN, encoding="utf-8")
+    assert invoke("data.py", "common/net.py", "--check").exit_code == 0
+    assert invoke("new.py", "data.py", *files, "--check").exit_code == 1
+
+
+def test_scripts_that_share_modules_are_due_together(fixture, invoke):
+    fixture("projects/shared_entries")
+    done = invoke("train.py", "finetune.py", "eval.py", "common/net.py", "--check")
+    assert done.exit_code == 1
+    due = [line.split()[-1] for line in done.stderr.splitlines() if line.startswith("would change")]
+    assert due == ["common/loop.py", "finetune.py", "train.py"]
