@@ -24,6 +24,13 @@ if [ "$(cat .venv/installed 2>/dev/null)" != "$wanted" ]; then
     printf '%s\n' "$wanted" >.venv/installed
 fi
 
+# The report's tests open it in Chromium, and are passed over where there is none and none can be installed.
+if [ ! -x /usr/bin/chromedriver ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    packages="chromium chromium-driver fonts-dejavu-core"
+    timeout 300 sh -c "apt-get update -q && apt-get install -qy --no-install-recommends $packages" </dev/null \
+        >.venv/chromium.log 2>&1 || echo "note: no Chromium could be installed (.venv/chromium.log)" >&2
+fi
+
 PATH="$PWD/.venv/bin:$PATH"
 # Small models on few cores: more threads than cores only get in each other's way.
 export PATH OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from amp_migrate.commands import (
 )
 from amp_migrate.config import KEYS, Settings, load_settings, parse_loss_scale
 from amp_migrate.problems import Problem, UserError
+from amp_migrate.report.option import report_option
 
 if TYPE_CHECKING:
     from amp_rules.program.source import SourceFile
@@ -38,8 +40,14 @@ if TYPE_CHECKING:
     from amp_migrate.runner import Run
 
 _OK, _DUE = 0, 1
+_DIFFS, _DOCUMENTS = ("diff", "cells"), ("json", "github", "sarif", "rdjson")
 
 _EPILOG = """\b
+Another command:
+  amp-migrate verify train.py   run a script before and after its migration, and compare
+                                (amp-migrate verify --help)
+
+\b
 Exit status:
   0  all went well, whether or not anything changes (or, with --check, nothing is due)
   1  with --check: changes are due
@@ -66,7 +74,26 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
         raise click.BadParameter(message, ctx, param) from error
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
+class _Command(click.Command):
+    """``amp-migrate``, whose first argument may be another command."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **more: Any
+    ) -> Any:
+        """Run the command, or the one that the first word names; a file of that name is ``./verify``."""
+        words = sys.argv[1:] if args is None else list(args)
+        if words[:1] == ["verify"]:
+            from amp_migrate.verify.command import verify
+
+            return verify.main(words[1:], f"{prog_name or 'amp-migrate'} verify", **more)
+        return super().main(words, prog_name, **more)
+
+
+@click.command(
+    cls=_Command,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EPILOG,
+)
 @click.argument("paths", nargs=-1, metavar="PATH...", type=PathArgument())
 @click.option(
     "--opt-level",
@@ -139,11 +166,13 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
 @click.option(
     "--format",
     "output_format",
-    type=click.Choice(["diff", "cells", "json"]),
+    type=click.Choice([*_DIFFS, *_DOCUMENTS]),
     default="diff",
     help="What to print on standard output. A diff is what `git apply` takes, of a notebook that of its JSON; cells "
-    "shows notebooks cell by cell, as diff does on a terminal. [default: diff]",
+    "shows notebooks cell by cell, as diff does on a terminal; github, sarif and rdjson are for reviews. "
+    "[default: diff]",
 )
+@report_option
 @click.option(
     "-j",
     "--jobs",
@@ -193,7 +222,7 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
         _refuse_contradictions(arguments)
         if arguments["undo"]:
             return _undo(arguments, summary)
-        settings = _settings(arguments)
+        settings = settings_of(arguments)
         if ctx.get_parameter_source("sync_bn") is ParameterSource.COMMANDLINE and not settings.options.ddp:
             summary.line("note: --sync-bn and --no-sync-bn say nothing without --ddp")
         for note in left_out(settings.options):
@@ -219,16 +248,20 @@ def _refuse_contradictions(arguments: dict[str, Any]) -> None:
         raise click.UsageError("-o needs a path.")
     if math.isnan(arguments["timeout"]):
         raise click.UsageError("--timeout needs a number of seconds.")
-    if _wants_text(arguments) and arguments["output_format"] == "json":
-        raise click.UsageError("standard output cannot take both the migrated text and --format json.")
+    if _wants_text(arguments) and arguments["output_format"] in _DOCUMENTS:
+        raise click.UsageError(
+            f"standard output cannot take both the migrated text and --format {arguments['output_format']}."
+        )
 
 
 def _refuse_beside_undo(arguments: dict[str, Any]) -> None:
     """Raise for options that mean nothing to ``--undo``."""
     if arguments["write"] or arguments["output"] is not None:
         raise click.UsageError("--undo puts files back; it cannot be combined with -w or -o.")
-    if Path("-") in arguments["paths"] or arguments["output_format"] == "json":
-        raise click.UsageError("--undo puts files back; it reads no standard input and prints no JSON.")
+    if Path("-") in arguments["paths"] or arguments["output_format"] in _DOCUMENTS:
+        raise click.UsageError("--undo puts files back; it reads no standard input and prints no document.")
+    if arguments["reports"]:
+        raise click.UsageError("--undo puts files back; there is nothing to report.")
     if len(arguments["paths"]) > 1:
         raise click.UsageError("--undo takes one path: a file or the folder of a project.")
 
@@ -238,7 +271,12 @@ def _wants_text(arguments: dict[str, Any]) -> bool:
     return arguments["output"] == "-" or (Path("-") in arguments["paths"] and arguments["write"])
 
 
-def _settings(arguments: dict[str, Any]) -> Settings:
+def settings_of(arguments: dict[str, Any]) -> Settings:
+    """Join what stands in the configuration with what was given on the command line.
+
+    Raises:
+        UserError: the configuration cannot be read, or something in it is not known.
+    """
     folder = settings_folder(arguments["paths"], arguments["stdin_filename"])
     settings = load_settings(folder, arguments["config"])
     settings = replace(settings, options=known_codes(settings.options, "[tool.amp-migrate] "))
@@ -291,6 +329,8 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     if given is None and settings.options.ddp:
         run.launches = launches(run.reports)
 
+    # First of all: a report is of the files as they were read.
+    _report(arguments["reports"], run, settings.options, summary)
     written = _deliver(arguments, settings, summary, run, paths, given)
 
     for folder in found.barren:
@@ -321,9 +361,8 @@ def _deliver(
     given: SourceFile | None,
 ) -> dict[Path, Path]:
     """Print or write the result; return where each written file went."""
-    from amp_migrate import jsonout, results, vendor
+    from amp_migrate import results, vendor
     from amp_migrate.problems import shown
-    from amp_migrate.terminal import print_bytes
 
     output = arguments["output"]
     writing = arguments["write"] or output is not None
@@ -337,14 +376,10 @@ def _deliver(
         else:
             done = results.write_in_place(run, runtime, allow_dirty=arguments["allow_dirty"])
         run.problems += done.problems
-    elif arguments["output_format"] != "json" and not arguments["check"]:
+    elif arguments["output_format"] in _DIFFS and not arguments["check"]:
         results.print_diffs(run, arguments["color"], by_cell=arguments["output_format"] == "cells")
-    if arguments["output_format"] == "json":
-        texts = {
-            path: lines.decode(run.updates[path].source.encoding.removesuffix("-sig"), "replace")
-            for path, lines in results.diffs(run).items()
-        }
-        print_bytes(jsonout.render(run, texts, results.cell_diffs(run)).encode())
+    if arguments["output_format"] in _DOCUMENTS:
+        results.print_document(run, arguments["output_format"], given)
     for path in done.files.values():
         summary.line(("wrote ", "green"), shown(path))
     for note in done.notes:
@@ -356,6 +391,19 @@ def _deliver(
         for folder in results.entry_folders(run, {path: path for path in run.updates}):
             summary.line(f"--vendor will copy {vendor.PACKAGE} to {shown(folder / vendor.PACKAGE)}")
     return done.files
+
+
+def _report(paths: Sequence[Path], run: Run, options: Options, summary: Summary) -> None:
+    """Write what ``--report`` asks for."""
+    if not paths:
+        return
+    from amp_migrate.problems import shown
+    from amp_migrate.report.option import write_reports
+    from amp_migrate.report.pages import Migration
+
+    write_reports(paths, Migration(run, options))
+    for path in paths:
+        summary.line(("wrote ", "green"), shown(path))
 
 
 def _undo(arguments: dict[str, Any], summary: Summary) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import AnyStr, NamedTuple
 
 from amp_migrate.git import git_root
 
 _NO_NEWLINE = b"\\ No newline at end of file\n"
-_CONTEXT = 3
+CONTEXT = 3
+"""Unchanged lines that are shown around a change."""
 # So many pairs of equal lines (of blank lines, mostly) take an exact comparison about a second.
 _EXACT_PAIRS = 2_000_000
 
@@ -24,7 +25,7 @@ _VISIBLE = {code: f"^{chr(code ^ 64)}" for code in (*range(32), 127) if chr(code
 _VISIBLE |= {code: f"\\x{code:02x}" for code in range(0x80, 0xA0)}
 
 
-class _Change(NamedTuple):
+class Change(NamedTuple):
     """Lines ``old_start`` to ``old_stop`` become lines ``new_start`` to ``new_stop``, counted from 0."""
 
     old_start: int
@@ -121,9 +122,9 @@ def _split(data: bytes) -> list[bytes]:
 
 
 def _hunks(old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
-    for group in _grouped(_changes(old, new)):
-        lead = min(_CONTEXT, group[0].old_start)
-        trail = min(_CONTEXT, len(old) - group[-1].old_stop)
+    for group in grouped(changes(old, new)):
+        lead = min(CONTEXT, group[0].old_start)
+        trail = min(CONTEXT, len(old) - group[-1].old_stop)
         at = group[0].old_start - lead
         old_range = _range(at, group[-1].old_stop + trail)
         new_range = _range(group[0].new_start - lead, group[-1].new_stop + trail)
@@ -136,7 +137,7 @@ def _hunks(old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
         yield from (_marked(b" ", line) for line in old[at : at + trail])
 
 
-def _changes(old: list[bytes], new: list[bytes]) -> Iterator[_Change]:
+def changes(old: Sequence[AnyStr], new: Sequence[AnyStr]) -> Iterator[Change]:
     """Yield the ranges of lines that differ, in order."""
     # Equal lines at both ends would only slow the matcher down.
     start = _common_prefix(old, new)
@@ -148,14 +149,14 @@ def _changes(old: list[bytes], new: list[bytes]) -> Iterator[_Change]:
     matcher = difflib.SequenceMatcher(None, old_part, new_part, autojunk=shortcut)
     for tag, *ends in matcher.get_opcodes():
         if tag != "equal":
-            yield _Change(*(start + number for number in ends))
+            yield Change(*(start + number for number in ends))
 
 
-def _grouped(changes: Iterable[_Change]) -> Iterator[list[_Change]]:
+def grouped(found: Iterable[Change]) -> Iterator[list[Change]]:
     """Gather the changes whose context would touch."""
-    group: list[_Change] = []
-    for change in changes:
-        if group and change.old_start - group[-1].old_stop > 2 * _CONTEXT:
+    group: list[Change] = []
+    for change in found:
+        if group and change.old_start - group[-1].old_stop > 2 * CONTEXT:
             yield group
             group = []
         group.append(change)
@@ -163,7 +164,7 @@ def _grouped(changes: Iterable[_Change]) -> Iterator[list[_Change]]:
         yield group
 
 
-def _common_prefix(old: list[bytes], new: list[bytes]) -> int:
+def _common_prefix(old: Sequence[AnyStr], new: Sequence[AnyStr]) -> int:
     count = 0
     for left, right in zip(old, new, strict=False):
         if left != right:

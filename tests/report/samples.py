@@ -1,0 +1,101 @@
+"""Migrations of real scripts, and evidence of the shape that a verification gives, with made-up numbers."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+from amp_migrate import discovery
+from amp_migrate.analysis import Plan
+from amp_migrate.launches import launches
+from amp_migrate.report.pages import Migration
+from amp_migrate.runner import run_all
+from amp_migrate.scripts import choose
+from amp_migrate.verify.evidence import Check, Evidence, Measured
+from amp_rules.options import Options
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def migration(*paths: Path, **options) -> Migration:
+    asked = Options(**options)
+    found = discovery.discover(paths, (), paths[0].parent, own_only=True)
+    scripts = choose(found.targets, (), modernize=asked.modernize)
+    plan = Plan(asked, scripts.named, {}, 60.0, scripts.parsed)
+    run = run_all(scripts.chosen, plan, leftovers=scripts.leftovers, jobs=1)
+    if asked.ddp:
+        run.launches = launches(run.reports)
+    return Migration(run, asked)
+
+
+def evidence(script: str = "train.py", steps: int = 50, verdict: str = "proved", **changed) -> Evidence:
+    """Evidence of a run at all levels; ``verdict`` is that of the exact check."""
+    rng = random.Random(7)
+    right = [2.3 * math.exp(-step / 18) + 0.25 + rng.gauss(0, 0.03) for step in range(steps)]
+    half = [loss * (1 + rng.gauss(0, 0.004)) for loss in right]
+    masters = [loss * (1 + rng.gauss(0, 0.008)) for loss in right]
+    together = [loss * (1 + rng.gauss(0, 0.03)) for loss in right]
+    scales = tuple([65536.0] * (steps // 2) + [32768.0] * (steps - steps // 2))
+    exact = right if verdict == "proved" else [right[0], *(loss * 1.02 for loss in right[1:])]
+    messages = {
+        "proved": f"All {steps} losses, gradient norms and updates are the same in every bit.",
+        "disproved": "The loss of step 2 (train.py:48, in the migrated version train.py:51) is 2.41, not 2.36.",
+        "unproved": "The original does not repeat itself: `loss` differs from run to run, so nothing can be compared.",
+    }
+    values = dict(
+        script=script,
+        arguments=("--epochs", "1", "--name", "a|b `c` <i>"),
+        verdict=verdict,
+        summary="The migrated script repeats the original in float32 bit for bit; 8 of 8 checks hold.",
+        checks=(
+            Check("runs", "The migrated script runs", "proved", "All 5 runs of it got through."),
+            Check("o0-exact", "O0 gives exactly the original's losses", verdict, messages[verdict]),
+            Check("o0-scaled", "No gradient is used while it is scaled", "proved", "A scale of 1024 changes no bit."),
+            Check(
+                "o1-band",
+                "O1 stays within 5 % of the original's losses",
+                "proved",
+                "The losses are farthest from the original's, by 0.41 %, at step 31.",
+            ),
+            Check(
+                "o2-band",
+                "O2 stays within 5 % of the original's losses",
+                "proved",
+                "The losses are farthest from the original's, by 0.83 %, at step 44. The scaler skipped 1 step.",
+            ),
+            Check(
+                "one-process",
+                "Two processes repeat one with the joined batches",
+                "unproved",
+                "The model draws random numbers in the step, so its processes cannot be compared with one.",
+            ),
+        ),
+        runs=(
+            Measured("original", None, 1, "stopped", tuple(right), (), 0, 91.3, 412 * 2**20),
+            Measured("O0", "O0", 1, "stopped", tuple(exact), (), 0, 89.9, 414 * 2**20),
+            Measured("O0, scaled", "O0", 1, "stopped", tuple(exact), (1024.0,) * steps, 0, 88.0, 414 * 2**20),
+            Measured("O1", "O1", 1, "stopped", tuple(half), scales, 0, 163.8, 297 * 2**20, deviation=0.0041),
+            Measured("O2", "O2", 1, "stopped", (*masters[:-1], None), scales, 1, 171.2, 268 * 2**20, deviation=0.0083),
+            Measured("O0, 2 processes", "O0", 2, "stopped", tuple(together), (), 0, 78.4, 421 * 2**20),
+        ),
+        steps=steps,
+        tolerance=0.05,
+        device="cpu",
+        versions={"amp-migrate": "0.1.0", "python": "3.11.2", "torch": "2.13.0"},
+        notes=("apex is not installed: a stand-in took its place in the original, which so trains in float32.",),
+    )
+    return Evidence(**{**values, **changed})
+
+
+def failed() -> Evidence:
+    """Evidence of a script that does not run."""
+    error = "train.py:12: ModuleNotFoundError: No module named 'lightning_bolts'"
+    run = Measured("original", None, 1, "failed", error=error)
+    return evidence(
+        verdict="unproved",
+        summary=f"Nothing is proved, because the original does not run: {error}.",
+        checks=(),
+        runs=(run,),
+        notes=(),
+    )
