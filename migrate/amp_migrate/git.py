@@ -130,8 +130,10 @@ def changed_since(root: Path, revision: str) -> dict[Path, bytes | None]:
     Raises:
         GitError: git does not know the revision, or does not answer.
     """
-    commit = os.fsdecode(_git(root, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]))
-    commit = commit.strip()
+    asked = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
+    commit = os.fsdecode(_git(root, asked, statuses=(0, 1))).strip()
+    if not commit:
+        raise GitError("git knows no such revision")
     # Without renames: each path is either there or not.
     answer = _git(root, ["diff", "--name-status", "--no-renames", "-z", commit, "--"])
     items = iter(os.fsdecode(answer).split("\0"))

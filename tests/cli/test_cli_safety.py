@@ -347,7 +347,7 @@ def test_undo_can_be_tried(repository, invoke):
     [
         (["-w"], "cannot be combined with -w or -o"),
         (["-o", "x"], "cannot be combined with -w or -o"),
-        (["--format", "json"], "prints no JSON"),
+        (["--format", "json"], "prints no document"),
         (["-"], "reads no standard input"),
         (["a.py", "b.py"], "takes one path"),
     ],

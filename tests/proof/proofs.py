@@ -285,7 +285,7 @@ def _execute(command: list[str], folder: Path, env: dict[str, str]) -> subproces
 def _read(folder: Path, status: int) -> Run:
     stdout, stderr = ((folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
     run = Run(folder / "project", status, stdout, stderr)
-    assert not complaints(folder / "record")
+    assert not (said := complaints(folder / "record")), said
     for rank in read_ranks(folder / "record"):
         run.losses.append([step.loss for step in rank.backwards])
         run.parameters.append(list(rank.parameters))

@@ -46,7 +46,7 @@ def rank(losses: Sequence[float] = LOSSES, number: int = 0, **changes: object) -
         Batch(0, step // 5, step, (order(step // 5, 2 * (step % 5)), order(step // 5, 2 * (step % 5) + 1)))
         for step in range(len(losses))
     )
-    made = RankTrace(number, backwards, batches, updates, parameters=("00",), events=())
+    made = RankTrace(number, backwards, batches, updates, parameters=("00",), events=("amp",))
     return replace(made, **changes)
 
 
@@ -69,13 +69,14 @@ def run(name: str, *ranks: RankTrace, level: str | None = "O0", **changes: objec
 
 
 def runs(*traces: Trace) -> dict[str, Trace]:
-    """The runs of a script that is migrated rightly, but for those given."""
+    """The runs of a script that is migrated rightly and repeats itself, but for those given."""
+    original = next((trace for trace in traces if trace.name == ORIGINAL), run(ORIGINAL, rank(), level=None))
     usual = (
-        run(ORIGINAL, rank(), level=None),
+        original,
         run(O0, rank(site="train.py:44")),
         run(O0_SCALED, scaled_by(rank()), loss_scale=LOSS_SCALE),
         run("O1", in_half(rank([loss * 1.01 for loss in LOSSES])), level="O1"),
-        run(ORIGINAL_AGAIN, rank(), level=None),
+        replace(original, name=ORIGINAL_AGAIN),
     )
     return {trace.name: trace for trace in (*usual, *traces)}
 
@@ -226,6 +227,13 @@ def test_a_step_taken_twice_is_found() -> None:
 def test_a_step_left_out_is_found() -> None:
     check = exact(rank(updates=rank().updates[:3] + rank().updates[4:]))
     assert (check.verdict, "not at all" in check.message) == ("disproved", True)
+
+
+def test_a_version_without_levels_is_not_wrong_because_it_computes_in_half() -> None:
+    other = in_half(rank([loss * 1.001 for loss in LOSSES]))
+    assert found(runs(run(O0, replace(other, events=()))))["o0-exact"].verdict == "unproved"
+    # The runtime does have levels.
+    assert found(runs(run(O0, replace(other, events=("amp",)))))["o0-exact"].verdict == "disproved"
 
 
 def test_another_gradient_norm_is_found_before_the_loss_that_follows_from_it() -> None:
@@ -400,6 +408,29 @@ def half(*steps: Backward, asked: Asked = ASKED) -> Check | None:
     return found(runs(run("O1", rank(backwards=steps), level="O1")), asked).get("o1-half")
 
 
+def test_where_an_argument_did_not_turn_precision_on_nothing_is_said_of_it() -> None:
+    off = run("O1", rank(events=()), level="O1")
+    assert found(runs(off))["o1-half"].verdict == "unproved"
+
+
+def test_an_original_that_went_on_without_a_part_of_apex_is_not_compared_with() -> None:
+    traces = runs(run(ORIGINAL, rank(changed(3), events=("lacks apex.fp16_utils",)), level=None))
+    traces |= {ORIGINAL_AGAIN: replace(traces[ORIGINAL], name=ORIGINAL_AGAIN)}
+    check = found(traces)["o0-exact"]
+    assert check.verdict == "unproved"
+    assert "without apex.fp16_utils" in check.message
+
+
+def test_a_distribution_of_the_script_itself_is_left_to_it_where_it_needs_another_launch() -> None:
+    ranks = [rank(number=number, events=(*TALKING, "batch_norm")) for number in range(2)]
+    apart = run(ORIGINAL_TOGETHER, rank(), rank(number=1), level=None)
+    checks = found(several(*ranks) | {apart.name: apart}, replace(ASKED, distribution="already"))
+    assert checks["together-exact"].verdict == "unproved"
+    assert checks["ranks-agree"].verdict == "proved"
+    assert not {"shares", "new-order", "sync-bn", "one-process"} & set(checks)
+    assert found(several(*ranks))["shares"].verdict == "disproved"
+
+
 def test_a_backward_call_without_anything_in_half_is_found() -> None:
     first, second = Backward(1.0, 0.0, site="a.py:1", half=3, full=2), Backward(1.0, 0.1, site="a.py:2", full=4)
     check = half(first, second)
@@ -505,6 +536,23 @@ def test_one_sample_in_more_than_a_hundred_may_repeat_by_chance() -> None:
     again[4] = replace(again[4], indices=(*range(1, 5), *again[4].indices[4:]))
     ranks = ranks[0], replace(second, batches=tuple(again))
     assert found(several(*ranks))["shares"].verdict == "disproved"
+
+
+def test_a_sampler_without_end_begins_anew_on_the_processes_before_it_does_in_the_original() -> None:
+    passes = [order(epoch, place, 40) for epoch in range(2) for place in range(40)]
+    ranks = [
+        rank(
+            number=number,
+            events=TALKING,
+            batches=tuple(
+                Batch(0, 0, step, (passes[4 * step + number], passes[4 * step + number + 2])) for step in range(STEPS)
+            ),
+        )
+        for number in range(2)
+    ]
+    alone = tuple(Batch(0, 0, step, (passes[2 * step], passes[2 * step + 1])) for step in range(STEPS))
+    traces = runs(run(ORIGINAL, rank(batches=alone), level=None), run(O0_TOGETHER, *ranks))
+    assert found(traces)["shares"].verdict == "proved"
 
 
 def test_sampling_with_replacement_is_judged_by_equal_orders_only() -> None:
@@ -656,11 +704,22 @@ def test_a_loss_multiplied_by_the_number_of_processes_is_found() -> None:
     assert one_process([loss / 2 for loss in LOSSES]).verdict == "disproved"
 
 
-@pytest.mark.parametrize(("factor", "words"), [(0.5, "summed"), (2.0, "divided"), (1.3, "not averaged")])
+@pytest.mark.parametrize(("factor", "words"), [(0.5, "summed"), (2.0, "divided")])
 def test_gradients_that_are_no_average_are_found(factor: float, words: str) -> None:
-    updates = tuple(replace(update, norm=update.norm * factor) for update in rank().updates)
-    check = one_process(updates=updates)
+    check = one_process(updates=with_norms(rank(), factor).updates)
     assert (check.verdict, words in check.message) == ("disproved", True)
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict", "words"), [(1.1, "disproved", "not averaged"), (1.0, "unproved", "weights or pads")]
+)
+def test_gradients_are_not_averaged_where_each_process_has_its_own(other: float, verdict: str, words: str) -> None:
+    # Behind a layer of zeros all samples have the same loss, and a loss that weights them has other gradients still.
+    first, second = shared()
+    ranks = [first, with_norms(second, other)]
+    one = merged(ranks, LOSSES, updates=with_norms(rank(), 1.3).updates)
+    check = found(runs(run(O0_TOGETHER, *ranks), one))["one-process"]
+    assert (check.verdict, words in check.message) == (verdict, True)
 
 
 def test_another_learning_rate_is_found() -> None:
@@ -673,6 +732,21 @@ def test_another_learning_rate_is_found() -> None:
 def test_a_schedule_by_the_number_of_batches_disproves_nothing() -> None:
     updates = tuple(replace(update, lr=0.1 / (1 + update.after)) for update in rank().updates)
     assert one_process(updates=updates).verdict == "unproved"
+
+
+def test_an_original_that_does_not_repeat_itself_is_nothing_to_be_near_to() -> None:
+    ranks = shared()
+    traces = runs(
+        run("O1", in_half(rank([2 * loss for loss in LOSSES])), level="O1"),
+        run(O0_TOGETHER, *ranks),
+        merged(ranks, [2 * loss for loss in LOSSES]),
+    )
+    checks = found(traces)
+    assert (checks["o1-band"].verdict, checks["one-process"].verdict) == ("disproved", "unproved")
+    again = run(ORIGINAL_AGAIN, rank([1.5 * loss for loss in LOSSES]), level=None)
+    checks = found({**traces, again.name: again})
+    assert (checks["o1-band"].verdict, checks["one-process"].verdict) == ("unproved", "unproved")
+    assert "repeat" in checks["one-process"].message
 
 
 def test_random_numbers_in_the_step_make_equal_losses_impossible() -> None:

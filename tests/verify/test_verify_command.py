@@ -146,6 +146,8 @@ def test_a_branch_is_compared_with_what_it_began_from(verify: Verify) -> None:
     evidence = json.loads(result.stdout)
     assert result.exit_code == 1 and evidence["verdict"] == "disproved"
     assert evidence["runs"][0]["status"] == "stopped" and evidence["runs"][1]["error"] is None
+    unknown = verify(changed, "--base", "no-branch")
+    assert unknown.exit_code == 2 and "--base no-branch: git knows no such revision" in unknown.stderr
 
 
 def test_where_distribution_is_declined_one_process_is_verified_and_the_reason_noted(verify: Verify) -> None:

@@ -44,6 +44,14 @@ def test_a_project_without_git_is_known_by_its_marks_and_a_script_alone_by_its_f
     assert (project.root, project.cwd) == (alone, alone)
 
 
+def test_a_module_is_named_from_the_working_directory(tmp_path: Path) -> None:
+    root = make(tmp_path / "loose", "package/tools/train.py", "config.json")
+    project = project_of(root / "package/tools/train.py", root, as_module=True)
+    assert (project.root, project.cwd) == (root, root)
+    inside = project_of(root / "package/tools/train.py", root / "package" / "tools", as_module=True)
+    assert inside.root == root / "package" / "tools"
+
+
 def test_a_home_that_is_kept_in_git_is_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     make(tmp_path, ".git/HEAD", "work/train.py")
@@ -86,6 +94,12 @@ def test_what_is_linked_is_not_copied(tmp_path: Path) -> None:
     assert (tmp_path / "copy" / "data" / "train").is_symlink()
     assert (tmp_path / "copy" / "data" / "train" / "x").read_text() == "data/train/x"
     assert not (tmp_path / "copy" / "data").is_symlink()
+
+
+def test_a_workplace_in_the_project_is_not_copied_into_itself(tmp_path: Path) -> None:
+    root = make(tmp_path / "repo", ".git/HEAD", "train.py", "kept/O0/project/train.py")
+    copy_project(project_of(root / "train.py", root), root / "kept" / "O1" / "project", 100, besides=root / "kept")
+    assert [path.name for path in (root / "kept" / "O1" / "project").iterdir()] == ["train.py"]
 
 
 @pytest.mark.parametrize("link", ["nowhere", "..", ".", "src"])

@@ -27,3 +27,14 @@ def test_the_line_of_the_project_is_named_also_where_torch_puts_the_rank_before_
     failure = failure_of(Output("".join(prefix + line for line in lines), 1), project, copy, "python")
     assert failure.message == "RuntimeError: mat1 and mat2 shapes cannot be multiplied"
     assert (failure.path, failure.line, failure.text) == (script, 2, "model(x)")
+
+
+def test_an_end_without_a_traceback_is_told_by_what_was_written_last(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    project = project_of(script, tmp_path)
+    long = "epoch 1 " + "x" * 3000
+    failure = failure_of(Output(f"{long}\n", 3, "loss 1.5\ncaught ValueError\n"), project, tmp_path / "copy", "python")
+    assert failure.message.startswith("it ended with status 3: epoch 1 xxx")
+    assert failure.message.endswith("[...]; the last that it printed: caught ValueError")
+    assert len(failure.message) < 500

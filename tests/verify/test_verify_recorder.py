@@ -139,6 +139,13 @@ def test_a_script_that_fails_keeps_what_it_had(record: Record) -> None:
     assert len(run.ranks[0].backwards) == 1
 
 
+def test_a_script_may_leave_without_any_farewell(record: Record) -> None:
+    leave = "import os\nif not os.fork():\n    os._exit(1)\nos.wait()\nos._exit(0)\n"
+    run = record(LOOP + leave)
+    assert [len(run.rank.backwards), len(run.rank.updates)] == [8, 8]
+    assert got_through(run.record)
+
+
 def test_losses_that_are_scaled_come_without_their_scale(record: Record) -> None:
     run = record(
         """

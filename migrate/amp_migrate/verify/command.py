@@ -190,7 +190,7 @@ def _verify(arguments: dict[str, Any]) -> int:
     script: Path = arguments["script"]
     if not script.is_file():
         raise click.UsageError(f"{script}: there is no such script.")
-    project = project_of(script, Path.cwd(), arguments["links"])
+    project = project_of(script, Path.cwd(), arguments["links"], as_module=arguments["as_module"])
     versions = _versions(arguments, project)
     asked = _asked(arguments, versions)
     with workplace(arguments["keep"]) as folder:
@@ -299,7 +299,7 @@ def _make_all(maker: Maker, asked: Asked, progress: Progress) -> dict[str, Trace
         if planned.name == plan.ORIGINAL and not trace.usable:
             return traces
     together = traces.get(plan.O0_TOGETHER)
-    if together is not None and is_distributed_already(traces):
+    if together is not None and (asked.distribution == "already" or is_distributed_already(traces)):
         make(plan.original_together(asked.processes))
     elif together is not None and together.usable and (batches := joined_batches(together)):
         make(plan.original_merged(asked.processes), batches=batches)

@@ -50,10 +50,11 @@ class Project:
             return None
 
 
-def project_of(script: Path, cwd: Path, links: Sequence[Path] = ()) -> Project:
+def project_of(script: Path, cwd: Path, links: Sequence[Path] = (), *, as_module: bool = False) -> Project:
     """Find what belongs to a script: its git work tree, else what looks like a project, else its folder.
 
     The script runs in the same place relative to the project as ``cwd`` is, and beside itself where that is elsewhere.
+    One that runs ``as_module`` has its name, and what it imports, from ``cwd``, which so is a part of the project.
 
     Raises:
         UserError: something to be linked is not in there.
@@ -64,6 +65,8 @@ def project_of(script: Path, cwd: Path, links: Sequence[Path] = ()) -> Project:
     if root in (Path.home(), Path(root.anchor)):
         # A home that is kept in git is no project.
         root = script.parent
+    if as_module and script.is_relative_to(cwd) and not cwd.is_relative_to(root):
+        root = cwd
     placed = []
     for link in links:
         path = Path(os.path.abspath(link))
@@ -98,20 +101,26 @@ def workplace(keep: Path | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def copy_project(project: Project, target: Path, limit: int) -> None:
+def copy_project(project: Project, target: Path, limit: int, besides: Path | None = None) -> None:
     """Copy a project to a folder that does not exist yet.
+
+    Args:
+        project: what is copied.
+        target: the folder.
+        limit: bytes that a copy may take.
+        besides: what stays behind: the workplace, where it lies in the project.
 
     Raises:
         UserError: it is larger than ``limit`` bytes, or cannot be read.
     """
     sizes: defaultdict[Path, int] = defaultdict(int)
     files: list[tuple[Path, Path]] = []
-    for path, to in _walk(project, project.root, target):
+    for path, to in _walk(project, project.root, target, besides):
         files.append((path, to))
         if not path.is_symlink():
             sizes[_top(path, project.root)] += _size(path)
         if sum(sizes.values()) > limit:
-            raise UserError(_too_large(project, limit))
+            raise UserError(_too_large(project, limit, besides))
     try:
         target.mkdir(parents=True)
         for path, to in files:
@@ -153,7 +162,7 @@ def size_in_words(size: float) -> str:
     return f"{size:.1f} GiB"
 
 
-def _walk(project: Project, folder: Path, target: Path) -> Iterator[tuple[Path, Path]]:
+def _walk(project: Project, folder: Path, target: Path, besides: Path | None) -> Iterator[tuple[Path, Path]]:
     """Yield what is to be copied and where to, folders before what they hold."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -161,13 +170,13 @@ def _walk(project: Project, folder: Path, target: Path) -> Iterator[tuple[Path, 
         raise UserError(f"{shown(folder)}: cannot be read: {error.strerror or error}") from error
     for entry in entries:
         path = Path(entry.path)
-        if entry.name in _LEFT_OUT or path in project.links:
+        if entry.name in _LEFT_OUT or path in project.links or path == besides:
             continue
         if entry.is_symlink() or entry.is_file():
             yield path, target / entry.name
         elif entry.is_dir() and not _is_environment(path):
             yield path, target / entry.name
-            yield from _walk(project, path, target / entry.name)
+            yield from _walk(project, path, target / entry.name, besides)
         # Sockets and pipes are of no use to another process.
 
 
@@ -188,9 +197,9 @@ def _top(path: Path, root: Path) -> Path:
     return root / path.relative_to(root).parts[0]
 
 
-def _too_large(project: Project, limit: int) -> str:
+def _too_large(project: Project, limit: int, besides: Path | None) -> str:
     sizes: defaultdict[Path, int] = defaultdict(int)
-    for path, _ in _walk(project, project.root, project.root):
+    for path, _ in _walk(project, project.root, project.root, besides):
         if not path.is_symlink():
             sizes[_top(path, project.root)] += _size(path)
     largest = sorted(sizes, key=lambda path: -sizes[path])[:_NAMED]

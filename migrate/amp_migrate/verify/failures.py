@@ -16,6 +16,7 @@ from amp_migrate.verify.traces import Failure
 _HEAD = "Traceback (most recent call last):"
 _FRAME = re.compile(r'  File "(?P<path>.+)", line (?P<line>\d+)(?:, in .+)?')
 _KEPT_LINES = 20
+_LONGEST = 300
 # Once there is a process group, torch puts its rank before each line of an error.
 _RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
 # What the other ranks say when one of them has gone.
@@ -33,10 +34,14 @@ _GLOO_AT_EXIT = "terminate called without an active exception"
 
 @dataclass(frozen=True)
 class Output:
-    """What one process wrote to standard error, and its exit status; None if it was ended from here."""
+    """What one process wrote to standard error, and its exit status; None if it was ended from here.
+
+    The end of what it wrote to standard output tells where a script prints its errors there.
+    """
 
     stderr: str
     status: int | None
+    stdout: str = ""
 
 
 def ended_well(output: Output, *, recorded: bool) -> bool:
@@ -87,7 +92,7 @@ def failure_of(
     if output.status is not None and output.status < 0:
         return Failure(_signalled(-output.status), output=tail)
     if _HEAD not in text and not _syntax_error(lines):
-        return _plain_end(output.status, lines, tail)
+        return _plain_end(output, lines, tail)
     block = text.rpartition(_HEAD)[2].strip("\n").splitlines() or lines
     message, kind = _last_words(block)
     path, number, source = _place(stderr, project, copy)
@@ -98,7 +103,7 @@ def failure_of(
         if earlier is None:
             advice = f"{advice}; line {number} is one of the migrated file"
         number = earlier or number
-    return Failure(message + advice, path, number, source, tail)
+    return Failure(_shortened(message) + advice, path, number, source, tail)
 
 
 def no_backward(output: Output, project: Project, copy: Path) -> Failure:
@@ -148,13 +153,22 @@ def _signalled(number: int) -> str:
     return f"it was killed by {name}{hint}"
 
 
-def _plain_end(status: int | None, lines: Sequence[str], tail: str) -> Failure:
+def _plain_end(output: Output, lines: Sequence[str], tail: str) -> Failure:
     """An end without a traceback: the script itself chose the status."""
-    last = lines[-1].strip() if lines else ""
-    if status == 2 and any(line.startswith("usage:") for line in lines):
+    last = _shortened(lines[-1]) if lines else ""
+    if output.status == 2 and any(line.startswith("usage:") for line in lines):
         return Failure(f"{last}; give the script's own arguments after --", output=tail)
+    printed = output.stdout.rstrip().splitlines()
     said = f": {last}" if last else ", and said nothing on standard error"
-    return Failure(f"it ended with status {status}{said}", output=tail)
+    if printed:
+        said += f"; the last that it printed: {_shortened(printed[-1])}"
+    return Failure(f"it ended with status {output.status}{said}", output=tail)
+
+
+def _shortened(line: str) -> str:
+    """A line that fits into a message: some logs have very long ones."""
+    line = line.strip()
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} [...]"
 
 
 def _syntax_error(lines: Sequence[str]) -> bool:
@@ -205,7 +219,9 @@ def _advice(kind: str, message: str, python: str, project: Project) -> str:
     if kind in ("ModuleNotFoundError", "ImportError"):
         return f"; is it installed where the script runs ({python})? --python chooses another"
     if kind == "FileNotFoundError":
-        return f"; it ran in a copy of {shown(project.root)}, in {shown(project.cwd)}"
+        folder = project.cwd.relative_to(project.root).as_posix()
+        within = "" if folder == "." else f" the folder {folder} of"
+        return f"; it ran in{within} a copy of {shown(project.root)}"
     if kind == "OutOfMemoryError":
         return "; a smaller batch may do (give the script's own arguments after --)"
     if kind in ("EOFError",) and "EOF when reading a line" in message:

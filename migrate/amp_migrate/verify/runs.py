@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from amp_migrate.verify.traces import Failure, RankTrace, Status, Trace
 RECORDER = Path(__file__).parent / "recorder"
 STAND_IN = RECORDER / "stand_in"
 _TRIES = 3
+_END = 8192
 # Left from a launch around this one, or made for another run.
 _NOT_HANDED_ON = re.compile(
     r"AMP_|TORCHELASTIC_|PYTHONSTARTUP|"
@@ -106,7 +108,8 @@ class Maker:
     def _needs_another_try(self, planned: Planned, trace: Trace) -> bool:
         """Whether the run says nothing about the script, and can be made in a better way."""
         assert trace.folder is not None
-        outside = reading.outside(trace.folder / "record")
+        # The runtime lies in the workplace, and that may lie in the project.
+        outside = [path for path in reading.outside(trace.folder / "record") if not path.is_relative_to(self.folder)]
         new = [path for path in outside if path not in self._imported_from]
         if outside and not new:
             raise UserError(
@@ -127,7 +130,7 @@ class Maker:
         shutil.rmtree(folder, ignore_errors=True)
         record, copy = folder / "record", folder / "project"
         record.mkdir(parents=True)
-        copy_project(self.project, copy, self.settings.copy_limit)
+        copy_project(self.project, copy, self.settings.copy_limit, besides=self.folder)
         self._overlay(copy, self.migrated if planned.migrated else self.original)
         environment = self._environment(planned, record, copy)
         if batches is not None:
@@ -156,6 +159,9 @@ class Maker:
             # Where a link was, what it leads to stays as it is.
             if target.is_symlink():
                 target.unlink()
+            elif target.exists():
+                # It may be one that is only read, as in a checkout of Perforce.
+                target.chmod(target.stat().st_mode | stat.S_IWUSR)
             target.write_bytes(data)
 
     def _environment(self, planned: Planned, record: Path, copy: Path) -> dict[str, str]:
@@ -222,7 +228,7 @@ class Maker:
 
     def _trace(self, planned: Planned, outcome: Outcome, ranks: Sequence[Rank], record: Path, copy: Path) -> Trace:
         outputs = [
-            Output(rank.stderr.read_text(encoding="utf-8", errors="replace"), status)
+            Output(rank.stderr.read_text(encoding="utf-8", errors="replace"), status, _end_of(rank.stdout))
             for rank, status in zip(ranks, outcome.statuses, strict=True)
         ]
         recorded = reading.got_through(record)
@@ -279,6 +285,13 @@ class Maker:
             return (path.read_bytes() if data is None else data).decode("utf-8", "replace")
         except OSError:
             return ""
+
+
+def _end_of(path: Path) -> str:
+    """The end of a text file that may be large."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _END))
+        return file.read().decode("utf-8", "replace")
 
 
 def clean_environment() -> dict[str, str]:

@@ -9,6 +9,9 @@ from typing import Literal
 Status = Literal["ended", "stopped", "failed", "timeout", "memory"]
 """By itself; after the steps asked for; with an error; because a bound was reached."""
 
+LACKS = "lacks "
+"""What an event begins with that names a module which the script asked for and did not get."""
+
 
 @dataclass(frozen=True)
 class Backward:
@@ -83,7 +86,8 @@ class RankTrace:
         device: name of the device that computed the first loss, ``"cpu"`` or the GPU's.
         events: what was noticed besides: ``"process_group"``, ``"ddp"``, ``"batch_norm"`` (one that is not synchronised
             ran in training), ``"averaged_at_step"`` (the runtime's delayed averaging), ``"sync_bn"``,
-            ``"sync_bn_after_ddp"``, ``"data_parallel"``.
+            ``"sync_bn_after_ddp"``, ``"data_parallel"``, ``"amp"`` (the runtime was started, or Apex's interface in
+            it), ``"lacks apex.fp16_utils"`` (a part of Apex that was asked for and has no stand-in).
         stands_in: packages that are not installed and were stood in for: ``"apex"``.
         versions: of ``python`` and ``torch``.
     """

@@ -7,7 +7,8 @@ something too for a loss that goes to zero or changes its sign. It must nowhere 
 
 Where it does, but by no more than the original's own losses scatter from step to step, nothing is said: two trainings
 of which one was nudged by a rounding error differ as much. What is beyond both is disproved, and so is a loss that is
-infinite or NaN, unless the scaler skipped that step or the original has the same.
+infinite or NaN, unless the scaler skipped that step or the original has the same. Nothing is disproved either where
+two runs of the original are farther apart than the tolerance, as of a script that seeds from the time.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amp_migrate.terminal import plural
 from amp_migrate.verify.checks.common import Traces, at, first_rank, lossy_runs, percent, site_numbers
 from amp_migrate.verify.evidence import Check
-from amp_migrate.verify.plan import ORIGINAL, Asked
+from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN, Asked
 from amp_migrate.verify.traces import Backward, RankTrace
 
 ID = "band"
@@ -54,7 +55,24 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     if original is None:
         return
     for level, trace in lossy_runs(traces):
-        yield _judge(level, original, trace.ranks[0], asked.tolerance)
+        found = _judge(level, original, trace.ranks[0], asked.tolerance)
+        own = own_distance(traces)
+        if found.verdict == "disproved" and own > asked.tolerance:
+            message = (
+                f"The losses are not near the original's, but two runs of the original are {percent(own)} apart "
+                "themselves. Seed everything that it draws from, and verify again."
+            )
+            found = replace(found, verdict="unproved", message=message)
+        yield found
+
+
+def own_distance(traces: Traces) -> float:
+    """How far two runs of the original are apart; 0 where it was not run again, because nothing asked for it."""
+    original, again = first_rank(traces, ORIGINAL), first_rank(traces, ORIGINAL_AGAIN)
+    if original is None or again is None:
+        return 0.0
+    found = deviation(original.backwards, again.backwards)
+    return 0.0 if found is None else found.size
 
 
 def _judge(level: str, original: RankTrace, migrated: RankTrace, tolerance: float) -> Check:

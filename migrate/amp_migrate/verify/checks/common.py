@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_TOGETHER
+from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_TOGETHER, Asked
 from amp_migrate.verify.traces import Backward, RankTrace, Trace
 
 Traces = Mapping[str, Trace]
@@ -29,14 +29,18 @@ def together(traces: Traces) -> tuple[RankTrace, ...]:
     trace = traces.get(O0_TOGETHER)
     if trace is None or not trace.usable or len(trace.ranks) < 2:
         return ()
-    talking = any({"process_group", "ddp"} & set(rank.events) for rank in trace.ranks)
-    return trace.ranks if talking else ()
+    return trace.ranks if talk(trace.ranks) else ()
+
+
+def talk(ranks: Sequence[RankTrace]) -> bool:
+    """Whether processes made a group, or at least one of them did."""
+    return any({"process_group", "ddp"} & set(rank.events) for rank in ranks)
 
 
 def is_distributed_already(traces: Traces) -> bool:
-    """Whether the original trains in several processes by itself."""
-    original = first_rank(traces, ORIGINAL)
-    return original is not None and bool({"process_group", "ddp"} & set(original.events))
+    """Whether the original trains in several processes by itself, when it is started in one or in several."""
+    found = (traces[name] for name in (ORIGINAL, ORIGINAL_TOGETHER) if name in traces)
+    return any(trace.usable and talk(trace.ranks) for trace in found)
 
 
 def is_compared_together(traces: Traces) -> bool:
@@ -45,7 +49,12 @@ def is_compared_together(traces: Traces) -> bool:
     What it makes of its data and its learning rate there is its own, and all that matters is that it stays.
     """
     trace = traces.get(ORIGINAL_TOGETHER)
-    return trace is not None and trace.usable
+    return trace is not None and trace.usable and talk(trace.ranks)
+
+
+def keeps_its_own(traces: Traces, asked: Asked) -> bool:
+    """Whether what the script makes of several processes is its own, which the migration had only to leave alone."""
+    return asked.distribution == "already" or is_compared_together(traces)
 
 
 def lossy_runs(traces: Traces) -> Iterator[tuple[str, Trace]]:

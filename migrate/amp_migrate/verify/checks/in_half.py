@@ -34,6 +34,9 @@ def _judge(level: str, rank: RankTrace) -> Check:
     half = {number: sum(step.half for step in steps) for number, steps in sites.items()}
     full = {number: sum(step.full for step in steps) for number, steps in sites.items()}
     name = {number: steps[0].site or "the backward call" for number, steps in sites.items()}
+    if "amp" not in rank.events and not any(half.values()):
+        message = "The runtime was never started, so all was computed in float32. Does an argument turn it on?"
+        return Check(id_, title, "unproved", message)
     left_out = [name[number] for number in sites if full[number] and not half[number]]
     if left_out:
         message = (

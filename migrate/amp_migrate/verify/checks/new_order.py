@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 
 from amp_migrate.terminal import plural
-from amp_migrate.verify.checks.common import Traces, first_rank, is_compared_together, together
+from amp_migrate.verify.checks.common import Traces, first_rank, keeps_its_own, together
 from amp_migrate.verify.checks.loaders import epochs, indices, training_loaders
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import ORIGINAL, Asked
@@ -26,7 +26,7 @@ _TELLING = 4
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Compare the orders of successive epochs, in the original and in each process."""
     original, ranks = first_rank(traces, ORIGINAL), together(traces)
-    if original is None or not ranks or is_compared_together(traces):
+    if original is None or not ranks or keeps_its_own(traces, asked):
         return
     compared = unknown = 0
     mine, theirs = training_loaders(original), [training_loaders(rank) for rank in ranks]

@@ -11,10 +11,10 @@ besides DDP's averaging, gradients that are N times as large were summed. Where 
 later ones do not, the optimizer may step otherwise, or a loss weights the samples of a batch: that is disproof where it
 leaves the tolerance and the scatter of the losses.
 
-Equality cannot be expected, and nothing is said, where the training draws random numbers in a step (dropout), where
-batch norm is not synchronised, where a loss is no mean over samples (a sum, one weighted or padded by batch, or one
-that compares the samples of a batch), and where a learning rate depends on the number of steps. Factors of N are seen
-in most of these all the same.
+Equality cannot be expected, and nothing is said, where the original does not repeat its own losses, where the training
+draws random numbers in a step (dropout), where batch norm is not synchronised, where a loss is no mean over samples (a
+sum, one weighted or padded by batch, or one that compares the samples of a batch), and where a learning rate depends on
+the number of steps. Factors of N are seen in most of these all the same.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dataclasses import dataclass
 
 from amp_migrate.terminal import plural
 from amp_migrate.verify.checks import runs
-from amp_migrate.verify.checks.band import deviation
+from amp_migrate.verify.checks.band import deviation, own_distance
 from amp_migrate.verify.checks.common import (
     Traces,
     at,
     first_rank,
-    is_compared_together,
+    keeps_its_own,
     pair,
     percent,
     relative,
@@ -54,7 +54,7 @@ _FACTOR = 0.15
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Compare the processes with the original on the same samples."""
     ranks, original = together(traces), first_rank(traces, ORIGINAL)
-    if not ranks or original is None or is_compared_together(traces):
+    if not ranks or original is None or keeps_its_own(traces, asked):
         return
     title = f"{len(ranks)} processes train as one with the {len(ranks)}-fold batch"
     merged = first_rank(traces, ORIGINAL_MERGED)
@@ -62,6 +62,10 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         trace = traces.get(ORIGINAL_MERGED)
         why = "the samples that the processes read are not known" if trace is None else runs.reason(trace)
         message = f"The original could not be run on the same samples in one process: {why}."
+        yield Check(ID, title, "unproved", message)
+        return
+    if own_distance(traces) > _FIRST:
+        message = "Equal losses cannot be expected: the original does not repeat its own from run to run."
         yield Check(ID, title, "unproved", message)
         return
     verdict, message = _Comparison(ranks, merged, original, asked.tolerance).judge()
@@ -218,6 +222,10 @@ class _Comparison:
         )
         if self._is_inverse(ratio, _EARLY):
             return "disproved", f"{message} They are divided by the number of processes besides DDP's averaging."
+        if len({rank.updates[0].norm for rank in self.ranks if rank.updates}) == 1:
+            # Losses agree by chance where they are the same for all samples, as behind a layer of zeros.
+            why = "weights or pads by batch, or compares the samples of a batch"
+            return "unproved", f"{message} They are averaged, and equal ones cannot be expected of a loss that {why}."
         return "disproved", f"{message} They are not averaged over the processes: wrap the model by amp.prepare_model."
 
     def _rest(self) -> Judgement:

@@ -20,8 +20,9 @@ ID = "runs"
 TITLE = "The migrated script runs as the original does"
 
 _NOT_THE_SCRIPT = re.compile(
-    r"not implemented for '(?:BFloat16|Half)'|invalid device ordinal|Address already in use|EADDRINUSE|"
-    r"No CUDA GPUs are available|CUDA out of memory|only supported with GPUs|No space left on device"
+    r"not implemented for '(?:BFloat16|Half)'|invalid device ordinal|this machine shows \d+ GPU|"
+    r"Address already in use|EADDRINUSE|No CUDA GPUs are available|CUDA out of memory|only supported with GPUs|"
+    r"No space left on device"
 )
 _PATIENCE = 20
 """Processes that get through take no more than this many times what one takes, and at least that of ten seconds."""

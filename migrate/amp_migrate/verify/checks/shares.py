@@ -1,8 +1,8 @@
 """Each process trains on samples of its own.
 
 Within an epoch of a loader that feeds the training no two processes get the same sample, except in the last batch,
-which may repeat some so that all have equally many. Where the original itself draws a sample more than once in an
-epoch, with replacement, only equal sequences are disproof.
+which may repeat some so that all have equally many. Where the original, or a single process, draws a sample more than
+once in an epoch, with replacement, only equal sequences are disproof.
 
 The samples are known by the indices that a DataLoader's sampler gives. Without indices, equal losses on all processes
 at every step tell that they read the same, in a script that was written for one process.
@@ -18,8 +18,8 @@ from amp_migrate.verify.checks.common import (
     Traces,
     at,
     first_rank,
-    is_compared_together,
     is_distributed_already,
+    keeps_its_own,
     together,
 )
 from amp_migrate.verify.checks.loaders import epochs, indices, training_loaders, windows
@@ -39,7 +39,7 @@ _WHAT_TO_DO = "Pass the loader through amp.prepare_loader."
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Compare the samples of the processes, loader by loader."""
     ranks = together(traces)
-    if not ranks or is_compared_together(traces):
+    if not ranks or keeps_its_own(traces, asked):
         return
     known = [loader for loader in training_loaders(ranks[0]) if _known(ranks, loader)]
     if not known:
@@ -47,7 +47,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         return
     compared = 0
     for loader in known:
-        repeats = _draws_repeatedly(traces, loader)
+        repeats = _draws_repeatedly(traces, ranks, loader)
         for number, parts in enumerate(zip(*(epochs(rank, loader) for rank in ranks), strict=False)):
             where = f"epoch {number + 1} of the loader before {_reader(ranks[0], loader)}"
             samples = [indices(part) for part in parts]
@@ -78,7 +78,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
                 return
     if compared:
         message = f"{plural(compared, 'sample')} of {plural(len(known), 'loader')} went to one process each."
-        if any(_draws_repeatedly(traces, loader) for loader in known):
+        if any(_draws_repeatedly(traces, ranks, loader) for loader in known):
             message = f"{plural(compared, 'sample')} were drawn with replacement, in another order on each process."
         yield Check(ID, TITLE, "proved", message)
     else:
@@ -100,11 +100,16 @@ def _shared(parts: Sequence[Sequence[Batch]]) -> list[int]:
     return [] if filled_up else shared
 
 
-def _draws_repeatedly(traces: Traces, loader: int) -> bool:
+def _draws_repeatedly(traces: Traces, ranks: Sequence[RankTrace], loader: int) -> bool:
+    """Whether the original, or one process by itself, gets a sample twice in an epoch.
+
+    The processes draw more samples than the original does in as many steps, and so begin a sampler without end anew.
+    """
     original = first_rank(traces, ORIGINAL)
-    if original is None:
-        return False
-    return any(len(set(found)) < len(found) for found in map(indices, epochs(original, loader)))
+    passes = list(map(indices, epochs(original, loader))) if original is not None else []
+    # The last batch may be filled up.
+    passes += [indices(part[:-1]) for rank in ranks for part in epochs(rank, loader)]
+    return any(len(set(found)) < len(found) for found in passes)
 
 
 def _reader(rank: RankTrace, loader: int) -> str:

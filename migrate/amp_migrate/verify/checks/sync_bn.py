@@ -11,8 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amp_migrate.verify.checks.band import deviation
-from amp_migrate.verify.checks.common import Traces, first_rank, is_distributed_already, percent, together
+from amp_migrate.verify.checks.band import deviation, own_distance
+from amp_migrate.verify.checks.common import (
+    Traces,
+    first_rank,
+    is_distributed_already,
+    keeps_its_own,
+    percent,
+    together,
+)
 from amp_migrate.verify.checks.pairing import mean_losses, same_samples
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_MERGED, Asked
@@ -37,13 +44,13 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         if "sync_bn" in events and "batch_norm" in original.events:
             yield Check(ID, TITLE, "proved", "Batch norm computes its statistics over all processes.")
         return
-    if is_distributed_already(traces):
+    if is_distributed_already(traces) or keeps_its_own(traces, asked):
         return  # a script with a distribution of its own keeps its own batch norm
     alone = "Batch norm is not synchronised: each process normalises by its own samples."
     merged = first_rank(traces, ORIGINAL_MERGED)
     steps = same_samples(ranks, merged) if merged is not None else 0
     found = deviation(merged.backwards[:steps], mean_losses(ranks)[:steps]) if merged is not None and steps else None
-    if found is None:
+    if found is None or own_distance(traces) > asked.tolerance:
         message = f"{alone} What one process gives on the same samples is not known. {_WHAT_TO_DO}."
         yield Check(ID, TITLE, "unproved", message)
         return

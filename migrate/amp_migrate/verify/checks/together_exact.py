@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_migrate.verify.checks import runs
-from amp_migrate.verify.checks.common import Traces, is_distributed_already, together
+from amp_migrate.verify.checks.common import Traces, talk, together
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL_TOGETHER, Asked
@@ -24,11 +24,18 @@ _ROUNDING = 1e-5
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Compare the processes of the original with those of the migrated script, one by one."""
     original, migrated = traces.get(ORIGINAL_TOGETHER), together(traces)
-    if original is None or not is_distributed_already(traces):
+    if original is None:
         return
     title = f"{original.processes} processes repeat those of the original bit for bit"
     if not original.usable:
         message = f"The original does not get through in {original.processes} processes: {runs.reason(original)}."
+        yield Check(ID, title, "unproved", message)
+        return
+    if not talk(original.ranks):
+        message = (
+            "The original does not meet other processes when it is started as torchrun does it: it may need an option "
+            "of its own for that, so there is nothing to compare with."
+        )
         yield Check(ID, title, "unproved", message)
         return
     if not migrated:

@@ -50,6 +50,7 @@ class _Loading:
         self.epochs: dict[int, int] = {}
         self.batches: dict[str, list[list[int]]] = {}
         self.lengths: dict[str, int] = {}
+        self.stream: Any = ()
         path = os.environ.get("AMP_VERIFY_BATCHES")
         if path:
             with open(path, encoding="utf-8") as file:
@@ -58,7 +59,7 @@ class _Loading:
 
     def watch(self, module: Any) -> None:
         """Follow ``DataLoader`` and its iterators."""
-        loader, iterator = module.DataLoader, module._BaseDataLoaderIter
+        loader, iterator, self.stream = module.DataLoader, module._BaseDataLoaderIter, module.IterableDataset
         loader.__init__ = self._numbering(loader.__init__)
         loader.__len__ = self._counting(loader.__len__)
         iterator.__init__ = self._beginning(iterator.__init__)
@@ -111,7 +112,8 @@ class _Loading:
         self.epochs[number] = epoch
         reading = _Reading(number, epoch, loader.batch_sampler is not None, loader.num_workers > 0)
         iterator.__dict__[_READING] = reading
-        if reading.batched and hasattr(loader.dataset, "__len__"):
+        # A stream may have no length, and a loader over one remembers that it was asked.
+        if reading.batched and not isinstance(loader.dataset, self.stream):
             reading.length = len(loader)
 
     def _asking(self, next_index: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -69,6 +69,7 @@ class Record:
         self._kept = 0
         self._finished = False
         atexit.register(self._ended)
+        os._exit = self._recording(os._exit)  # type: ignore[assignment]
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._retire)
 
@@ -118,6 +119,16 @@ class Record:
                 stream.flush()
         # The script's own handlers would save, upload or wait for other processes.
         os._exit(0)
+
+    def _recording(self, leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+        """``os._exit``, which calls no function of ``atexit``: a script may end that way, to wait for no thread."""
+
+        @functools.wraps(leave)
+        def left(status: int) -> NoReturn:
+            self._ended()
+            leave(status)
+
+        return left
 
     def _ended(self) -> None:
         if self.active:

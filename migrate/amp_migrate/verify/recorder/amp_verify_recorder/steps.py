@@ -216,11 +216,24 @@ class Steps:
         yield "versions", {"python": platform.python_version(), "torch": str(torch.__version__)}
         yield "peak_memory", _peak_memory(torch, self.device)
         yield "parameters", [_digest(torch, optimizer) for optimizer in self._optimizers]
-        yield "events", sorted(self.events | ({"process_group"} if self.record.in_group else set()))
+        yield "events", sorted(self.events | set(self._late_events()))
         yield "outside", sorted(self._outside())
         apex = sys.modules.get("apex")
         if apex is not None and f"{os.sep}stand_in{os.sep}" in str(getattr(apex, "__file__", "")):
             yield "stands_in", ["apex"]
+
+    def _late_events(self) -> Iterator[str]:
+        """What can be told at the end."""
+        if self.record.in_group:
+            yield "process_group"
+        runtime, interface = (
+            sys.modules.get(f"amp_runtime.{name}") for name in ("_core.context", "apex.amp._amp_state")
+        )
+        properties = getattr(getattr(interface, "_amp_state", None), "opt_properties", None)
+        if getattr(getattr(runtime, "context", None), "initialised", False) or getattr(properties, "enabled", False):
+            yield "amp"
+        for name in getattr(sys.modules.get("apex"), "lacking", ()):
+            yield f"lacks {name}"
 
     def _outside(self) -> set[str]:
         """The folders from which modules of the project itself were imported, and not of its copy."""
