@@ -52,6 +52,12 @@ def test_a_module_is_named_from_the_working_directory(tmp_path: Path) -> None:
     assert inside.root == root / "package" / "tools"
 
 
+def test_modules_of_the_script_elsewhere_are_copied_with_it(tmp_path: Path) -> None:
+    root = make(tmp_path / "loose", "tools/train.py", "lib/model.py", "notes.txt")
+    project = project_of(root / "tools" / "train.py", root, modules=[root / "lib" / "model.py"])
+    assert (project.root, project.cwd) == (root, root)
+
+
 def test_a_home_that_is_kept_in_git_is_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     make(tmp_path, ".git/HEAD", "work/train.py")

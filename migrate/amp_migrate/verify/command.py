@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,8 +191,9 @@ def _verify(arguments: dict[str, Any]) -> int:
     script: Path = arguments["script"]
     if not script.is_file():
         raise click.UsageError(f"{script}: there is no such script.")
-    project = project_of(script, Path.cwd(), arguments["links"], as_module=arguments["as_module"])
-    versions = _versions(arguments, project)
+    find = partial(project_of, script, Path.cwd(), as_module=arguments["as_module"])
+    versions = _versions(arguments, find())
+    project = find(arguments["links"], modules=versions.modules)
     asked = _asked(arguments, versions)
     with workplace(arguments["keep"]) as folder:
         maker = _maker(arguments, project, versions, folder, progress)

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +50,17 @@ class Project:
             return None
 
 
-def project_of(script: Path, cwd: Path, links: Sequence[Path] = (), *, as_module: bool = False) -> Project:
+def project_of(
+    script: Path,
+    cwd: Path,
+    links: Sequence[Path] = (),
+    *,
+    as_module: bool = False,
+    modules: Iterable[Path] = (),
+) -> Project:
     """Find what belongs to a script: its git work tree, else what looks like a project, else its folder.
+
+    ``modules`` are files that it imports: the folder that holds them all is copied.
 
     The script runs in the same place relative to the project as ``cwd`` is, and beside itself where that is elsewhere.
     One that runs ``as_module`` has its name, and what it imports, from ``cwd``, which so is a part of the project.
@@ -67,6 +76,9 @@ def project_of(script: Path, cwd: Path, links: Sequence[Path] = (), *, as_module
         root = script.parent
     if as_module and script.is_relative_to(cwd) and not cwd.is_relative_to(root):
         root = cwd
+    whole = Path(os.path.commonpath([root, *modules]))
+    if whole not in (Path.home(), Path(root.anchor)):
+        root = whole
     placed = []
     for link in links:
         path = Path(os.path.abspath(link))

@@ -37,6 +37,7 @@ class Versions:
         notes: what a reader has to know.
         run: the migration, for a report; None where the migrated version was given.
         options: what was asked of the migration.
+        modules: the files that the script imports, as far as they are known.
     """
 
     original: Mapping[Path, bytes | None] = field(default_factory=dict)
@@ -47,6 +48,7 @@ class Versions:
     notes: tuple[str, ...] = ()
     run: Run | None = None
     options: Options = field(default_factory=Options)
+    modules: tuple[Path, ...] = ()
 
 
 class NothingMigratedError(UserError):
@@ -85,6 +87,7 @@ def migrated_now(script: Path, options: Options) -> Versions:
         notes=tuple(_declined(report)),
         run=run,
         options=options,
+        modules=report.reach.files if report.reach is not None else (),
     )
 
 
