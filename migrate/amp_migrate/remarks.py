@@ -242,10 +242,9 @@ def _line_end(text: str) -> str:
 @lru_cache(maxsize=1)
 def _rules() -> Mapping[str, Rule]:
     """The rewrites and the reasons for declining, by code."""
-    from amp_rules.codemods import all_rules
-    from amp_rules.planning.reasons import all_reasons
+    from amp_rules.codemods import all_documented
 
-    return {rule.code: rule for rule in (*all_rules(), *all_reasons())}
+    return {rule.code: rule for rule in all_documented()}
 
 
 def _pages() -> Iterator[RulePage]:

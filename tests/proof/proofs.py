@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from amp_migrate.verify.failures import GLOO_AT_EXIT
 from amp_migrate.verify.reading import complaints, read_ranks
 from amp_migrate.verify.runs import RECORDER
 
@@ -225,7 +226,7 @@ def run_together(argv: list[str], project: Path, folder: Path, env: dict[str, st
     for _ in range(3):
         run = _run_together(argv, project, folder, env)
         ended = len(run.parameters) == 2 and all(run.parameters)
-        if not (run.status and ended and "terminate called without an active exception" in run.stderr):
+        if not (run.status and ended and GLOO_AT_EXIT in run.stderr):
             break
     return run
 

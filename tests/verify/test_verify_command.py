@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +50,6 @@ for epoch in range(3):
 """
 LOOP = SCRIPT.index("for epoch")
 Verify = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def forked() -> Iterator[Forked]:
-    forked = Forked()
-    yield forked
-    forked.close()
 
 
 @pytest.fixture

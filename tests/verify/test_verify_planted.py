@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,6 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run
 PLANTED = Path(__file__).with_name("planted")
 PLAIN, ACCUMULATION, DISTRIBUTED = "plain/train.py", "accumulation/train.py", "distributed/main.py"
 STEPS = 10
-
-
-@pytest.fixture(scope="module")
-def forked() -> Iterator[Forked]:
-    forked = Forked()
-    yield forked
-    forked.close()
 
 
 @pytest.fixture

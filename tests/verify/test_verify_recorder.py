@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -62,13 +62,6 @@ class Recorded:
 
 
 Record = Callable[..., Recorded]
-
-
-@pytest.fixture(scope="module")
-def forked() -> Iterator[Forked]:
-    forked = Forked()
-    yield forked
-    forked.close()
 
 
 @pytest.fixture

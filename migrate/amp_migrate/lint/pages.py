@@ -73,9 +73,8 @@ def _page(rule: RuleInfo) -> str:
 
 def _rewrites() -> Iterable[tuple[str, str, str]]:
     """Yield code, name and page of the rewrites of amp-migrate, and of its reasons for declining."""
-    from amp_rules.codemods import all_rules
-    from amp_rules.planning.reasons import all_reasons
+    from amp_rules.codemods import all_documented
 
-    for rule in (*all_rules(), *all_reasons()):
+    for rule in all_documented():
         page = "\n\n".join([f"# {rule.code} {rule.name}", rule.page.strip() or rule.message])
         yield rule.code, rule.name, page + "\n"

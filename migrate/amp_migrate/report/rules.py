@@ -37,10 +37,9 @@ def notes_on(codes: Iterable[str]) -> dict[str, RuleNote]:
 
 @lru_cache(maxsize=1)
 def _known() -> Mapping[str, RuleNote]:
-    from amp_rules.codemods import all_rules
-    from amp_rules.planning.reasons import all_reasons
+    from amp_rules.codemods import all_documented
 
-    return {rule.code: _note(rule.code, rule.name, rule.message, rule.page) for rule in (*all_rules(), *all_reasons())}
+    return {rule.code: _note(rule.code, rule.name, rule.message, rule.page) for rule in all_documented()}
 
 
 def _note(code: str, name: str, title: str, page: str) -> RuleNote:

@@ -29,7 +29,7 @@ _WANTS_LAUNCH = re.compile(
     r"KeyError: '(?:RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|LOCAL_WORLD_SIZE)'"
 )
 _PORT_IS_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
-_GLOO_AT_EXIT = "terminate called without an active exception"
+GLOO_AT_EXIT = "terminate called without an active exception"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def ended_well(output: Output, *, recorded: bool) -> bool:
     if output.status == 0:
         return True
     return (
-        recorded and output.status == -signal.SIGABRT and _GLOO_AT_EXIT in output.stderr and _HEAD not in output.stderr
+        recorded and output.status == -signal.SIGABRT and GLOO_AT_EXIT in output.stderr and _HEAD not in output.stderr
     )
 
 

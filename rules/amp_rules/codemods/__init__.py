@@ -52,6 +52,13 @@ def all_rules() -> list[Rule]:
     return sorted([*found, *old], key=lambda rule: rule.code)
 
 
+def all_documented() -> list[Rule]:
+    """All that has a page: the rewrites, then the reasons for which something is left alone."""
+    from amp_rules.planning.reasons import all_reasons
+
+    return [*all_rules(), *all_reasons()]
+
+
 def modern_rewrites() -> list[Callable[[Old], Iterable[Change]]]:
     """The rewrites of old PyTorch, by code; each sees the whole program."""
     return [rewrite for _, rewrite in _modern()]

@@ -56,8 +56,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         return
     for level, trace in lossy_runs(traces):
         found = _judge(level, original, trace.ranks[0], asked.tolerance)
-        own = own_distance(traces)
-        if found.verdict == "disproved" and own > asked.tolerance:
+        if found.verdict == "disproved" and (own := own_distance(traces)) > asked.tolerance:
             message = (
                 f"The losses are not near the original's, but two runs of the original are {percent(own)} apart "
                 "themselves. Seed everything that it draws from, and verify again."
@@ -88,8 +87,7 @@ def _judge(level: str, original: RankTrace, migrated: RankTrace, tolerance: floa
         number, step = broken[0]
         message = (
             f"The loss of step {number + 1} ({at(step)}) is {step.loss}, which the original's is not.{skipped} Look "
-            "for an "
-            "operation that leaves the range of half there, with amp-lint, and keep it in float32."
+            "for an operation that leaves the range of half there, with amp-lint, and keep it in float32."
         )
         return Check(id_, title, "disproved", message)
     found = deviation(original.backwards, migrated.backwards)

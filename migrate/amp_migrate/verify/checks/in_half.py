@@ -40,9 +40,8 @@ def _judge(level: str, rank: RankTrace) -> Check:
     left_out = [name[number] for number in sites if full[number] and not half[number]]
     if left_out:
         message = (
-            f"Nothing was computed in half for the backward call at {together_in_words(left_out)}: its forward pass "
-            "is not "
-            "under autocast. Put `with amp.autocast():` around the model's call and the loss."
+            f"Nothing was computed in half for the backward call at {together_in_words(left_out)}: its forward pass is "
+            "not under autocast. Put `with amp.autocast():` around the model's call and the loss."
         )
         return Check(id_, title, "disproved", message)
     if not any(half.values()):

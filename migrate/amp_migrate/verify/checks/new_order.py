@@ -41,8 +41,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         if before is False and True in after:
             message = (
                 "The original has a new order in each epoch, the processes read theirs in the same order every time. "
-                "Call "
-                "sampler.set_epoch(epoch) at the start of each epoch, or use amp.prepare_loader, which does it."
+                "Call sampler.set_epoch(epoch) at the start of each epoch, or use amp.prepare_loader, which does it."
             )
             yield Check(ID, TITLE, "disproved", message)
             return

@@ -24,8 +24,7 @@ TITLE = "O0 repeats the original bit for bit"
 
 _WHAT_TO_DO = {
     "loss": "look for random numbers that are drawn earlier or more often, for changed arguments, and for a loss "
-    "that is "
-    "divided or multiplied besides",
+    "that is divided or multiplied besides",
     "updates": "look for an optimizer or scaler step that was added, left out or moved",
     "norm": "look for gradients that are not cleared, or that are scaled or clipped in another place",
     "steps": "look for a loop that is left earlier or later",

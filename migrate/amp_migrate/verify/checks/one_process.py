@@ -162,8 +162,7 @@ class _Comparison:
         if ratio and self._is_inverse(ratio, 2 * _FACTOR):
             message = (
                 f"Each process's loss is 1/{self.processes} of the original's ({at(self.mean[0])}). It is divided by "
-                "the "
-                "number of processes, and DDP averages the gradients besides: leave the division out."
+                "the number of processes, and DDP averages the gradients besides: leave the division out."
             )
             return "disproved", message
         message = (
@@ -179,8 +178,7 @@ class _Comparison:
     def _summed(self, ratio: float) -> str:
         return (
             f"The gradients of the first optimizer steps are {ratio:.3g} times those of one process on the same "
-            "samples: "
-            "they are summed over the processes. Average them, or divide by the number of processes."
+            "samples: they are summed over the processes. Average them, or divide by the number of processes."
         )
 
     # ---- step by step ----------------------------------------------------------------------------------------

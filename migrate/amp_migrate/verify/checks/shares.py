@@ -127,13 +127,12 @@ def _without_indices(traces: Traces, ranks: Sequence[RankTrace]) -> Check:
     if same and len(set(losses[0])) >= _FEW and not is_distributed_already(traces):
         message = (
             f"All {len(ranks)} processes have the same loss at each of {steps} steps, so they train on the same "
-            "samples. "
-            "Let each rank read its own part of the data: amp.prepare_loader shares out any iterable of batches."
+            "samples. Let each rank read its own part of the data: amp.prepare_loader shares out any iterable of "
+            "batches."
         )
         return Check(ID, TITLE, "disproved", message)
     message = (
         "Which samples the processes read is not known: the training does not read them from a DataLoader whose "
-        "sampler "
-        f"gives indices.{'' if same else ' Their losses differ, as they should.'}"
+        f"sampler gives indices.{'' if same else ' Their losses differ, as they should.'}"
     )
     return Check(ID, TITLE, "unproved", message)
