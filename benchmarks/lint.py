@@ -70,12 +70,13 @@ def table(folder: Path, measured: list[Command]) -> str:
 
 def phases(folder: Path) -> str:
     """Where the time of a cold run goes, by phases, in this process."""
+    from amp_rules.checks import all_checks
+    from amp_rules.lattice.machine import Machine
     from amp_rules.lint import Linter, Mode
     from amp_rules.lint import linter as module
-    from amp_rules.lint.interpreter import Machine
-    from amp_rules.lint.library import Library
     from amp_rules.lint.triggers import Triggers
-    from amp_rules.program.source import read_source
+    from amp_rules.source.project_facts import ProjectFacts
+    from amp_rules.source.text import read_source
 
     clock = time.process_time
     spent = dict.fromkeys(["read", "triggers", "parse", "run"], 0.0)
@@ -98,11 +99,11 @@ def phases(folder: Path) -> str:
 
     timed(Triggers, "places", "triggers")
     timed(Triggers, "match", "triggers")
-    timed(Library, "start", "parse")
+    timed(ProjectFacts, "start", "parse")
     timed(Machine, "judge", "run")
     timed(Machine, "judge_statements", "run")
     assert module.Linter is Linter
-    linter = Linter(Mode())
+    linter = Linter(Mode(), all_checks())
     start = clock()
     for source in sources:
         linter.lint(source)

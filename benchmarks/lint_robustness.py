@@ -24,8 +24,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from amp_rules.lint import Linter, Mode, all_checks
-from amp_rules.program.source import SourceError, read_source
+from amp_rules.checks import all_checks
+from amp_rules.lint import Linter, Mode
+from amp_rules.source.text import SourceError, read_source
 
 # The most downloaded ones first, as of 2025; what is not installed is left out.
 PACKAGES = """
@@ -110,7 +111,7 @@ def _in_a_process(mode: Mode, files: list[str], seed: str) -> dict[str, Any]:
 
 
 def _run(mode: Mode, files: list[str]) -> dict[str, Any]:
-    linter = Linter(mode, {check.code for check in all_checks()})
+    linter = Linter(mode, all_checks(), {check.code for check in all_checks()})
     taken: list[tuple[float, str]] = []
     crashes: list[str] = []
     lines = findings = unreadable = 0

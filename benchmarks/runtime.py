@@ -226,7 +226,7 @@ def _stepping(
     run: Run, name: str, make: Callable[..., torch.optim.Optimizer], sizes: Shapes, **options: Any
 ) -> Contender:
     optimizer = make(_parameters(run.device, sizes, 1e-3), lr=1e-6, **options)
-    enter = training.turn_off if name.startswith("torch") else lambda: amp.init("O1")
+    enter = training.turn_off if name.startswith("torch") else lambda: amp.init("O1", dtype=_half(run))
     return Contender(name, optimizer.step, enter)
 
 
@@ -284,11 +284,26 @@ def levels(run: Run) -> str:
         contenders = [
             training.by_hand("torch, FP32", task),
             training.by_hand("torch autocast", task, half=half, scaled=half is torch.float16),
-            *(training.ours(f"amp_runtime {level}", task, level) for level in ("O0", "O1", "O2")),
+            *(training.ours(f"amp_runtime {level}", task, level, dtype=half) for level in ("O0", "O1", "O2")),
             training.by_hand("torch, FP32 (again)", task),
         ]
-        compared.append(compare(task.name, contenders, run.effort, device))
+        compared.append(compare(task.name, _possible(contenders), run.effort, device))
     return table(compared)
+
+
+def _possible(contenders: list[Contender]) -> list[Contender]:
+    """Those that run on this machine: torch's own autocast has no LSTM on a processor without AVX-512."""
+    return [contender for contender in contenders if _runs(contender)]
+
+
+def _runs(contender: Contender) -> bool:
+    contender.enter()
+    try:
+        contender.once()
+    except RuntimeError as error:
+        print(f"left out: {contender.name}: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def _half(run: Run) -> torch.dtype:
@@ -316,15 +331,15 @@ def policies(run: Run) -> str:
     for task in tasks:
         contenders = [
             _region_contender("torch.autocast", task, lambda: torch.autocast(device, _half(run)), training.turn_off),
-            _policy_contender("amp.autocast, cast_policy='torch'", task, "torch"),
-            _policy_contender("amp.autocast, cast_policy='apex'", task, "apex"),
+            _policy_contender("amp.autocast, cast_policy='torch'", task, "torch", _half(run)),
+            _policy_contender("amp.autocast, cast_policy='apex'", task, "apex", _half(run)),
         ]
-        compared.append(compare(task.name, contenders, run.effort, device))
+        compared.append(compare(task.name, _possible(contenders), run.effort, device))
     return table(compared)
 
 
-def _policy_contender(name: str, task: training.Task, policy: Any) -> Contender:
-    return _region_contender(name, task, amp.autocast, lambda: amp.init("O1", cast_policy=policy))
+def _policy_contender(name: str, task: training.Task, policy: Any, half: torch.dtype) -> Contender:
+    return _region_contender(name, task, amp.autocast, lambda: amp.init("O1", dtype=half, cast_policy=policy))
 
 
 def _region_contender(

@@ -95,7 +95,7 @@ def main() -> None:
     level, device, quick = arguments.level, arguments.device, arguments.quick
     runtime.set_up(device, arguments.threads)
     if not level.startswith("torch"):
-        amp.init(level)
+        amp.init(level, dtype=torch.bfloat16)
     for warming in (training.mlp(device, 16, depth=1, batch=2), training.conv(device, 4, size=4, batch=2)):
         train(level, warming, steps=2)  # for what torch loads once
     dense = measure(level, training.mlp(device, 64 if quick else 1024, depth=8, batch=8 if quick else 256))

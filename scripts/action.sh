@@ -149,12 +149,20 @@ run() {
     "run_$command"
     if [ -n "$sarif" ] && [ ! -s "$sarif" ]; then sarif=""; fi
     printf '%s\n' "exit-code=$status" "changes-due=$due" "sarif-file=$sarif" >>"${GITHUB_OUTPUT:-/dev/null}"
-    if [ "$status" -gt 1 ] && [ "$annotations" = true ]; then
-        echo "::error title=amp-migrate::$command could not be completed; the log says why"
-    fi
+    if [ "$annotations" = true ]; then annotate_end; fi
     exit_as_wished
 }
 
+# Exit codes as in migrate/amp_migrate/exit_codes.py: 1 is an answer, and has annotations of its own.
+annotate_end() {
+    case "$status" in
+        0 | 1) ;;
+        3) echo "::error title=amp-migrate::$command could show nothing; the log says why" ;;
+        *) echo "::error title=amp-migrate::$command could not be completed; the log says why" ;;
+    esac
+}
+
+# Nothing shown counts as an error: a job that verifies must not pass because its script did not run.
 exit_as_wished() {
     if [ "$status" -eq 0 ] || wants nothing; then exit 0; fi
     if [ "$status" -eq 1 ]; then

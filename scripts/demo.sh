@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Sets the project up in .venv, migrates a plain training script, and trains the result alone and in two
-# processes. STEPS says for how many steps.
+# Sets the project up in .venv with what training needs, migrates a plain training script, and trains the result alone
+# and in two processes. STEPS says for how many steps.
 set -euo pipefail
+export EXTRA=runtime
+# shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 example=fixtures/runnable/flat_convnet
@@ -10,6 +12,8 @@ trap 'rm -rf "$work"' EXIT
 export STEPS="${STEPS:-5}"
 # The demo is to look the same everywhere, and two processes cannot share one GPU.
 export CUDA_VISIBLE_DEVICES=
+# Torch says so where it is alone, and nothing here needs it.
+export PYTHONWARNINGS="ignore:Failed to initialize NumPy"
 
 title() { printf '\n== %s\n' "$*"; }
 

@@ -1,36 +1,51 @@
-# Sourced by the other scripts: makes sure that .venv holds the project and its tools, and puts it on PATH.
-# Another interpreter can be chosen with PYTHON=python3.12.
-
+#!/usr/bin/env bash
+# Makes sure that .venv holds the project and what EXTRA (dev) of pyproject.toml names, and puts it on PATH for the
+# scripts that source this one. Another interpreter can be chosen with PYTHON=python3.12.
+set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
-    python="${PYTHON:-python3}"
+make_environment() {
+    local python="${PYTHON:-python3}"
     if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
         echo "error: $python is missing or older than Python 3.10; choose another with PYTHON=..." >&2
         exit 1
     fi
     rm -rf .venv
     "$python" -m venv .venv
-fi
+}
 
-# The stamp names what was installed, so that a complete environment is reused and an outdated one is not.
-wanted="$(.venv/bin/python -c '
+# Prints what an environment must have been made from, so that a complete one is reused and an outdated one is not.
+wanted() {
+    .venv/bin/python -c '
 import hashlib, os, sys
-with open("pyproject.toml", "rb") as file:
-    print(hashlib.sha256(file.read()).hexdigest(), os.getcwd(), sys.version.split()[0])
-')"
-if [ "$(cat .venv/installed 2>/dev/null)" != "$wanted" ]; then
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -e ".[dev]" </dev/null
-    printf '%s\n' "$wanted" >.venv/installed
-fi
+from pathlib import Path
+asked = b"".join(Path(name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))
+print(hashlib.sha256(asked).hexdigest(), os.getcwd(), sys.version.split()[0])
+'
+}
+
+install() {
+    local extra="$1" wanted
+    wanted="$(wanted)"
+    # Development needs all that the other extras name.
+    if grep -qsxF "$wanted" .venv/installed-dev ".venv/installed-$extra"; then return; fi
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e ".[$extra]" </dev/null
+    printf '%s\n' "$wanted" >".venv/installed-$extra"
+}
 
 # The report's tests open it in Chromium, and are passed over where there is none and none can be installed.
-if [ ! -x /usr/bin/chromedriver ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    packages="chromium chromium-driver fonts-dejavu-core"
-    timeout 300 sh -c "apt-get update -q && apt-get install -qy --no-install-recommends $packages" </dev/null \
-        >.venv/chromium.log 2>&1 || echo "note: no Chromium could be installed (.venv/chromium.log)" >&2
-fi
+install_chromium() {
+    if [ -x /usr/bin/chromedriver ] || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then return; fi
+    local packages="chromium chromium-driver fonts-dejavu-core"
+    DEBIAN_FRONTEND=noninteractive timeout 300 sh -c \
+        "apt-get update -q && apt-get install -qy --no-install-recommends $packages" </dev/null >.venv/chromium.log 2>&1 ||
+        echo "note: no Chromium could be installed (.venv/chromium.log)" >&2
+}
+
+if ! .venv/bin/python -c 'import pip' 2>/dev/null; then make_environment; fi
+install "${EXTRA:-dev}"
 
 PATH="$PWD/.venv/bin:$PATH"
 # Small models on few cores: more threads than cores only get in each other's way.
 export PATH OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then install_chromium; fi

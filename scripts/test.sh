@@ -1,10 +1,31 @@
 #!/usr/bin/env bash
-# Sets the project up in .venv and runs every check. Arguments go to pytest.
+# Sets the project up in .venv and runs its checks: `quick` those that take about a minute, without a mode those that a
+# change must pass, `full` all of them. Further arguments go to pytest. tests/README.md says what runs when.
 set -euo pipefail
+mode="${1:-}"
+case "$mode" in quick | full) shift ;; *) mode=usual ;; esac
+# shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+# The same generated examples every time, so that a failure comes from a change; pytest by itself draws new ones.
+tests() { pytest -n 2 --dist loadgroup --hypothesis-profile ci "$@"; }
 
 ruff check .
 ruff format --check .
 mypy migrate/amp_migrate rules/amp_rules runtime/amp_runtime
-# The same generated examples every time, so that a failure comes from a change; pytest by itself draws new ones.
-pytest -n 2 --hypothesis-profile ci "$@"
+case "$mode" in
+    quick) AMP_TEST_EXAMPLES=0.2 tests -m "not slow and not heavy" "$@" ;;
+    usual)
+        install_chromium
+        tests "$@"
+        ;;
+    full)
+        install_chromium
+        tests -m "" "$@"
+        # As on a processor that lacks what torch uses for half precision on this one.
+        status=0
+        ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 tests -m half "$@" || status=$?
+        # 5: the arguments name no such test.
+        if [ "$status" != 0 ] && { [ "$status" != 5 ] || [ "$#" = 0 ]; }; then exit "$status"; fi
+        ;;
+esac

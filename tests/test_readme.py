@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from amp_rules.codemods import all_rules
+from amp_rules.rewrites import all_rules
 from click.testing import CliRunner
 
 ROOT = Path(__file__).parents[1]
@@ -13,7 +13,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_diff_at_its_head_is_the_real_one():
-    from amp_migrate.cli import main
+    from amp_migrate.commands.migrate import main
 
     script = ROOT / "fixtures/runnable/flat_convnet/train.py"
     done = CliRunner().invoke(main, [str(script), "--opt-level", "O1", "--ddp", "-q"])

@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from amp_migrate.out.delivery import diffs
 from amp_migrate.report.html import render_html
 from amp_migrate.report.markdown import render_markdown
 from amp_migrate.report.pages import Migration
-from amp_migrate.results import diffs
-from amp_migrate.runner import Run
+from amp_migrate.run.migration import Run
 from amp_migrate.verify.evidence import Evidence, from_json
 from amp_migrate.verify.versions import migrated_now
-from amp_rules.options import Options
+from amp_rules.plan.options import Options
 from sphinx.application import Sphinx
 
 if sys.version_info >= (3, 11):

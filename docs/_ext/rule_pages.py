@@ -10,18 +10,19 @@ import difflib
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from amp_migrate.lint.catalogue import RuleInfo, load_rules
 from amp_rules import migrate
-from amp_rules.codemods import all_rules
-from amp_rules.options import Options
-from amp_rules.planning.reasons import all_reasons
-from amp_rules.program.source import SourceError
-from amp_rules.report import Refusal
-from amp_rules.rule import Rule
+from amp_rules.plan.note_pages import all_noted
+from amp_rules.plan.options import Options
+from amp_rules.plan.refusal_pages import all_reasons
+from amp_rules.plan.report import Refusal
+from amp_rules.plan.rule import Rule
+from amp_rules.rewrites import all_rules
+from amp_rules.source.text import SourceError
 from sphinx.application import Sphinx
 
 if sys.version_info >= (3, 11):
@@ -62,10 +63,12 @@ def pages() -> dict[str, str]:
     made = {rule.code: rewrite_page(rule) for rule in rewrites}
     made |= {rule.code: lint_page(rule) for rule in lint}
     made |= {rule.code: reason_page(rule) for rule in reasons}
-    every = sorted([*rewrites, *lint, *reasons], key=lambda rule: rule.code)
-    declining = {rule.code for rule in reasons}
-    made |= {f"{family}xx": family_page(family, every, declining) for family in FAMILIES}
-    made["index"] = index_page(every, declining)
+    noted = all_noted()
+    made |= {rule.code: note_page(rule) for rule in noted}
+    every = sorted([*rewrites, *lint, *reasons, *noted], key=lambda rule: rule.code)
+    apart = {rule.code: "What is declined:" for rule in reasons} | {rule.code: "What is noted:" for rule in noted}
+    made |= {f"{family}xx": family_page(family, every, apart) for family in FAMILIES}
+    made["index"] = index_page(every, apart)
     return made
 
 
@@ -198,41 +201,68 @@ def _said(item: Refusal, folder: Path) -> str:
     return f"**{place}:** {item.message}\n\n*By hand:* {item.recipe}"
 
 
+# ---- notes -------------------------------------------------------------------------------------------------
+
+
+def note_page(rule: Rule) -> str:
+    """Return the page of a note: what is noted, why, what may be done, and what the tool says of its fixtures."""
+    parts = [*_head(rule.code, rule.name), f"*Note of amp-migrate, {rule.unit}.*", *_documentation(rule.page)]
+    folder = FIXTURES / "notes" / rule.code
+    if folder.is_dir():
+        parts += ["## What the tool says", "Scripts of the tests, and what is noted of each:"]
+        parts += [_noted(path, rule) for path in sorted(folder.iterdir())]
+    return _joined(parts)
+
+
+def _noted(path: Path, rule: Rule) -> str:
+    said = [
+        f"**{item.path.name}{'' if item.line is None else f':{item.line}'}:** {item.text}"
+        for item in migrate(path, Options(ddp=True)).notes
+        if item.code == rule.code
+    ]
+    return _dropdown(_title(path), "\n\n".join([*said, _code(path.read_text(encoding="utf-8"))]))
+
+
 # ---- the index ---------------------------------------------------------------------------------------------
 
 
-def index_page(rules: Iterable[AnyRule], declining: Collection[str]) -> str:
-    """Return the table of all rules by code, with the table of contents of the families."""
+def index_page(rules: Iterable[AnyRule], apart: Mapping[str, str]) -> str:
+    """Return the table of all rules by code, with the table of contents of the families.
+
+    ``apart`` names, for each code that is not of a rewrite or a lint rule, the table below in which it stands.
+    """
     parts = [
         "# Rules",
-        "Every rewrite of `amp-migrate`, every reason for which it declines, and every rule of `amp-lint` has a code, "
-        "a name and a page. On the command line: `amp-lint --explain AMP605`, or `amp-lint --explain eps-underflow`.",
+        "Every rewrite of `amp-migrate`, every reason for which it declines, every note, and every rule of `amp-lint` "
+        "has a code, a name and a page. On the command line: `amp-lint --explain AMP605`, or `amp-lint --explain "
+        "eps-underflow`.",
         '```{raw} html\n<input id="rule-filter" type="search" placeholder="Filter by code, name or words" '
         'aria-label="Filter the rules" hidden>\n```',
     ]
     for family, (title, words) in FAMILIES.items():
-        parts += [f"## {family}xx: {title}", words, *_tables(_of(family, rules), declining)]
+        parts += [f"## {family}xx: {title}", words, *_tables(_of(family, rules), apart)]
     parts.append(_toctree(f"{family}xx" for family in FAMILIES))
     return _joined(parts)
 
 
-def family_page(family: str, rules: Iterable[AnyRule], declining: Collection[str]) -> str:
+def family_page(family: str, rules: Iterable[AnyRule], apart: Mapping[str, str]) -> str:
     """Return the table of a family, with the table of contents of its pages."""
     title, words = FAMILIES[family]
     own = _of(family, rules)
-    return _joined([f"# {family}xx: {title}", words, *_tables(own, declining), _toctree(rule.code for rule in own)])
+    return _joined([f"# {family}xx: {title}", words, *_tables(own, apart), _toctree(rule.code for rule in own)])
 
 
 def _of(family: str, rules: Iterable[AnyRule]) -> list[AnyRule]:
     return [rule for rule in rules if rule.code.startswith(family)]
 
 
-def _tables(rules: Iterable[AnyRule], declining: Collection[str]) -> Iterator[str]:
-    yield _table([rule for rule in rules if rule.code not in declining])
-    refused = [rule for rule in rules if rule.code in declining]
-    if refused:
-        yield "What is declined:"
-        yield _table(refused)
+def _tables(rules: Iterable[AnyRule], apart: Mapping[str, str]) -> Iterator[str]:
+    yield _table([rule for rule in rules if rule.code not in apart])
+    for title in dict.fromkeys(apart.values()):
+        own = [rule for rule in rules if apart.get(rule.code) == title]
+        if own:
+            yield title
+            yield _table(own)
 
 
 def _toctree(names: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 
 _CODE = re.compile(r"\b(AMP[1-9]\d\d)\b")
 _CHINESE = "zh/"
+_AT_ROOT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 
 
 class LinkCodes(SphinxPostTransform):
@@ -47,10 +48,10 @@ def _inside(node: nodes.Node, kinds: tuple[type[nodes.Element], ...]) -> bool:
 
 
 def copy_outside(app: Sphinx) -> None:
-    """Bring the readme and the measurements, which lie beside ``docs``, into the site."""
+    """Bring the pages at the root of the repository and the measurements into the site."""
     folder = Path(app.srcdir)
     (folder / "benchmarks").mkdir(exist_ok=True)
-    for path in (folder.parent / "README.md", *sorted((folder.parent / "benchmarks").glob("*.md"))):
+    for path in (*(folder.parent / name for name in _AT_ROOT), *sorted((folder.parent / "benchmarks").glob("*.md"))):
         copy = folder / _copied(path.relative_to(folder.parent).as_posix())
         text = path.read_text(encoding="utf-8")
         if not copy.exists() or copy.read_text(encoding="utf-8") != text:
@@ -65,11 +66,11 @@ def _copied(path: str) -> str:
 def point_inside(app: Sphinx, page: str, source: list[str]) -> None:
     """Let links that lead out of ``docs``, or back into it, as they must on GitHub, lead to pages of the site."""
     up = "../" * page.count("/")
-    if page == "readme":
+    if page in {_copied(name).removesuffix(".md") for name in _AT_ROOT}:
         source[0] = source[0].replace("](docs/", "](")
     else:
         source[0] = re.sub(
-            rf"\]\({re.escape(up)}\.\./(README\.md|benchmarks/\w+\.md)",
+            rf"\]\({re.escape(up)}\.\./((?:README|CONTRIBUTING|CHANGELOG|SECURITY)\.md|benchmarks/\w+\.md)",
             lambda match: f"]({up}{_copied(match[1])}",
             source[0],
         )

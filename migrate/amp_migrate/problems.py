@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from amp_migrate.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from amp_rules.program.source import SourceError
+    from amp_rules.source.text import SourceError
 
 
 class UserError(Exception):
-    """Something that stops the whole run and that only the user can put right."""
+    """Something that stops the whole run and that only the user can put right; it ends with ``exit_code``."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.ERROR
+
+
+class NothingShownError(UserError):
+    """There is nothing to compare, or no way to: neither a mistake nor an answer."""
+
+    exit_code = ExitCode.NOTHING_SHOWN
 
 
 @dataclass(frozen=True)
@@ -41,14 +51,18 @@ class Problem:
         """
         import traceback
 
-        from amp_rules.program.source import TOO_DEEP_MESSAGE, SourceError
+        from amp_rules.source.files import nests_deeply
+        from amp_rules.source.text import TOO_DEEP_MESSAGE, SourceError
+
+        from amp_migrate.internal_errors import where
 
         if isinstance(error, SourceError):
             return cls.from_source_error(error)
-        if isinstance(error, (RecursionError, MemoryError)):
+        # The analysis needs no deep stack for code that is not deep itself: an error here is the tool's own then.
+        if isinstance(error, (RecursionError, MemoryError)) and nests_deeply(path):
             return cls(path, TOO_DEEP_MESSAGE, detail=traceback.format_exc())
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        message = f"internal error: {reason}; please report; {consequence}"
+        message = f"internal error: {reason}; please report; {consequence}{where(error)}"
         return cls(path, message, detail=traceback.format_exc())
 
     def __str__(self) -> str:

@@ -18,13 +18,22 @@ for x, y in train_loader:
 
 from amp_runtime import optim as optim
 from amp_runtime._core.device import device as device
+from amp_runtime._data.lengths import share_of as share_of
+from amp_runtime._data.lengths import sum_of_shares as sum_of_shares
 from amp_runtime._data.loader import prepare_loader as prepare_loader
+from amp_runtime._data.order import same_hash as same_hash
+from amp_runtime._data.order import same_order as same_order
 from amp_runtime._data.position import load_loader_state as load_loader_state
 from amp_runtime._data.position import loader_state as loader_state
-from amp_runtime._data.seeding import seed_by_rank as seed_by_rank
+from amp_runtime._data.streams import drawn_alike as drawn_alike
+from amp_runtime._data.streams import same_seed as same_seed
+from amp_runtime._data.streams import seed_alike as seed_alike
+from amp_runtime._data.streams import seed_by_rank as seed_by_rank
+from amp_runtime._data.streams import seed_of_rank as seed_of_rank
 from amp_runtime._distributed.ddp import DistributedModel as DistributedModel
 from amp_runtime._distributed.ddp import no_sync as no_sync
 from amp_runtime._distributed.group import barrier as barrier
+from amp_runtime._distributed.group import from_main_process as from_main_process
 from amp_runtime._distributed.group import is_main_process as is_main_process
 from amp_runtime._distributed.group import local_rank as local_rank
 from amp_runtime._distributed.group import main_process_first as main_process_first
@@ -35,6 +44,7 @@ from amp_runtime._distributed.metrics import reduce_max as reduce_max
 from amp_runtime._distributed.metrics import reduce_mean as reduce_mean
 from amp_runtime._distributed.metrics import reduce_min as reduce_min
 from amp_runtime._distributed.metrics import reduce_sum as reduce_sum
+from amp_runtime._distributed.module_prefix import keep_module_prefix as keep_module_prefix
 from amp_runtime._distributed.on_main import on_main as on_main
 from amp_runtime._distributed.reducer import Reducer as Reducer
 from amp_runtime._distributed.shadow import shadowing as shadowing
@@ -58,6 +68,8 @@ from amp_runtime._precision.policy import disable_casts as disable_casts
 from amp_runtime._precision.registered import register_float_function as register_float_function
 from amp_runtime._precision.registered import register_half_function as register_half_function
 from amp_runtime._precision.registered import register_promote_function as register_promote_function
+from amp_runtime._precision.threads import in_this_region as in_this_region
+from amp_runtime._precision.widening import at_least_float32 as at_least_float32
 from amp_runtime._prepare import prepare_model as prepare_model
 from amp_runtime._prepare import unwrap as unwrap
 from amp_runtime._saving.load import load_checkpoint as load_checkpoint
@@ -82,6 +94,7 @@ __all__ = [
     "Scaler",
     "StepTimer",
     "SyncBatchNorm",
+    "at_least_float32",
     "autocast",
     "barrier",
     "check_inference",
@@ -91,12 +104,16 @@ __all__ = [
     "create_syncbn_process_group",
     "device",
     "disable_casts",
+    "drawn_alike",
     "float_function",
+    "from_main_process",
     "gather",
     "half_function",
+    "in_this_region",
     "inference",
     "init",
     "is_main_process",
+    "keep_module_prefix",
     "load_checkpoint",
     "load_loader_state",
     "loader_state",
@@ -118,11 +135,18 @@ __all__ = [
     "register_float_function",
     "register_half_function",
     "register_promote_function",
+    "same_hash",
+    "same_order",
+    "same_seed",
     "save_checkpoint",
     "scaler",
+    "seed_alike",
     "seed_by_rank",
+    "seed_of_rank",
     "shadowing",
+    "share_of",
     "shutdown",
+    "sum_of_shares",
     "unwrap",
     "without_module_prefix",
     "world_size",

@@ -19,7 +19,7 @@ _BUFFERS = ("average", "copy")
 _WIDE = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
-class _Entry:
+class _Shadowed:
     """One tensor of the model and its average.
 
     The model's tensor is looked up each time, because scripts replace parameters and buffers.
@@ -113,8 +113,8 @@ class EMA:
         self._module: nn.Module | None = None
         self._depth = 0
         self._backup: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._averaged: list[_Entry] = []
-        self._copied: list[_Entry] = []
+        self._averaged: list[_Shadowed] = []
+        self._copied: list[_Shadowed] = []
         self._by_name: dict[str, torch.Tensor] = {}
         self._collect(buffers == "average")
 
@@ -130,7 +130,7 @@ class EMA:
                     if id(live) not in shadows:
                         shadow = shadows[id(live)] = self._shadow_of(live, dot + key)
                         average = (is_parameter or average_buffers) and (live.is_floating_point() or live.is_complex())
-                        entry = _Entry(tensors, key, shadow)
+                        entry = _Shadowed(tensors, key, shadow)
                         (self._averaged if average else self._copied).append(entry)
                     if is_parameter or key not in module._non_persistent_buffers_set:
                         self._by_name[dot + key] = shadows[id(live)]
@@ -244,7 +244,7 @@ class EMA:
                 _write(self._backup)
                 self._backup = []
 
-    def _entries(self) -> list[_Entry]:
+    def _entries(self) -> list[_Shadowed]:
         return [*self._averaged, *self._copied]
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from amp_runtime._core import models
+from amp_runtime._core import capabilities, models
 from amp_runtime._core.context import CastPolicy, DtypeName, OptLevel, context
 from amp_runtime._core.numpy import convert_bfloat16
-from amp_runtime._data import loader
-from amp_runtime._distributed import group, shadow
-from amp_runtime._precision import optimizer_state, properties, recompute, registered
+from amp_runtime._data import loader, streams
+from amp_runtime._distributed import averaging, buffers, group, shadow
+from amp_runtime._precision import lacking, mixed_writes, optimizer_state, properties, recompute, registered
 from amp_runtime._scaling.scaler import scaler
 
 _BACKENDS = ("gloo", "nccl")
@@ -86,7 +86,9 @@ def init(
         ddp: take part in a torchrun launch. Alone it changes nothing.
         enabled: ``False`` is O0, whatever ``opt_level`` says.
         dtype: the half type, by name or as a ``torch.dtype``. ``auto`` is bfloat16 on the CPU and on GPUs that
-            compute in it, float16 otherwise.
+            compute in it, float16 otherwise; the environment variable ``AMP_DTYPE`` names another type for ``auto``.
+            Operations that the device does not have in this type run in float32, on all ranks if one lacks them, and a
+            warning names them.
         loss_scale: ``"dynamic"`` (or ``None``), or a fixed scale such as 128.0. Losses are scaled for float16
             only. The environment variable ``AMP_LOSS_SCALE`` overrides it, and has losses scaled at every level and
             in every type: to check that a script treats scaled gradients rightly.
@@ -111,8 +113,8 @@ def init(
             stderr. Never at O0.
 
     Raises:
-        ValueError: an argument, ``AMP_OPT_LEVEL`` or ``AMP_LOSS_SCALE`` is not one of the allowed values, or
-            contradicts the level; or a custom list names no operation of torch.
+        ValueError: an argument, ``AMP_OPT_LEVEL``, ``AMP_DTYPE`` or ``AMP_LOSS_SCALE`` is not one of the allowed
+            values, or contradicts the level; or a custom list names no operation of torch.
 
     Source:
         The levels are those of Apex: https://nvidia.github.io/apex/amp.html#opt-levels-and-properties
@@ -144,6 +146,7 @@ def init(
     if properties.put_in_force(chosen):
         scaler.restart()
     convert_bfloat16(context.mixed)
+    mixed_writes.follow(context.mixed)
     registered.follow()
     context.sync_bn = sync_bn
     context.verbose = verbose
@@ -175,11 +178,17 @@ def shutdown() -> None:
     context.reset()
     convert_bfloat16(False)
     registered.forget()
+    mixed_writes.follow(False)
     recompute.leave()
     optimizer_state.stop_watching_optimizers()
     models.forget_all()
+    capabilities.forget_agreement()
+    lacking.forget_notes()
     loader.count_anew()
+    streams.forget_streams()
     shadow.begin_round(None)
+    averaging.forget_all()
+    buffers.stop_watching()
     scaler.reset()
 
 

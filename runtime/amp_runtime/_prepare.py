@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from amp_runtime._core.context import context
 from amp_runtime._core.hooks import Hook
 from amp_runtime._core.models import prepared, remember
-from amp_runtime._distributed import averaging
+from amp_runtime._distributed import averaging, buffers
 from amp_runtime._distributed.copying import copy_from_main_process
 from amp_runtime._distributed.ddp import DistributedModel, distribute
 from amp_runtime._distributed.exchange import checked_exchange
+from amp_runtime._distributed.module_prefix import only_names
+from amp_runtime._distributed.operations import try_operations
 from amp_runtime._distributed.syncbn import synchronise_batch_norm
 from amp_runtime._precision.levels import set_precision
 
@@ -40,6 +43,9 @@ def prepare_model(
     parameters and buffers become half. At both, float32 inputs are cast. ``amp.init`` may say otherwise, with
     ``keep_batchnorm_fp32``, ``master_weights`` and ``cast_model_outputs``.
 
+    A module without parameters, such as a loss that keeps a running mean, is returned itself at every level; its
+    buffers become rank 0's after each step, as those of models do.
+
     Checkpoints are the same at all levels: ``state_dict()`` of a half model gives float32, of its masters where
     it has them, and float32 values are loaded into the masters without rounding; so is an optimizer's state.
     Where there are masters, pickling the model gives a float32 model. The gradients of a half model are half
@@ -61,7 +67,8 @@ def prepare_model(
         allreduce_always_fp32: half gradients are summed over the processes in float32.
 
     Returns:
-        The model itself, or in several processes a :class:`DistributedModel` around it.
+        The model itself, or in several processes a :class:`DistributedModel` around it; what
+        :func:`keep_module_prefix` made stays the outermost.
 
     Raises:
         TypeError: ``model`` is not a module.
@@ -79,6 +86,18 @@ def prepare_model(
         )
     if isinstance(model, DistributedModel):
         return model
+    if only_names(model):
+        model.module = prepare_model(
+            model.module,
+            delay_allreduce=delay_allreduce,
+            find_unused_parameters=find_unused_parameters,
+            static_graph=static_graph,
+            sync_bn=sync_bn,
+            message_size=message_size,
+            gradient_predivide_factor=gradient_predivide_factor,
+            allreduce_always_fp32=allreduce_always_fp32,
+        )
+        return model
     earlier = prepared(model)
     if earlier is not None:
         return earlier
@@ -91,12 +110,14 @@ def prepare_model(
             "its buckets hold float32. Prepare the model first and wrap it afterwards, or use O0 or O1"
         )
     first = next(model.parameters(), None)
-    if first is not None:
-        context.watch(first)
+    if first is None:
+        return _without_parameters(model, sync_bn)
+    context.watch(first)
     if not context.mixed and not context.distributed:
         if context.cast_model_outputs is not None:
             set_precision(model)
-            remember(model, model)
+        if context.cast_model_outputs is not None or context.scales_always:
+            remember(model, model)  # the scaler looks for gradients in it that no optimizer holds
         return model
     _accept_module_prefix(model)
     if context.distributed:
@@ -104,15 +125,20 @@ def prepare_model(
         if context.sync_bn if sync_bn is None else sync_bn:
             # Models of several backward passes are those that may have a gradient penalty.
             synchronise_batch_norm(model, twice_differentiable=delay_allreduce)
+    if context.mixed:
+        # Here and not at the first region: every rank comes here, and nothing is compiled or captured yet.
+        try_operations(torch.device(context.device_type()) if first.is_meta else first.device)
     if context.mixed or context.cast_model_outputs is not None:
         set_precision(model)
     result = model
     if context.distributed and any(p.requires_grad for p in model.parameters()):
         if delay_allreduce:
-            averaging.delay(model.parameters(), exchange)
+            averaging.delay(model, exchange)
         else:
             result = distribute(model, find_unused_parameters, static_graph, exchange)
     remember(model, result)
+    if context.distributed:
+        buffers.watch(model)
     return result
 
 
@@ -124,6 +150,17 @@ def unwrap(model: Any) -> Any:
     """
     while isinstance(model, (DistributedModel, nn.DataParallel, nn.parallel.DistributedDataParallel)):
         model = model.module
+    return model
+
+
+def _without_parameters(model: nn.Module, sync_bn: bool | None) -> nn.Module:
+    """A loss, say, of which only the buffers matter: a centre or a running mean that its forward pass writes."""
+    if context.distributed:
+        copy_from_main_process(model)
+        if context.sync_bn if sync_bn is None else sync_bn:
+            synchronise_batch_norm(model)
+        remember(model, model)
+        buffers.watch(model)
     return model
 
 

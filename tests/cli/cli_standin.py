@@ -7,8 +7,9 @@ it is migrated already, and DECLINE, BOOM, DEEP, UNPARSABLE and RACE do what the
 
 from __future__ import annotations
 
-from amp_rules.program.source import parse_source
-from amp_rules.report import Edit, FileChange, Position, Refusal, Report, Span
+from amp_rules.plan.report import Edit, FileChange, Note, Refusal, Report
+from amp_rules.source.spans import Position, Span
+from amp_rules.source.text import parse_source
 
 OLD, NEW = "loss.backward()", "amp.scaler.scale(loss).backward()"
 TRAIN = "import torch\nloss = net(x)\nloss.backward()\n"
@@ -42,22 +43,24 @@ def migrate(entry, options, *, files):
     if "import shared" in text:
         shared = entry.parent / "shared.py"
         sources[shared] = files.source(shared)
-    changes, edits = [], []
+    changes, edits, notes = [], [], []
     for path, source in sources.items():
         if OLD in source.text:
             after = source.text.replace(OLD, NEW + (" (" if "UNPARSABLE" in text else ""))
             changes.append(FileChange(path, source.text, after))
             edits.append(Edit(path, span_of(source.text, OLD), "AMP101", "scale-loss", f"scales {options.loss_scale}"))
+    if "net(x)" in text:
+        notes.append(Note(entry, span_of(text, "net(x)"), "AMP280", "batch-of-all-ranks", "a note"))
     if "RACE" in text:
         entry.write_bytes(b"# somebody saved this meanwhile\n")
-    return Report(entry, "migrated", distribution, tuple(changes), tuple(edits), (), ("a note",))
+    return Report(entry, "migrated", distribution, tuple(changes), tuple(edits), (), tuple(notes))
 
 
 STANDIN_PATH = __file__
 
 if __name__ == "__main__":
     import amp_rules
-    from amp_migrate.cli import main
+    from amp_migrate.commands.migrate import main
 
     amp_rules.migrate = migrate
     main(prog_name="amp-migrate")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import cli_standin
 import pytest
-from click.testing import CliRunner
 
 STANDIN = Path(cli_standin.__file__)
 
@@ -32,17 +31,6 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def invoke(folder):
-    """Call the command in this process."""
-    from amp_migrate.cli import main
-
-    def call(*arguments, **kwargs):
-        return CliRunner().invoke(main, [str(argument) for argument in arguments], **kwargs)
-
-    return call
-
-
-@pytest.fixture
 def spawn(folder):
     """Call the command in a process of its own."""
 
@@ -53,7 +41,7 @@ def spawn(folder):
         if kwargs["stdin"] is None:
             del kwargs["stdin"]
         kwargs.setdefault("stdout", subprocess.PIPE)
-        return subprocess.run(command, cwd=folder, env=environment, stderr=subprocess.PIPE, timeout=60, **kwargs)
+        return subprocess.run(command, cwd=folder, env=environment, stderr=subprocess.PIPE, timeout=240, **kwargs)
 
     return call
 

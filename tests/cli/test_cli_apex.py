@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from amp_migrate.cli import main
+from amp_migrate.commands.migrate import main
 from click.testing import CliRunner
 
 SCRIPT = """\

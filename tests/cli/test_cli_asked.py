@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from cli_standin import TRAIN
 
@@ -22,7 +24,7 @@ for _ in range(10):
 @pytest.fixture
 def real(folder, monkeypatch):
     """The analysis itself, not its stand-in."""
-    from amp_rules.migration import migrate
+    from amp_rules.plan.migration import migrate
 
     monkeypatch.setattr("amp_rules.migrate", migrate, raising=False)
     (folder / "train.py").write_text(SCRIPT)
@@ -123,7 +125,7 @@ def test_a_part_of_a_step_alone_is_declined_and_nothing_written(real, invoke):
 
 def test_a_comment_that_leaves_nothing_out_is_a_note(real, invoke):
     (real / "train.py").write_text(SCRIPT.replace("import torch\n", "import torch  # amp: skip\n", 1))
-    assert "  note: train.py:1: `# amp: skip` leaves nothing out" in invoke("train.py").stderr
+    assert "  note: train.py:1: AMP182 idle-skip-comment: `# amp: skip` leaves nothing out" in invoke("train.py").stderr
 
 
 def test_comments_hold_in_notebooks_by_cell(real, invoke):
@@ -148,6 +150,21 @@ def test_comments_hold_in_notebooks_by_cell(real, invoke):
     done = invoke("train.ipynb")
     assert "AMP104" in done.stderr and "AMP301" not in done.stderr
     write(cells[0], cells[1].replace("zero_grad()", "zero_grad()  # amp: skip"))
-    assert "train.ipynb:cell 2:3: `# amp: skip` leaves nothing out" in invoke("train.ipynb").stderr
+    assert (
+        "train.ipynb:cell 2:3: AMP182 idle-skip-comment: `# amp: skip` leaves nothing out"
+        in invoke("train.ipynb").stderr
+    )
     write(cells[0], cells[1].replace("optimizer.step()", "optimizer.step()  # amp: skip"))
     assert "train.ipynb:cell 2:5: AMP199" in invoke("train.ipynb").stderr
+
+
+def test_of_many_reasons_the_first_are_shown_and_the_others_are_counted(real, invoke):
+    hooks = "".join(f"model.weight.register_hook(lambda grad: grad * {number})\n" for number in range(2, 10))
+    step = "loss = model(torch.ones(2, 4)).sum()\nloss.backward()\noptimizer.step()\n"
+    made = "model = torch.nn.Linear(4, 1)\noptimizer = torch.optim.SGD(model.parameters())\n"
+    (real / "train.py").write_text(f"import torch\n\n{made}{hooks}{step}")
+    told = invoke("train.py").stderr
+    assert told.count("AMP195 gradient-access") == 5
+    assert "  and 3 more reasons (precision; -v shows them)\n" in told
+    assert invoke("train.py", "-v").stderr.count("AMP195 gradient-access") == 8
+    assert len(json.loads(invoke("train.py", "--format", "json").stdout)["refusals"]) == 8

@@ -37,7 +37,7 @@ def test_the_diff_goes_to_stdout_and_the_summary_to_stderr(train, invoke):
     assert (done.exit_code, done.stdout) == (0, DIFF)
     assert done.stderr == (
         "train.py: precision migrated, distribution migrated\n"
-        "  note: a note\n"
+        "  note: train.py:2: AMP280 batch-of-all-ranks: a note\n"
         "1 edit in 1 file: AMP101 scale-loss 1\n"
         "next: read the diff, then write it with -w, or pipe it into `git apply`\n"
     )
@@ -96,7 +96,8 @@ def test_check_tells_by_its_exit_code_whether_anything_is_due(train, invoke):
         ("null.py", b"\0\0", "null.py:1: holds null bytes"),
         ("empty.py", b" \n", "empty.py: is empty"),
         ("deep.py", b"x" + b"[0]" * 100_000, "deep.py: the code is nested too deeply"),
-        ("deeper.py", b"loss.backward() # DEEP", "deeper.py: the code is nested too deeply"),
+        ("deeper.py", b"loss.backward() # DEEP" + b"\nx" + b".y" * 200, "deeper.py: the code is nested too deeply"),
+        ("endless.py", b"loss.backward() # DEEP", "endless.py: internal error: RecursionError; please report"),
         ("book.ipynb", b"{}", "book.ipynb: is not a notebook: it has no cells"),
         ("none.py", None, "none.py: no such file or directory"),
         (
@@ -226,7 +227,16 @@ def test_json_is_complete_and_repeatable(train, folder, invoke):
         "precision": "migrated",
         "distribution": "not requested",
         "changes": ["train.py"],
-        "notes": ["a note"],
+        "notes": [
+            {
+                "code": "AMP280",
+                "name": "batch-of-all-ranks",
+                "path": "train.py",
+                "cell": None,
+                "line": 2,
+                "text": "a note",
+            }
+        ],
     }
     assert document["files"] == [{"path": "train.py", "encoding": "utf-8", "diff": DIFF, "cells": []}]
     assert document["edits"] == [

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from amp_migrate.config import load_settings
 from amp_migrate.problems import UserError
-from amp_rules.options import Options
+from amp_migrate.settings.migration import load_settings
+from amp_rules.plan.options import Options
 from cli_standin import TRAIN
 
 

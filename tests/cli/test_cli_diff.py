@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from amp_migrate import diff
+from amp_migrate.out import diff
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 FRAGMENTS = [
     "x = 1",
@@ -30,7 +31,9 @@ FRAGMENTS = [
 ]
 ENDS = ["\n", "\n", "\n", "\r\n", "\r"]
 lines = st.lists(st.tuples(st.sampled_from(FRAGMENTS), st.sampled_from(ENDS)).map("".join), max_size=25)
-git_settings = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+git_settings = settings(
+    max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @st.composite

@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from amp_migrate import discovery
-from amp_migrate.discovery import discover
 from amp_migrate.problems import UserError
+from amp_migrate.run import discovery
+from amp_migrate.run.discovery import discover
 
 
 @pytest.fixture
@@ -142,6 +142,7 @@ def listed_by_git(folder):
         "\ufeffgen.py",
         "[g-k]*.py\n![!g]eep.py",
         "[[:alpha:]]en.py\nke[\\]e]p.py",
+        "[[:punct:]]odd.py\nspace[[:blank:]].py",
         "?.py\nsrc/?/",
         "[unclosed.py",
         "/\n//\n!\n**\n!*/\n!keep.py",

@@ -7,11 +7,13 @@ import shlex
 from pathlib import Path
 
 import pytest
-from amp_migrate.launches import Launch, launches
-from amp_rules.report import Edit, FileChange, Position, Report, Span
+from amp_migrate.launch.launches import Launch, launches
+from amp_rules.plan.report import Edit, FileChange, Report
+from amp_rules.source.spans import Position, Span
 from cli_standin import TRAIN
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 RUN = "torchrun --nproc-per-node N"
 
@@ -376,9 +378,9 @@ ENVIRONMENT = st.sampled_from(["A=1", "B='x y'", "CUDA_VISIBLE_DEVICES=0,1", 'C=
     st.lists(WORDS, max_size=6),
     st.sampled_from(["", " > log", " 2>&1 | tee l", " &"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_environment_arguments_and_redirections_survive_letter_for_letter(environment, arguments, tail):
-    from amp_migrate.torchrun import Shell, replaced
+    from amp_migrate.launch.torchrun import Shell, replaced
 
     script = Path("/p/train.py")
     before = " ".join([*environment, ""])
@@ -391,9 +393,9 @@ def test_environment_arguments_and_redirections_survive_letter_for_letter(enviro
 
 
 @given(st.text(alphabet=list("python train.py'\"$(){}`\\;|&<># \n-m=/"), max_size=80))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_text_is_read_without_an_error(text):
-    from amp_migrate.torchrun import Shell, replaced
+    from amp_migrate.launch.torchrun import Shell, replaced
 
     shell = Shell(lambda word, _: Path("/p") / word if "train" in word else None, lambda word, _: None, [Path("/p")])
     starts = shell.starts(text)

@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def invoke(folder):
-    from amp_migrate.cli import main
+    from amp_migrate.commands.migrate import main
     from click.testing import CliRunner
 
     def call(*arguments):

@@ -13,14 +13,15 @@ import sys
 import pytest
 from amp_migrate.notebook.source import source_of
 from amp_rules import migrate
-from amp_rules.notebooks import MAGIC, ONE_PROCESS
-from amp_rules.options import Options
-from amp_rules.planning import refusal
-from amp_rules.program.notebook import cells_in
+from amp_rules.plan import declining
+from amp_rules.plan.notebooks import MAGIC, ONE_PROCESS
+from amp_rules.plan.options import Options
+from amp_rules.source.notebook import cells_in
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from notebooks import notebook, sources, without_sources
+from properties import examples
 
 IMPORTS = "import torch\nimport torch.nn.functional as F\n%matplotlib inline"
 IMPORTS_AFTER = """\
@@ -64,7 +65,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def invoke(folder):
-    from amp_migrate.cli import main
+    from amp_migrate.commands.migrate import main
 
     def call(*arguments, **kwargs):
         return CliRunner().invoke(main, [str(argument) for argument in arguments], **kwargs)
@@ -251,7 +252,7 @@ def test_a_magic_that_would_be_taken_apart_is_a_reason(tmp_path):
 
 
 def test_the_codes_of_notebooks_are_their_own():
-    assert not {MAGIC.code, ONE_PROCESS.code} & {rule.code for rule in refusal.ALL}
+    assert not {MAGIC.code, ONE_PROCESS.code} & {rule.code for rule in declining.ALL}
 
 
 def test_reasons_and_edits_name_the_cell_and_the_line_in_it(folder, invoke):
@@ -409,7 +410,7 @@ STATEMENTS = [
 ]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     st.lists(st.booleans(), min_size=len(STATEMENTS), max_size=len(STATEMENTS)),
     st.sampled_from([None, 1]),

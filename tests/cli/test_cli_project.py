@@ -87,7 +87,9 @@ def test_modules_that_scripts_share_are_written_once(tree, invoke, folder):
 
 def test_a_script_that_gave_way_is_decided_on_again(tree, invoke, folder, monkeypatch):
     import amp_rules
-    from amp_rules.report import Edit, FileChange, Position, Reach, Report, Span
+    from amp_rules.plan.report import Edit, FileChange, Report
+    from amp_rules.source.reach import Reach
+    from amp_rules.source.spans import Position, Span
 
     def migrate(entry, options, *, files):
         shared = folder / "shared.py"
@@ -135,7 +137,7 @@ HELPER = "import torch\n\n\ndef batches():\n    return [(torch.randn(8, 4), torc
 def real(tree, monkeypatch):
     """A project for the real analysis, and a count of how often it is asked."""
     import amp_rules
-    from amp_rules import migration
+    from amp_rules.plan import migration
 
     asked = []
 
@@ -145,7 +147,7 @@ def real(tree, monkeypatch):
 
     monkeypatch.setattr(amp_rules, "migrate", migrate)
     # The sources of the rules may be edited while the tests run.
-    monkeypatch.setattr("amp_migrate.store.fingerprint", lambda: "rules")
+    monkeypatch.setattr("amp_migrate.run.store.fingerprint", lambda: "rules")
     tree(train=REAL, helper=HELPER)
     return asked
 

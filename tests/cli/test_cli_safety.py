@@ -12,9 +12,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from amp_migrate import git, journal, transaction, write
-from amp_migrate.lock import LockedError, locked
+from amp_migrate import git, projects
+from amp_migrate.write import journal, replacing, transaction
+from amp_migrate.write.lock import LockedError, locked
 from cli_standin import STANDIN_PATH, TRAIN
+
+pytestmark = pytest.mark.heavy
 
 AFTER = TRAIN.replace("loss.backward()", "amp.scaler.scale(loss).backward()")
 NAMES = ("a.py", "b.py", "c.py")
@@ -367,11 +370,11 @@ def test_undo_fails_as_a_whole(repository, invoke, monkeypatch):
             raise OSError(28, "No space left on device")
         real(source, target)
 
-    monkeypatch.setattr(write.os, "replace", failing)
+    monkeypatch.setattr(replacing.os, "replace", failing)
     done = invoke("--undo")
     assert done.exit_code == 2
     assert texts(repository) == [AFTER, AFTER, AFTER]
-    monkeypatch.setattr(write.os, "replace", real)
+    monkeypatch.setattr(replacing.os, "replace", real)
     assert invoke("--undo").exit_code == 0
     assert texts(repository) == [TRAIN, TRAIN, TRAIN]
 
@@ -619,14 +622,14 @@ def test_without_a_journal_nothing_is_written(folder, state, invoke):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_folder_of_somebody_else_is_left_alone(folder, state, tmp_path_factory):
-    from amp_migrate.write import Replacement
+    from amp_migrate.write.replacing import Replacement
 
     (folder / "a.py").write_text(TRAIN)
     folder.chmod(0o755)
     child = os.fork()
     if child == 0:
         os.seteuid(65534)
-        problem = write.replace_all([Replacement(folder / "a.py", b"new", None, folder / "a.py")])
+        problem = replacing.replace_all([Replacement(folder / "a.py", b"new", None, folder / "a.py")])
         os._exit(0 if problem is not None else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert (folder / "a.py").read_text() == TRAIN
@@ -636,7 +639,7 @@ def test_a_folder_of_somebody_else_is_left_alone(folder, state, tmp_path_factory
 
 
 def test_another_run_is_waited_for_and_then_named(repository, invoke, monkeypatch):
-    monkeypatch.setattr(transaction.Store, "locked", lambda store: locked(store.folder / "lock", 0.1))
+    monkeypatch.setattr(transaction.JournalStore, "locked", lambda store: locked(store.folder / "lock", 0.1))
     invoke("a.py", "-w")
     with locked(repository / ".git/amp-migrate/lock"):
         done = invoke("b.py", "-w")
@@ -650,7 +653,7 @@ def test_another_run_is_waited_for_and_then_named(repository, invoke, monkeypatc
 def test_the_lock_of_a_killed_process_is_free(tmp_path):
     file = tmp_path / "lock"
     code = (
-        "import os, signal, sys; from pathlib import Path; from amp_migrate.lock import locked\n"
+        "import os, signal, sys; from pathlib import Path; from amp_migrate.write.lock import locked\n"
         "with locked(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(file)]).returncode == -signal.SIGKILL
@@ -677,8 +680,8 @@ def test_scripts_of_one_project_belong_together(folder):
     (folder / "plain/lib").mkdir(parents=True)
     files = [folder / name for name in ("repo/a.py", "repo/sub/b.py", "plain/c.py", "plain/lib/d.py")]
     a, b, c, d = files
-    assert journal.together(files, []) == [[c, d], [a, b]]
-    assert journal.together(files, [[a, c]]) == [[c, d, a, b]]
+    assert projects.together(files, []) == [[c, d], [a, b]]
+    assert projects.together(files, [[a, c]]) == [[c, d, a, b]]
 
 
 # ---- code that is nested too deeply ------------------------------------------------------------------------
@@ -704,9 +707,19 @@ def table(branches):
 
 @pytest.fixture
 def analysis(folder, monkeypatch):
-    from amp_rules.migration import migrate
+    from amp_rules.plan.migration import migrate
 
     monkeypatch.setattr("amp_rules.migrate", migrate)
+
+
+@pytest.mark.parametrize("name", ["train.py", "tables.py"])
+def test_a_long_chain_of_branches_is_not_nested_too_deeply(folder, invoke, analysis, name):
+    (folder / "train.py").write_text(SCRIPT.format(imports="import tables\ntables.pick(3)"))
+    (folder / "tables.py").write_text(table(3))
+    (folder / name).write_text(table(1500) + (folder / name).read_text())
+    done = invoke("train.py", "-w")
+    assert done.exit_code == 0
+    assert "amp.scaler" in (folder / "train.py").read_text()
 
 
 @pytest.mark.parametrize("name", ["train.py", "tables.py"])
@@ -714,7 +727,7 @@ def test_deeply_nested_code_is_named_and_the_other_scripts_go_on(folder, invoke,
     (folder / "train.py").write_text(SCRIPT.format(imports="import tables\ntables.pick(3)"))
     (folder / "tables.py").write_text(table(3))
     (folder / "other.py").write_text(SCRIPT.format(imports=""))
-    (folder / name).write_text(table(1500) + (folder / name).read_text())
+    (folder / name).write_text(f"deep = x{'[0]' * 100_000}\n" + (folder / name).read_text())
     done = invoke("train.py", "other.py", "-w")
     assert f"{name}: the code is nested too deeply" in done.stderr or (
         f"leads to {name}, which cannot be read: the code is nested too deeply" in done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from amp_rules.program.source import (
+from amp_rules.source.text import (
     SourceError,
     SourceFile,
     parse_source,

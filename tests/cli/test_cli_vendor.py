@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from amp_migrate import vendor
+from amp_migrate.write import vendor
 from cli_standin import TRAIN
 
 

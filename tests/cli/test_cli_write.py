@@ -6,8 +6,8 @@ import os
 import stat
 
 import pytest
-from amp_migrate import write
-from amp_migrate.write import Replacement, replace_all
+from amp_migrate.write import replacing
+from amp_migrate.write.replacing import Replacement, replace_all
 from cli_standin import TRAIN
 
 AFTER = TRAIN.replace("loss.backward()", "amp.scaler.scale(loss).backward()")
@@ -108,7 +108,7 @@ def test_what_was_replaced_is_put_back_when_a_later_file_fails(folder, monkeypat
             raise OSError(28, "No space left on device")
         real(source, target)
 
-    monkeypatch.setattr(write.os, "replace", failing)
+    monkeypatch.setattr(replacing.os, "replace", failing)
     items = [Replacement(folder / name, b"new", b"old", folder / name) for name in ("a.py", "b.py")]
     problem = replace_all(items)
     assert str(problem) == "b.py: cannot be written: No space left on device"

@@ -7,10 +7,15 @@ training script ``train.py``, a folder ``project/`` with one in several files, a
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from doc_pages import PAGES, blocks, named, parts, parts_of
+from doc_pages import PAGES, blocks, commands, named, parts, parts_of
 from doc_sandbox import Run, Sandbox, pattern, stripped
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
 
 SKIPPED = {
     "pip install": "it would install packages",
@@ -28,6 +33,17 @@ FINDINGS = re.compile(r"^(AMP_\w+=\S+ )*(amp-lint\b|amp-migrate\b.* --check\b|am
 # A translation has the commands of its original, which are run there.
 TRANSLATED = {page: page.parents[1] / page.name for page in PAGES if page.parent.name == "zh"}
 RUN = [page for page in PAGES if any(b.language == "console" for b in blocks(page)) and page not in TRANSLATED]
+
+
+TRAINS = re.compile(r"^(AMP_\w+=\S+ )*(torchrun|python|amp-migrate verify)\b")
+
+
+def by_length(page: Path) -> ParameterSet:
+    """A page with the marker of the runs that it goes into: the README in each that is not quick, before all others."""
+    texts = [command.text for block in blocks(page) if block.language == "console" for command in commands(block)]
+    trains = any(map(TRAINS.match, texts))
+    marks = [pytest.mark.slow] if trains and page.name != "README.md" else [pytest.mark.heavy]
+    return pytest.param(page, id=named(page), marks=marks)
 
 
 def wrong(run: Run) -> str | None:
@@ -49,7 +65,7 @@ def wrong(run: Run) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("page", RUN, ids=named)
+@pytest.mark.parametrize("page", list(map(by_length, RUN)))
 def test_the_commands_of_a_page_do_what_it_says(page, tmp_path):
     runs = Sandbox(tmp_path, tuple(SKIPPED)).run(parts(page))
     problems = [problem for run in runs if (problem := wrong(run))]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from amp_rules.planning.reasons import all_reasons
+from amp_rules.plan.refusal_pages import all_reasons
 from doc_pages import ROOT
 from markdown_it import MarkdownIt
 
@@ -111,6 +111,7 @@ def test_quotations_say_enough_to_be_found():
     assert [quote for quote, _ in QUOTED if max(map(len, pieces(quote))) < 10] == []
 
 
+@pytest.mark.heavy
 def test_every_message_of_ours_exists():
     known = [text for source in SOURCES for text in templates(ROOT / source)]
     assert [quote for quote, _ in OURS if not any(quotes(quote, text) for text in known)] == []

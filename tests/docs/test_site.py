@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 from amp_migrate.lint.catalogue import load_rules
-from amp_rules.codemods import all_rules
-from amp_rules.planning.reasons import all_reasons
+from amp_rules.plan.note_pages import all_noted
+from amp_rules.plan.refusal_pages import all_reasons
+from amp_rules.rewrites import all_rules
 from click.testing import CliRunner
 from doc_pages import PAGES
 
@@ -29,7 +30,8 @@ import numeric_claims  # noqa: E402
 import rule_pages  # noqa: E402
 
 REASONS = all_reasons()
-CODES = {rule.code for rule in (*all_rules(), *load_rules(), *REASONS)}
+NOTES = all_noted()
+CODES = {rule.code for rule in (*all_rules(), *load_rules(), *REASONS, *NOTES)}
 
 
 # ---- pages of the rules ------------------------------------------------------------------------------------
@@ -63,6 +65,14 @@ def test_the_page_of_a_reason_says_what_is_refused_why_and_what_to_do(rule):
     assert max(map(len, rule.page.splitlines())) <= 120
 
 
+@pytest.mark.parametrize("rule", NOTES, ids=lambda rule: rule.code)
+def test_the_page_of_a_note_says_what_is_noted_why_and_what_to_do(rule):
+    head, *sections = rule_pages.sections(rule.page)
+    assert head.text == rule.message
+    assert [section.title for section in sections] == ["What is noted", "Why", "What to do by hand"]
+    assert all(section.text for section in sections)
+
+
 def test_every_case_is_shown_on_the_page_of_its_rule(pages):
     for folder in sorted((ROOT / "fixtures").glob("AMP*")):
         assert pages[folder.name].count("{dropdown}") == len(list(folder.iterdir())), folder
@@ -89,7 +99,7 @@ def test_pages_of_rules_that_are_gone_are_removed(tmp_path, monkeypatch):
 
 
 def test_the_diff_on_the_landing_page_is_real():
-    from amp_migrate.cli import main
+    from amp_migrate.commands.migrate import main
 
     script = ROOT / "fixtures/runnable/flat_convnet/train.py"
     done = CliRunner().invoke(main, [str(script), "--opt-level", "O1", "--ddp", "-q"])
@@ -205,6 +215,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     return {path: Page(path.read_text(encoding="utf-8")) for path in sorted((folder / "html").rglob("*.html"))}
 
 
+@pytest.mark.heavy
 def test_the_site_leads_nowhere_wrong(site):
     wrong = []
     for path, page in site.items():

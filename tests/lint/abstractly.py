@@ -11,12 +11,12 @@ from typing import Any
 from unittest import mock
 
 import torch
+from amp_rules.lattice.abstract_values import BOOL, F32, F64, INT, LOW, NUM, OTHER, Value, join
+from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.machine import Machine
 from amp_rules.lint import Mode
-from amp_rules.lint.frame import Frame
-from amp_rules.lint.interpreter import Machine
-from amp_rules.lint.library import Library
-from amp_rules.lint.values import BOOL, F32, F64, INT, LOW, NUM, OTHER, Value, join
-from amp_rules.program.source import SourceFile, source_from_bytes
+from amp_rules.source.project_facts import ProjectFacts
+from amp_rules.source.text import SourceFile, source_from_bytes
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
@@ -48,14 +48,14 @@ def source(text: str, path: str = "/nowhere/module.py") -> SourceFile:
 
 def frame_of(text: str, mode: Mode, name: str = "f") -> Frame:
     """The frame after the function ``name`` (``f`` or ``Class.method``) of a text was run."""
-    library = Library()
+    library = ProjectFacts()
     module = library.start(source(text))
     return _judged(Machine(mode, library, []), module, name)
 
 
 def frame_in(path: Path, mode: Mode, name: str = "f") -> Frame:
     """The same for a function of a file."""
-    library = Library()
+    library = ProjectFacts()
     module = library.start(source_from_bytes(path.read_bytes(), path))
     return _judged(Machine(mode, library, []), module, name)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from amp_rules.lint import Finding, Linter, Mode, all_checks
-from amp_rules.program.source import read_source, source_from_bytes
+from amp_rules.checks import all_checks
+from amp_rules.lint import Finding, Linter, Mode
+from amp_rules.source.text import read_source, source_from_bytes
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "checks"
 _EXPECT = re.compile(r"#\s*expect:\s*(.*)$")
@@ -73,7 +74,7 @@ def cases() -> list[Case]:
 
 @lru_cache(maxsize=64)
 def linter(mode: Mode, code: str) -> Linter:
-    return Linter(mode, {check.code for check in all_checks()} if code == "ALL" else {code})
+    return Linter(mode, all_checks(), {check.code for check in all_checks()} if code == "ALL" else {code})
 
 
 def findings(path: Path, mode: Mode, code: str) -> list[Finding]:
@@ -84,4 +85,4 @@ def findings_in(text: str, code: str, mode: Mode | None = None) -> list[Finding]
     """What one rule finds in a text, judged in ``mode`` or in that of its first line."""
     mode = mode or mode_of(text)
     path = Path("/nowhere/module.py")
-    return list(Linter(mode, {code}).lint(source_from_bytes(text.encode(), path)).findings)
+    return list(Linter(mode, all_checks(), {code}).lint(source_from_bytes(text.encode(), path)).findings)

@@ -6,10 +6,10 @@ import re
 import runpy
 
 import pytest
-from amp_rules.codemods import all_rules
-from amp_rules.lint import all_checks
+from amp_rules.checks import all_checks
 from amp_rules.lint.check import Check
-from amp_rules.program.source import read_source
+from amp_rules.rewrites import all_rules
+from amp_rules.source.text import read_source
 from linting import FIXTURES, Case, cases, findings, linter
 
 CASES = cases()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from abstractly import CPU, CUDA, Mode, abstractly, dtype_bit, run_for_real
-from amp_rules.lint import operations as ops
-from amp_rules.lint.values import names_of
-from amp_rules.tables import casts
+from amp_rules.lattice import torch_operations as ops
+from amp_rules.lattice.abstract_values import names_of
+from amp_rules.torch import casts
 
 # Without autocast torch's own CPU says it all.
 HALF = Mode("O3", "fp16", "cpu")
@@ -79,7 +79,6 @@ def test_the_tables_do_not_overlap():
     for tables in (
         (casts.CUDA_LOWER, casts.CUDA_FLOAT32, casts.CUDA_WIDEST, casts.CUDA_REFUSED),
         (casts.CPU_LOWER, casts.CPU_FLOAT32, casts.CPU_WIDEST, casts.CPU_REFUSED),
-        (casts.APEX_LOWER, casts.APEX_FLOAT32),
     ):
         assert sum(map(len, tables)) == len(frozenset().union(*tables))
 
@@ -744,6 +743,7 @@ INEXACT = {
 BODIES = [f"return {item}" for item in EXPRESSIONS] + STATEMENTS
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("mode", [CUDA, CPU, Mode("O1", "fp16", "cpu"), HALF], ids=str)
 @pytest.mark.parametrize("part", range(8))
 def test_the_type_of_a_spelling_is_torchs(mode: Mode, part: int):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from abstractly import CUDA, IMPORTS, Mode, abstractly, frame_in, frame_of, returned
-from amp_rules.lint.interpreter import Machine
-from amp_rules.lint.library import Library
-from amp_rules.lint.values import F32, INT, LOW, NUM, OTHER, Value
-from amp_rules.program.source import source_from_bytes
+from amp_rules.lattice.abstract_values import F32, INT, LOW, NUM, OTHER, Value
+from amp_rules.lattice.machine import Machine
+from amp_rules.source.project_facts import ProjectFacts
+from amp_rules.source.text import source_from_bytes
 
 O3 = Mode("O3", "fp16", "cuda")
 
@@ -176,7 +176,7 @@ def test_importing_in_a_circle_ends(tmp_path: Path):
         b="from .a import K, D\nfrom .a import *\nclass C(D):\n    pass\n",
     )
     assert returned(frame_in(tmp_path / "pkg/a.py", CUDA, "f")).number is None
-    module = Library().start(source_from_bytes((tmp_path / "pkg/a.py").read_bytes(), tmp_path / "pkg/a.py"))
+    module = ProjectFacts().start(source_from_bytes((tmp_path / "pkg/a.py").read_bytes(), tmp_path / "pkg/a.py"))
     assert not module.classes["D"].is_module
 
 
@@ -239,7 +239,7 @@ def test_what_self_holds(expression: str, dtypes: int):
 
 
 def test_judging_init_first_forgets_nothing():
-    library = Library()
+    library = ProjectFacts()
     module = library.start(source_from_bytes((IMPORTS + NET % "self.fc(x)").encode(), Path("/nowhere/m.py")))
     machine = Machine(CUDA, library, [])
     methods = module.classes["Net"].methods

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 import torch
 from abstractly import BOOL, CPU, IMPORTS, INT, LOW, Mode, dtype_bit, frame_of, run_for_real
-from amp_rules.lint.values import INTEGRAL, MAX_SUBTRACTED, NUM, PROBABILITY, TENSORS, ZERO_DIM, Value, same
+from amp_rules.lattice.abstract_values import INTEGRAL, MAX_SUBTRACTED, NUM, PROBABILITY, TENSORS, ZERO_DIM, Value, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
+
+pytestmark = pytest.mark.heavy
 
 HALF = Mode("O3", "fp16", "cpu")
 MODES = pytest.mark.parametrize("mode", [HALF, CPU], ids=str)
 quickly = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+    max_examples=examples(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )
 
 CONSTANTS = st.sampled_from("0 1 2 -1 0.5 -0.25 1.5 3 -2.0 1e-3 10 0.0".split())

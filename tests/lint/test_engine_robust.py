@@ -9,18 +9,22 @@ import random
 import sysconfig
 import time
 import tokenize
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
 import torch
 from abstractly import source
-from amp_rules.lint import LEVELS, Linter, Mode, all_checks
+from amp_rules.checks import all_checks
+from amp_rules.lint import LEVELS, Linter, Mode
 from amp_rules.lint.check import Check
-from amp_rules.lint.library import Library
-from amp_rules.program.source import SourceError
+from amp_rules.source.project_facts import ProjectFacts
+from amp_rules.source.text import SourceError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
+
+pytestmark = pytest.mark.heavy
 
 MODES = [Mode("O1"), Mode("O2", "bf16"), Mode("O3", "fp16", "cpu", ddp=True)]
 FILES = [
@@ -30,19 +34,19 @@ FILES = [
     *(Path(sysconfig.get_path("stdlib")) / name for name in ("dataclasses.py", "statistics.py", "typing.py", "enum.py")),  # noqa: E501
 ]  # fmt: skip
 quickly = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+    max_examples=examples(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )
 
 
 @lru_cache(maxsize=8)
 def linter(mode: Mode) -> Linter:
-    return Linter(mode, {check.code for check in all_checks()})
+    return Linter(mode, all_checks(), {check.code for check in all_checks()})
 
 
 def lint(text: str, mode: Mode) -> None:
     """With a trigger in front of every function, so that all of them are run."""
     fresh = linter(mode)
-    fresh.library = Library()
+    fresh.project = ProjectFacts()
     assert not fresh.lint(source(text)).failures
 
 
@@ -233,6 +237,22 @@ def everywhere_safe(text: str) -> str:
 # ---- sizes -------------------------------------------------------------------------------------------------------
 
 
+@cache
+def yardstick() -> float:
+    """What an ordinary function of a thousand lines takes here: no bound is in seconds, as machines differ."""
+    text = (
+        "import torch\ndef f(x, m):\n"
+        + "    x = x.relu()\n    y = x @ x\n" * 500
+        + "    return x.masked_fill(m, -1e9)\n"
+    )
+    taken = []
+    for _ in range(3):
+        start = time.process_time()
+        lint(text, MODES[0])
+        taken.append(time.process_time() - start)
+    return max(taken)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -267,7 +287,7 @@ def test_deep_and_large_expressions(text: str, mode: Mode):
         lint(f"import torch\ndef f(x):\n    {text}\n    return x.masked_fill(x, -1e9)\n", mode)
     except SourceError as error:
         assert "too deep" in error.message
-    assert time.process_time() - start < 8
+    assert time.process_time() - start < 80 * yardstick()
 
 
 @pytest.mark.parametrize("depth", [5, 18])
@@ -284,7 +304,7 @@ def test_nested_blocks(head: str, depth: int):
     lines.append("    return x.masked_fill(x, -1e9)")
     start = time.process_time()
     lint("\n".join(lines), MODES[0])
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 30 * yardstick()
 
 
 REPEATED = ["masked_fill ", "1e-8, ", "65505.5, ", "'a' ", "x", "x.exp()", "(", "[", " ", "x[0]", "a.b = ", "x ** 2 "]
@@ -297,7 +317,7 @@ def test_patterns_of_rules_get_through_long_lines(check: Check):
             text = "x = [" + part * (60_000 // len(part))
             start = time.process_time()
             list(pattern.finditer(text))
-            assert time.process_time() - start < 0.5, part
+            assert time.process_time() - start < 5 * yardstick(), part
 
 
 UNITS = {
@@ -342,14 +362,15 @@ def test_a_function_of_twenty_thousand_lines(level: str):
     text = "import torch\ndef f(x, m):\n" + unit * 5000 + "    return x.masked_fill(m, -1e9)\n"
     start = time.process_time()
     lint(text, Mode(level))  # type: ignore[arg-type]
-    assert time.process_time() - start < 10
+    # Twenty times as long as what it is measured by.
+    assert time.process_time() - start < 5 * 20 * yardstick()
 
 
 def test_findings_do_not_depend_on_what_was_judged_before():
     one = "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return x.half().masked_fill(x, -1e9)\n"  # noqa: E501
     other = "import torch\nE = 1e-9\ndef g(x):\n    return x.half() + E\ndef f(x):\n    return (x.half() / (g(x).sum() + E)).log()\n"  # noqa: E501
-    both = Linter(Mode("O3"))
+    both = Linter(Mode("O3"), all_checks())
     first = [both.lint(source(text, f"/nowhere/{name}.py")).findings for name, text in (("a", one), ("b", other))]
-    turned = Linter(Mode("O3"))
+    turned = Linter(Mode("O3"), all_checks())
     second = [turned.lint(source(text, f"/nowhere/{name}.py")).findings for name, text in (("b", other), ("a", one))]
     assert first == second[::-1] and first[0]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from abstractly import CUDA, abstractly
-from amp_rules.evidence.mixing import is_outer, operands
-from amp_rules.lint.mode import Mode
-from amp_rules.lint.values import F32, LOW
+from amp_rules.checks.common.mixed_types import is_outer, operands
+from amp_rules.lattice.abstract_values import F32, LOW
+from amp_rules.lattice.mode import Mode
 
 O3 = Mode("O3", "fp16", "cuda")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from amp_rules.lint import all_checks
+from amp_rules.checks import all_checks
 from amp_rules.lint.check import Check
 from amp_rules.lint.fixes import apply_fixes
-from amp_rules.program.source import SourceFile, read_source, source_from_bytes
+from amp_rules.source.text import SourceFile, read_source, source_from_bytes
 from linting import Case, cases, linter
 
 FIXING = [check for check in all_checks() if check.fix_title]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from amp_rules.lint.hints import possible_types
-from amp_rules.lint.values import BOOL, INT, NUM
+from amp_rules.lattice.abstract_values import BOOL, INT, NUM
+from amp_rules.lattice.parameter_names import possible_types
 from linting import findings_in
 
 

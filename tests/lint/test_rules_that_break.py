@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from amp_rules.checks.const_overflow_fill import ConstOverflowFill
-from amp_rules.checks.handrolled_softmax import HandrolledSoftmax
+from amp_rules.checks import all_checks
+from amp_rules.checks.numbers.const_overflow_fill import ConstOverflowFill
+from amp_rules.checks.types.handrolled_softmax import HandrolledSoftmax
 from amp_rules.lint import Linter, Mode
-from amp_rules.program.source import source_from_bytes
+from amp_rules.source.text import source_from_bytes
 
 TEXT = b"""import torch
 
@@ -20,7 +21,7 @@ def attend(q, k, mask):
 
 
 def lint(codes):
-    return Linter(Mode("O3"), codes).lint(source_from_bytes(TEXT, Path("/nowhere/model.py")))
+    return Linter(Mode("O3"), all_checks(), codes).lint(source_from_bytes(TEXT, Path("/nowhere/model.py")))
 
 
 def test_the_other_rules_go_on_and_the_failure_is_told(monkeypatch):

@@ -15,7 +15,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lint_standin.install(monkeypatch.setattr)
     # The sources of the rules may be edited while the tests run.
-    monkeypatch.setattr("amp_migrate.store.fingerprint", lambda: "rules")
+    monkeypatch.setattr("amp_migrate.run.store.fingerprint", lambda: "rules")
     for name in ("NO_COLOR", "FORCE_COLOR", "CALLS"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
@@ -24,7 +24,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def invoke(folder):
     """Call the command in this process."""
-    from amp_migrate.lint.cli import main
+    from amp_migrate.commands.lint import main
 
     def call(*arguments, **kwargs):
         return CliRunner().invoke(main, [str(argument) for argument in arguments], **kwargs)
@@ -48,9 +48,9 @@ def write(folder):
 
 
 @pytest.fixture
-def calls(folder, monkeypatch):
+def calls(tmp_path_factory, monkeypatch):
     """Return the names of the files that have been analysed since the last question."""
-    log = folder.parent / "calls.txt"
+    log = tmp_path_factory.mktemp("calls") / "calls.txt"
     monkeypatch.setenv("CALLS", str(log))
 
     def call():
@@ -71,6 +71,6 @@ def spawn(folder):
         if "input" not in kwargs:
             kwargs.setdefault("stdin", subprocess.DEVNULL)
         kwargs.setdefault("stdout", subprocess.PIPE)
-        return subprocess.run(command, cwd=folder, env=environment, stderr=subprocess.PIPE, timeout=60, **kwargs)
+        return subprocess.run(command, cwd=folder, env=environment, stderr=subprocess.PIPE, timeout=240, **kwargs)
 
     return call

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amp_rules.lint.finding import Finding, Fix, TextEdit
-from amp_rules.lint.library import digest_of
 from amp_rules.lint.linter import LintResult
-from amp_rules.program.modules import parse
+from amp_rules.source.digest import digest_of
+from amp_rules.source.modules import parse
 
 STANDIN_PATH = Path(__file__)
 
@@ -64,7 +64,7 @@ BY_CALL = {
 class StandinLinter:
     """Has what the command line uses of :class:`amp_rules.lint.Linter`."""
 
-    def __init__(self, mode, codes=None):
+    def __init__(self, mode, checks, codes=None):
         self.mode = mode
         chosen = [check for check in CHECKS if (check.code in codes if codes is not None else not check.preview)]
         self.checks = [check for check in chosen if check.applies(mode)]
@@ -161,16 +161,16 @@ def misbehave(name):
 
 def install(patch):
     """Put the stand-in in place of the analysis with ``patch(owner, name, value)``."""
-    import amp_migrate.lint.analysis
-    import amp_rules.lint.linter
+    import amp_migrate.run.judging
+    import amp_rules.checks
 
-    patch(amp_migrate.lint.analysis, "Linter", StandinLinter)
-    patch(amp_migrate.lint.analysis, "all_checks", lambda: CHECKS)
-    patch(amp_rules.lint.linter, "all_checks", lambda: CHECKS)
+    patch(amp_migrate.run.judging, "Linter", StandinLinter)
+    patch(amp_migrate.run.judging, "all_checks", lambda: CHECKS)
+    patch(amp_rules.checks, "all_checks", lambda: CHECKS)
 
 
 if __name__ == "__main__":
     install(setattr)
-    from amp_migrate.lint.cli import main
+    from amp_migrate.commands.lint import main
 
     sys.exit(main(prog_name="amp-lint"))

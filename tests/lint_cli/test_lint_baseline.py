@@ -9,9 +9,10 @@ import pytest
 from amp_migrate.lint.baseline import Baseline, read_baseline, render_baseline
 from amp_migrate.lint.diagnostics import Diagnostic
 from amp_rules.lint.finding import Finding
-from amp_rules.report import Position, Span
+from amp_rules.source.spans import Position, Span
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 
 def test_known_findings_are_not_reported_and_new_ones_are(write, invoke):
@@ -93,7 +94,7 @@ LINES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_siz
 ROWS = st.lists(st.tuples(st.integers(1, 50), LINES, st.sampled_from(["AMP601", "AMP602"])), max_size=8)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(ROWS, st.integers(0, 20), st.booleans())
 def test_a_baseline_survives_moved_and_indented_lines(tmp_path_factory, rows, moved, indented):
     path = tmp_path_factory.mktemp("baseline") / "known.json"
@@ -108,7 +109,7 @@ def test_a_baseline_survives_moved_and_indented_lines(tmp_path_factory, rows, mo
     assert baseline.stale([], [Path("/src/a.py")], BOTH, "O1").total() == len(rows)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(ROWS)
 def test_the_file_does_not_depend_on_the_order(rows):
     path = Path("/known.json")

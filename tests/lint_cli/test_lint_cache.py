@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from amp_migrate import store as store_module
-from amp_rules.lint.digest import digest_of
+from amp_migrate.run import store as store_module
+from amp_rules.source.digest import digest_of
 
 FILES = {"a.py": "fill(x, 1)\n", "b.py": "x = 1\n", "c/d.py": "log(x)\nimport a\n", "bad.py": "x = (\n"}
 
@@ -64,9 +64,9 @@ def test_a_change_of_what_a_file_rests_on_counts(write, invoke, calls, folder):
 
 
 def test_the_hash_is_the_one_of_the_analysis():
-    from amp_rules.lint import library
+    from amp_rules.source import project_facts
 
-    assert library.digest_of(b"text") == digest_of(b"text")
+    assert project_facts.digest_of(b"text") == digest_of(b"text")
 
 
 def test_each_mode_and_each_set_of_rules_has_its_own(lint, calls):
@@ -161,7 +161,7 @@ def test_a_cached_run_imports_nothing_slow(write, spawn, folder):
     write(FILES)
     spawn(".")
     code = (
-        "import sys; from amp_migrate.lint.cli import main\n"
+        "import sys; from amp_migrate.commands.lint import main\n"
         "try: main(['.', '--format', 'json'])\n"
         "except SystemExit: pass\n"
         "slow = {'libcst', 'rich', 'pathspec', 'multiprocessing', 'amp_rules.lint.linter', 'amp_rules.checks'}\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from amp_migrate.lint.settings import LintSettings, load_settings
-from amp_rules.lint.mode import Mode
+from amp_migrate.settings.linting import LintSettings, load_settings
+from amp_rules.lattice.mode import Mode
 
 
 def configure(folder, body):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from amp_migrate.commands.lint import main
 from amp_migrate.lint.catalogue import load_rules
-from amp_migrate.lint.cli import main
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/lint.md").read_text(encoding="utf-8")

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from amp_migrate.lint.patches import apply_patch, patch_of
-from amp_rules.lint.edits import Resolver
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.lint.fixes import apply_fixes
-from amp_rules.program.modules import parse
-from amp_rules.program.source import SourceError, source_from_bytes
+from amp_rules.lint.resolved_edits import EditResolver
+from amp_rules.source.modules import parse
+from amp_rules.source.text import SourceError, source_from_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 
 def node_at(module, source):
@@ -89,7 +90,7 @@ def mended(text, *fixes):
 def test_each_kind_of_edit_changes_its_place_only(before, edit, after):
     assert mended(before, [edit]).text == after
     module = parse(source_from_bytes(before.encode(), Path("a.py")))
-    patch = patch_of(fix_for(module, edit), Resolver(module))
+    patch = patch_of(fix_for(module, edit), EditResolver(module))
     assert patch is not None
     assert apply_patch(before, patch) == after
 
@@ -107,7 +108,7 @@ def test_each_kind_of_edit_changes_its_place_only(before, edit, after):
 def test_where_statements_share_a_line_only_the_tree_knows(before, edit, after):
     assert mended(before, [edit]).text == after
     module = parse(source_from_bytes(before.encode(), Path("a.py")))
-    patch = patch_of(fix_for(module, edit), Resolver(module))
+    patch = patch_of(fix_for(module, edit), EditResolver(module))
     assert patch is None or apply_patch(before, patch) == after
 
 
@@ -134,7 +135,7 @@ def test_a_fix_whose_place_is_gone_is_left_out():
     other = parse(source_from_bytes(b"yy = f(2)\n", Path("a.py")))
     fix = fix_for(other, ("replace", "f(2)", "3"))
     assert apply_fixes(source, [fix]).applied == ()
-    assert patch_of(fix, Resolver(parse(source))) is None
+    assert patch_of(fix, EditResolver(parse(source))) is None
 
 
 def test_line_ends_and_byte_order_marks_are_kept():
@@ -143,7 +144,7 @@ def test_line_ends_and_byte_order_marks_are_kept():
     fix = fix_for(module, ("insert before", "b()", "c()"), ("remove", "a()", ""))
     text = apply_fixes(source, [fix]).text
     assert source.encode(text) == b"\xef\xbb\xbfimport torch\r\ndef f():\r\n    c()\r\n    b()\r\n"
-    patch = patch_of(fix, Resolver(module))
+    patch = patch_of(fix, EditResolver(module))
     assert patch is not None
     assert apply_patch(source.text, patch) == text
 
@@ -166,7 +167,7 @@ PLACES = [
 ]
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(PLACES), st.sampled_from(OPERANDS), st.sampled_from(OPERANDS))
 def test_a_replacement_stands_where_the_old_operand_stood(place, old, new):
     text = place.format(old) + "\n"
@@ -182,6 +183,6 @@ def test_a_replacement_stands_where_the_old_operand_stood(place, old, new):
         return
     fix = Fix("t", "safe", (TextEdit("replace", module.span(node), new),))
     assert ast.dump(ast.parse(apply_fixes(module.source, [fix]).text)) == wanted
-    patch = patch_of(fix, Resolver(module))
+    patch = patch_of(fix, EditResolver(module))
     assert patch is not None
     assert ast.dump(ast.parse(apply_patch(text, patch))) == wanted

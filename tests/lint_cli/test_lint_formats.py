@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 from amp_migrate.lint.diagnostics import Cells, Diagnostic, FileResult, Replacement, from_plain, to_plain
-from amp_migrate.lint.formats import FORMATS, RenderOptions, load_format
-from amp_migrate.lint.runner import LintRun
+from amp_migrate.lint.lint_run import LintRun
+from amp_migrate.out.lint import FORMATS, RenderOptions, load_format
 from amp_migrate.problems import Problem
+from amp_rules.lattice.mode import Mode
 from amp_rules.lint.finding import Finding, Fix, TextEdit
-from amp_rules.lint.mode import Mode
-from amp_rules.report import Position, Span
+from amp_rules.source.spans import Position, Span
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from sarif_subset import check_sarif
 
 TEXT = """\
@@ -240,7 +241,7 @@ def diagnostics(draw):
     return Diagnostic(finding, lines, patch, cells)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.lists(diagnostics(), max_size=4), st.booleans())
 def test_any_findings_give_valid_documents(items, colour):
     run = LintRun(Mode(), (), items, [Problem(Path.cwd() / "x.py", "odd \x00\n", 3)] if colour else [])
@@ -255,7 +256,7 @@ def test_any_findings_give_valid_documents(items, colour):
     assert all(char.isprintable() or char in allowed + "\t" for char in texts["full"] + texts["concise"])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(diagnostics())
 def test_byte_columns_are_those_of_the_encoded_line(item):
     position = item.finding.span.start
@@ -264,7 +265,7 @@ def test_byte_columns_are_those_of_the_encoded_line(item):
         assert item.byte_column(position) == len(line[: position.column - 1].encode()) + 1
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.lists(diagnostics(), max_size=3))
 def test_what_is_stored_comes_back(items):
     path = Path.cwd() / "a.py"

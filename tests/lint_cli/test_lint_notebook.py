@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from amp_migrate.notebook.reading import read_notebook
-from amp_rules.program.source import SourceError
-from amp_rules.report import Position
+from amp_rules.source.spans import Position
+from amp_rules.source.text import SourceError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 PYTHON = {"language_info": {"name": "python"}}
 
@@ -203,7 +204,7 @@ CELLS = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(CELLS)
 def test_every_line_of_the_joined_text_leads_back_to_its_cell(cells):
     data = notebook(*cells).encode()
@@ -221,7 +222,7 @@ def test_every_line_of_the_joined_text_leads_back_to_its_cell(cells):
         assert cell.skipped or cell.restored(cell.python) == cell.text
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(CELLS, st.sampled_from([None, 1, 2]))
 def test_new_texts_go_where_they_belong(cells, indent):
     document = json.loads(notebook(*cells))

@@ -6,10 +6,11 @@ import json
 
 import pytest
 from amp_migrate.lint.catalogue import load_rules
-from amp_migrate.lint.selection import Layer, Selector
+from amp_migrate.settings.selected_rules import Layer, Selector
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lint_standin import CHECKS
+from properties import examples
 
 DEFAULT = {"AMP601", "AMP602", "AMP701", "AMP801", "AMP901", "AMP902", "AMP980"}
 ALL = "fill(x, 1)\nlog(x)\npreview(x)\nhalf(x)\n"
@@ -105,7 +106,7 @@ WORDS = [word for check in CHECKS for word in (check.code, check.name, check.cod
 SELECTORS = st.lists(st.sampled_from(WORDS), max_size=4).map(tuple)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.builds(Layer, st.none() | SELECTORS, SELECTORS, SELECTORS), max_size=3), st.booleans())
 def test_what_is_selected_is_known_and_does_not_depend_on_the_order(layers, preview):
     from amp_migrate.lint.catalogue import RuleInfo

@@ -8,11 +8,12 @@ import pytest
 from amp_migrate.lint.catalogue import UNUSED_SUPPRESSION
 from amp_migrate.lint.suppress import Asked, find_suppressions, suppress
 from amp_rules.lint.finding import Finding
-from amp_rules.program.source import source_from_bytes
-from amp_rules.report import Position, Span
+from amp_rules.source.spans import Position, Span
+from amp_rules.source.text import source_from_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lint_standin import CHECKS
+from properties import examples
 
 NAMES = {check.code: check.name for check in (*CHECKS, UNUSED_SUPPRESSION)}
 ASKED = Asked(("AMP601", "AMP602", "AMP701", "AMP980"), NAMES, True, "O1")
@@ -119,7 +120,7 @@ COMMENTS = st.one_of(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["fill(x, 1)", "x = (\n    1)", "'''\n#'''", "if x:\n    y"]), COMMENTS)))
 def test_any_comments_are_read_and_only_they_take_findings_away(rows):
     text = "".join(f"{code}  {comment}\n" for code, comment in rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from amp_migrate.verify.runs import STAND_IN
-from proofs import ROOT, Migrated, Proofs, Run, migrate_copy, run_together, tomllib
+from proofs import ROOT, Migrated, Proofs, Run, migrate_copy, run_torchrun, tomllib
 
 FIXTURES = ROOT / "fixtures" / "apex"
 Mode = Literal["idiom", "compat"]
@@ -87,7 +87,14 @@ class ApexProofs(Proofs):
         argv = [script.entry, *script.on]
         project = self.by(script, mode).folder
         key = f"{script.name}/{mode}_together"
-        return self._once(key, lambda folder: run_together(argv, project, folder))
+        return self._once(key, lambda folder: self._run_together(argv, project, folder))
+
+    def by_torchrun(self, script: ApexScript, mode: Mode) -> Run:  # type: ignore[override]
+        """The same by the launcher itself."""
+        argv = [script.entry, *script.on]
+        project = self.by(script, mode).folder
+        key = f"{script.name}/{mode}_by_torchrun"
+        return self._once(key, lambda folder: run_torchrun(argv, project, folder))
 
     def _after(self, script: ApexScript, mode: Mode, name: str, arguments: list[str], env: dict[str, str]) -> Run:
         project = self.by(script, mode).folder

@@ -1,25 +1,21 @@
 """The results are made once a session and shared by the workers of pytest-xdist."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from apex_proofs import ApexProofs
 from proofs import Proofs
+from warm import Warm
 
 
 @pytest.fixture(scope="session")
-def proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proofs]:
-    proofs = Proofs(_shared(tmp_path_factory) / "proofs")
-    yield proofs
-    proofs.close()
+def proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Proofs:
+    return Proofs(_shared(tmp_path_factory) / "proofs", warm)
 
 
 @pytest.fixture(scope="session")
-def apex_proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApexProofs]:
-    proofs = ApexProofs(_shared(tmp_path_factory) / "apex")
-    yield proofs
-    proofs.close()
+def apex_proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> ApexProofs:
+    return ApexProofs(_shared(tmp_path_factory) / "apex", warm)
 
 
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:

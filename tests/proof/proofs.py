@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import shutil
@@ -13,11 +12,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from amp_migrate.verify.failures import GLOO_AT_EXIT
 from amp_migrate.verify.reading import complaints, read_ranks
 from amp_migrate.verify.runs import RECORDER
+from warm import Start, Warm
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -105,17 +109,19 @@ def all_scripts(root: Path = FIXTURES) -> list[Script]:
     return scripts
 
 
+def param(script: Any, *values: Any, marks: Sequence[pytest.MarkDecorator] = ()) -> ParameterSet:
+    """A script of which one worker of pytest-xdist makes all results, so that none waits for another."""
+    name = "-".join([script.name, *values])
+    group = pytest.mark.xdist_group(script.folder.name)
+    return pytest.param(script, *values, id=name, marks=[group, *marks])
+
+
 class Proofs:
     """Makes each result once, also when several pytest workers ask for it: they share ``cache``."""
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache: Path, warm: Warm) -> None:
         self.cache = cache
-        self._runner: subprocess.Popen[str] | None = None
-
-    def close(self) -> None:
-        """End the process that scripts are forked off."""
-        if self._runner is not None:
-            self._runner.communicate()
+        self._warm = warm
 
     def migrated(self, script: Script) -> Migrated:
         """The fixture after ``amp-migrate --opt-level O1 --ddp``, of all scripts of its project."""
@@ -124,24 +130,32 @@ class Proofs:
         key = f"{script.folder.name}/migration"
         return self._once(key, lambda folder: migrate_copy(script.folder, entries, options, folder))[script.entry]
 
-    def originals(self, script: Script) -> dict[str, Run]:
-        """The fixture untouched: ``first`` and ``second`` alike, and ``short`` with STEPS=2."""
-        jobs = {"first": {}, "second": {}, "short": {"STEPS": "2"}}
-        key = f"{script.name}/originals"
-        return self._once(key, lambda folder: self._run_alone(script.argv, script.folder, folder, jobs))
+    def original(self, script: Script, name: str = "first", **env: str) -> Run:
+        """The fixture untouched; every name stands for a run of its own."""
+        key = f"{script.name}/original_{name}"
+        return self._once(key, lambda folder: self._run(script.argv, script.folder, folder / "run", env))
 
     def alone(self, script: Script) -> dict[str, Run]:
         """The migrated fixture in one process: at ``O0``, and at ``O1``, the level written into it."""
         project = self.migrated(script).folder
         jobs = {"O0": {"AMP_OPT_LEVEL": "O0"}, "O1": {}}
         key = f"{script.name}/alone"
-        return self._once(key, lambda folder: self._run_alone(script.argv, project, folder, jobs))
+        return self._once(
+            key,
+            lambda folder: {name: self._run(script.argv, project, folder / name, env) for name, env in jobs.items()},
+        )
 
     def together(self, script: Script) -> Run:
         """The migrated fixture in two processes."""
         project = self.migrated(script).folder
         key = f"{script.name}/together"
-        return self._once(key, lambda folder: run_together(script.argv, project, folder))
+        return self._once(key, lambda folder: self._run_together(script.argv, project, folder))
+
+    def by_torchrun(self, script: Script) -> Run:
+        """The same by the launcher itself, whose processes import everything anew."""
+        project = self.migrated(script).folder
+        key = f"{script.name}/by_torchrun"
+        return self._once(key, lambda folder: run_torchrun(script.argv, project, folder))
 
     def _once(self, key: str, make: Callable[[Path], Any]) -> Any:
         folder = self.cache / key
@@ -160,32 +174,20 @@ class Proofs:
             raise result
         return result
 
-    def _run_alone(
-        self, argv: list[str], project: Path, folder: Path, jobs: dict[str, dict[str, str]]
-    ) -> dict[str, Run]:
-        return {name: self._run(argv, project, folder / name, env) for name, env in jobs.items()}
-
     def _run(
         self, argv: list[str], project: Path, folder: Path, env: dict[str, str], packages: Sequence[Path] = ()
     ) -> Run:
         """One run in one process; ``packages`` are folders to import from besides."""
-        order = _prepare(project, folder)
-        order |= {"argv": argv, "env": order["env"] | env, "seconds": TIMEOUT, "packages": list(map(str, packages))}
-        return _read(folder, self._run_job(order))
+        env = _environment(packages) | _prepare(project, folder) | env
+        start = Start(tuple(argv), env, folder / "stdout", folder / "stderr")
+        ended = self._warm.run([start], folder / "project", seconds=TIMEOUT)
+        return _read(folder, ended.statuses[0], ended.in_time)
 
-    def _run_job(self, order: dict[str, Any]) -> int:
-        if self._runner is None:
-            self._runner = subprocess.Popen(
-                [sys.executable, str(HERE / "run_jobs.py")],
-                env=_environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                encoding="utf-8",
-            )
-        assert self._runner.stdin is not None and self._runner.stdout is not None
-        self._runner.stdin.write(json.dumps(order) + "\n")
-        self._runner.stdin.flush()
-        return int(self._runner.stdout.readline())
+    def _run_together(self, argv: list[str], project: Path, folder: Path) -> Run:
+        env = _environment() | _prepare(project, folder)
+        logs = folder / "stdout", folder / "stderr"
+        ended = self._warm.launch(argv, env, folder / "project", [logs] * 2, seconds=TIMEOUT)
+        return _read(folder, ended.status, ended.in_time)
 
 
 @contextlib.contextmanager
@@ -200,9 +202,9 @@ def _locked(path: Path) -> Iterator[None]:
 def migrate_copy(source: Path, entries: Sequence[str], options: dict[str, Any], folder: Path) -> dict[str, Migrated]:
     """Migrate a copy of a fixture, twice; the result for each of its scripts."""
     from amp_rules import migrate
-    from amp_rules.options import Options
-    from amp_rules.program.source import read_source
-    from amp_rules.project.together import join
+    from amp_rules.folder.shared_modules import join
+    from amp_rules.plan.options import Options
+    from amp_rules.source.text import read_source
 
     project = folder / "project"
     shutil.rmtree(project, ignore_errors=True)
@@ -217,48 +219,55 @@ def migrate_copy(source: Path, entries: Sequence[str], options: dict[str, Any], 
     }
 
 
-def run_together(argv: list[str], project: Path, folder: Path, env: dict[str, str] | None = None) -> Run:
-    """One run in two processes.
+def run_torchrun(argv: list[str], project: Path, folder: Path) -> Run:
+    """One run in two processes that torchrun starts.
 
     A thread of gloo can abort the interpreter while it shuts down, after the script has ended and every number is
     written: such a run is made again. Anything else that goes wrong stays.
     """
     for _ in range(3):
-        run = _run_together(argv, project, folder, env)
+        run = _run_torchrun(argv, project, folder)
         ended = len(run.parameters) == 2 and all(run.parameters)
         if not (run.status and ended and GLOO_AT_EXIT in run.stderr):
             break
     return run
 
 
-def _run_together(argv: list[str], project: Path, folder: Path, env: dict[str, str] | None) -> Run:
-    order = _prepare(project, folder)
+def _run_torchrun(argv: list[str], project: Path, folder: Path) -> Run:
+    env = _environment() | _prepare(project, folder)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    process = _execute([*launcher, *argv], Path(order["folder"]), _environment() | order["env"] | (env or {}))
+    process = _execute([*launcher, *argv], folder / "project", env)
     (folder / "stdout").write_text(process.stdout, encoding="utf-8")
     (folder / "stderr").write_text(process.stderr, encoding="utf-8")
     return _read(folder, process.returncode)
 
 
-def _prepare(project: Path, folder: Path) -> dict[str, Any]:
+def _prepare(project: Path, folder: Path) -> dict[str, str]:
+    """Copy the project for a run; the variables that are the run's own."""
     shutil.rmtree(folder / "project", ignore_errors=True)
     shutil.rmtree(folder / "record", ignore_errors=True)
     _copy(project, folder / "project")
     (folder / "record").mkdir()
-    env = {"AMP_VERIFY_RECORD": str(folder / "record"), "AMP_VERIFY_ROOT": str(folder / "project")}
-    return {"folder": str(folder / "project"), "env": env, "log": str(folder)}
+    return {"AMP_VERIFY_RECORD": str(folder / "record"), "AMP_VERIFY_ROOT": str(folder / "project")}
 
 
 def _copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "expect.toml"))
 
 
-def _environment() -> dict[str, str]:
+def _environment(packages: Sequence[Path] = ()) -> dict[str, str]:
     unwanted = ("AMP_", "PYTEST_", "TORCHELASTIC_", "STEPS", "OUT", "RANK", "WORLD_SIZE", "LOCAL_RANK")
     env = {key: value for key, value in os.environ.items() if not key.startswith(unwanted)}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(RECORDER), os.environ.get("PYTHONPATH")]))
+    folders = [*map(str, packages), str(RECORDER), os.environ.get("PYTHONPATH")]
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     # One thread, so that sums are added in the same order; no GPU, so that results are the same anywhere.
-    return env | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONIOENCODING": "utf-8"}
+    # A type by name: what is proved must not change with what a processor has.
+    return env | {
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONIOENCODING": "utf-8",
+        "AMP_DTYPE": "bf16",
+    }
 
 
 def _execute(command: list[str], folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -283,8 +292,10 @@ def _execute(command: list[str], folder: Path, env: dict[str, str]) -> subproces
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
-def _read(folder: Path, status: int) -> Run:
+def _read(folder: Path, status: int, in_time: bool = True) -> Run:
     stdout, stderr = ((folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+    if not in_time:
+        stderr += f"\nended after {TIMEOUT} s"
     run = Run(folder / "project", status, stdout, stderr)
     assert not (said := complaints(folder / "record")), said
     for rank in read_ranks(folder / "record"):

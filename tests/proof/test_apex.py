@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 from apex_proofs import ApexProofs, ApexScript, Mode, all_apex_scripts
+from proofs import param
 from test_proof import saved_files, tail_difference
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
+    pytest.mark.heavy,
+]
 
 SCRIPTS = all_apex_scripts()
 
@@ -20,16 +24,16 @@ SCRIPTS = all_apex_scripts()
 def scripts(keep: Any = lambda script: True) -> pytest.MarkDecorator:
     """Every program by imports, and by idiom where that is possible."""
     chosen = [
-        (script, mode)
+        param(script, mode)
         for script in SCRIPTS
         if keep(script)
         for mode in ("idiom", "compat")
         if mode == "compat" or script.by == "idiom"
     ]
-    return pytest.mark.parametrize("script, mode", chosen, ids=[f"{script.name}-{mode}" for script, mode in chosen])
+    return pytest.mark.parametrize("script, mode", chosen)
 
 
-each_script = pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+each_script = pytest.mark.parametrize("script", [param(script) for script in SCRIPTS])
 
 
 def test_there_are_programs_of_many_styles() -> None:
@@ -48,11 +52,11 @@ def test_the_original_trains_without_apex(script: ApexScript, apex_proofs: ApexP
 def test_the_report_says_how_it_was_done(script: ApexScript, apex_proofs: ApexProofs) -> None:
     report = apex_proofs.by(script, "auto").report
     assert report.precision == "migrated" and not report.refusals
-    assert any("Apex's interface stays" in note for note in report.notes) is (script.by == "compat")
+    assert any(note.code == "AMP480" for note in report.notes) is (script.by == "compat")
     assert any(edit.code == "AMP410" for edit in report.edits) is (script.by == "compat")
 
 
-@pytest.mark.parametrize("script", [item for item in SCRIPTS if item.by == "compat"], ids=lambda script: script.name)
+@pytest.mark.parametrize("script", [param(script) for script in SCRIPTS if script.by == "compat"])
 def test_the_idiom_alone_is_declined_with_a_reason(script: ApexScript, apex_proofs: ApexProofs) -> None:
     migrated = apex_proofs.by(script, "idiom")
     assert migrated.report.precision == "declined" and not migrated.report.changes
@@ -102,6 +106,7 @@ def test_at_O0_the_numbers_are_those_of_the_flag_off(script: ApexScript, mode: M
         assert tail_difference(before, after) <= script.o0_rel_tol
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("level", ["O1", "O2"])
 @scripts()
 def test_at_higher_levels_the_losses_stay_within_tolerance(
@@ -115,6 +120,7 @@ def test_at_higher_levels_the_losses_stay_within_tolerance(
     assert tail_difference(before, after) <= script.rel_tol
 
 
+@pytest.mark.half
 @scripts(lambda script: script.more)
 def test_all_that_it_has_of_apex_trains(script: ApexScript, mode: Mode, apex_proofs: ApexProofs) -> None:
     losses = apex_proofs.with_more(script, mode).check().losses[0]
@@ -122,6 +128,7 @@ def test_all_that_it_has_of_apex_trains(script: ApexScript, mode: Mode, apex_pro
     assert losses != apex_proofs.fp32(script).losses[0]
 
 
+@pytest.mark.half
 @scripts(lambda script: script.distributes)
 def test_two_processes_keep_the_same_parameters(script: ApexScript, mode: Mode, apex_proofs: ApexProofs) -> None:
     run = apex_proofs.together(script, mode).check()
@@ -132,6 +139,16 @@ def test_two_processes_keep_the_same_parameters(script: ApexScript, mode: Mode, 
     assert run.parameters[0] and run.parameters[0] == run.parameters[1]
 
 
+@pytest.mark.slow
+@scripts(lambda script: script.distributes)
+def test_processes_that_torchrun_starts_give_the_same_numbers(
+    script: ApexScript, mode: Mode, apex_proofs: ApexProofs
+) -> None:
+    forked, run = apex_proofs.together(script, mode).check(), apex_proofs.by_torchrun(script, mode).check()
+    assert (run.losses, run.parameters) == (forked.losses, forked.parameters)
+
+
+@pytest.mark.half
 def test_the_idiom_reads_the_scale_that_apex_saved(apex_proofs: ApexProofs) -> None:
     import amp_runtime
     import torch

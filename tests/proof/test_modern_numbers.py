@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from amp_rules import migrate
-from amp_rules.options import Options
+from amp_rules.plan.options import Options
 
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")

@@ -7,14 +7,15 @@ import difflib
 from typing import Any
 
 import pytest
-from proofs import PROJECTS, Proofs, Script, all_scripts
+from proofs import PROJECTS, Proofs, Script, all_scripts, param
+
+pytestmark = pytest.mark.heavy
 
 SCRIPTS = all_scripts(PROJECTS)
 
 
 def scripts(keep: Any = lambda script: True) -> pytest.MarkDecorator:
-    chosen = [script for script in SCRIPTS if keep(script)]
-    return pytest.mark.parametrize("script", chosen, ids=[script.name for script in chosen])
+    return pytest.mark.parametrize("script", [param(script) for script in SCRIPTS if keep(script)])
 
 
 @scripts()
@@ -38,7 +39,7 @@ def test_a_refusal_names_what_was_not_understood(script: Script, proofs: Proofs)
 
 @scripts(lambda script: script.precision == "absent")
 def test_a_script_that_only_shares_modules_runs_as_before(script: Script, proofs: Proofs) -> None:
-    original = proofs.originals(script)["first"].check()
+    original = proofs.original(script).check()
     for run in proofs.alone(script).values():
         assert run.check().stdout == original.stdout
 

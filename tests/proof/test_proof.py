@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proofs import PROJECTS, Proofs, Script, all_scripts
+from proofs import PROJECTS, Proofs, Script, all_scripts, param
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
+    pytest.mark.heavy,
+]
 
 SCRIPTS = [*all_scripts(), *all_scripts(PROJECTS)]
 OUTCOMES = {"migrated", "declined", "already"}
+BY_TORCHRUN = {"flat_convnet", "seq_package"}
+"""For whom the launcher itself is tried in every run of the tests."""
 
 
 def scripts(keep: Any = lambda script: True) -> pytest.MarkDecorator:
-    chosen = [script for script in SCRIPTS if keep(script)]
-    return pytest.mark.parametrize("script", chosen, ids=[script.name for script in chosen])
+    return pytest.mark.parametrize("script", [param(script) for script in SCRIPTS if keep(script)])
 
 
 def changes(script: Script) -> bool:
@@ -38,20 +42,28 @@ def test_there_are_scripts_of_every_outcome() -> None:
 
 
 @scripts(trains)
+def test_the_original_trains(script: Script, proofs: Proofs) -> None:
+    losses = proofs.original(script).check().losses[0]
+    assert losses and all(map(math.isfinite, losses))
+
+
+# Of the fixtures, and not of the program: the others say nothing where these fail.
+
+
+@pytest.mark.slow
+@scripts(trains)
 def test_the_original_gives_the_same_losses_twice(script: Script, proofs: Proofs) -> None:
-    runs = proofs.originals(script)
-    first, second = runs["first"].check(), runs["second"].check()
-    assert first.losses[0] and all(map(math.isfinite, first.losses[0]))
+    first, second = proofs.original(script).check(), proofs.original(script, "second").check()
     assert second.losses == first.losses
     assert second.parameters == first.parameters
     assert second.stdout == first.stdout
 
 
+@pytest.mark.slow
 @scripts(trains)
 def test_the_original_trains_for_as_many_steps_as_it_is_told(script: Script, proofs: Proofs) -> None:
-    runs = proofs.originals(script)
-    short, full = runs["short"].check().losses[0], runs["first"].losses[0]
-    assert len(short) < len(full)
+    short, whole = proofs.original(script, "short", STEPS="2").check(), proofs.original(script).check()
+    assert len(short.losses[0]) < len(whole.losses[0])
 
 
 @scripts()
@@ -92,16 +104,17 @@ def test_a_script_left_alone_keeps_every_byte(script: Script, proofs: Proofs) ->
 
 @scripts(changes)
 def test_at_O0_the_migrated_script_repeats_the_original_bit_for_bit(script: Script, proofs: Proofs) -> None:
-    original, migrated = proofs.originals(script)["first"], proofs.alone(script)["O0"].check()
+    original, migrated = proofs.original(script), proofs.alone(script)["O0"].check()
     assert migrated.losses == original.losses
     assert migrated.parameters == original.parameters
     assert migrated.stdout == original.stdout
     assert saved_files(migrated.folder) == saved_files(original.folder)
 
 
+@pytest.mark.half
 @scripts(lambda script: script.precision == "migrated")
 def test_at_O1_the_losses_stay_within_the_stated_tolerance(script: Script, proofs: Proofs) -> None:
-    original, migrated = proofs.originals(script)["first"], proofs.alone(script)["O1"].check()
+    original, migrated = proofs.original(script), proofs.alone(script)["O1"].check()
     before, after = original.losses[0], migrated.losses[0]
     assert len(after) == len(before)
     assert all(map(math.isfinite, after))
@@ -110,6 +123,7 @@ def test_at_O1_the_losses_stay_within_the_stated_tolerance(script: Script, proof
     assert saved_files(migrated.folder) == saved_files(original.folder)
 
 
+@pytest.mark.half
 @scripts(lambda script: script.distribution in ("migrated", "already"))
 def test_two_processes_see_other_data_and_keep_the_same_parameters(script: Script, proofs: Proofs) -> None:
     run = proofs.together(script).check()
@@ -121,9 +135,22 @@ def test_two_processes_see_other_data_and_keep_the_same_parameters(script: Scrip
     assert run.parameters[0] and run.parameters[0] == run.parameters[1]
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        param(script, marks=[] if script.name in BY_TORCHRUN else [pytest.mark.slow])
+        for script in SCRIPTS
+        if script.distribution in ("migrated", "already")
+    ],
+)
+def test_processes_that_torchrun_starts_give_the_same_numbers(script: Script, proofs: Proofs) -> None:
+    forked, run = proofs.together(script).check(), proofs.by_torchrun(script).check()
+    assert (run.losses, run.parameters) == (forked.losses, forked.parameters)
+
+
 @scripts(lambda script: script.distribution == "migrated")
 def test_two_processes_save_what_one_process_saves(script: Script, proofs: Proofs) -> None:
-    original, run = proofs.originals(script)["first"], proofs.together(script).check()
+    original, run = proofs.original(script), proofs.together(script).check()
     assert without_numbers(saved_files(run.folder)) == without_numbers(saved_files(original.folder))
 
 

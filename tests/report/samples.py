@@ -6,14 +6,14 @@ import math
 import random
 from pathlib import Path
 
-from amp_migrate import discovery
-from amp_migrate.analysis import Plan
-from amp_migrate.launches import launches
+from amp_migrate.launch.launches import launches
 from amp_migrate.report.pages import Migration
-from amp_migrate.runner import run_all
-from amp_migrate.scripts import choose
+from amp_migrate.run import discovery
+from amp_migrate.run.deciding import MigrationJob
+from amp_migrate.run.migration import run_all
+from amp_migrate.run.scripts import choose
 from amp_migrate.verify.evidence import Check, Evidence, Measured
-from amp_rules.options import Options
+from amp_rules.plan.options import Options
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -22,7 +22,7 @@ def migration(*paths: Path, **options) -> Migration:
     asked = Options(**options)
     found = discovery.discover(paths, (), paths[0].parent, own_only=True)
     scripts = choose(found.targets, (), modernize=asked.modernize)
-    plan = Plan(asked, scripts.named, {}, 60.0, scripts.parsed)
+    plan = MigrationJob(asked, scripts.named, {}, 60.0, scripts.parsed)
     run = run_all(scripts.chosen, plan, leftovers=scripts.leftovers, jobs=1)
     if asked.ddp:
         run.launches = launches(run.reports)

@@ -11,6 +11,8 @@ import pytest
 from amp_migrate.report.html import render_html
 from samples import FIXTURES, evidence, migration
 
+pytestmark = pytest.mark.heavy
+
 DESK, PHONE = (1280, 800), (390, 844)
 
 

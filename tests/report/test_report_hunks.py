@@ -7,9 +7,11 @@ from amp_migrate.notebook.source import NotebookSource
 from amp_migrate.report.hunks import Fold, Hunk, compare
 from amp_migrate.report.pages import page
 from amp_migrate.report.syntax import as_html, highlighted
-from amp_rules.report import Edit, Position, Span
+from amp_rules.plan.report import Edit
+from amp_rules.source.spans import Position, Span
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from samples import FIXTURES, migration
 
 PROJECTS = ["runnable/gan_two_optimizers", "projects/teacher_student", "apex/imagenet_ddp", "AMP104/two_optimizers"]
@@ -30,7 +32,7 @@ def rows(comparison):
 
 
 @given(before=texts, after=texts)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_line_stands_once_and_in_order(before, after):
     found = compare(before, after, [])
     assert [row.old.number for row in rows(found) if row.old] == list(range(1, len(found.old) + 1))
@@ -44,7 +46,7 @@ def test_every_line_stands_once_and_in_order(before, after):
 
 
 @given(before=texts, after=texts)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_is_not_marked_is_the_same_on_both_sides(before, after):
     found = compare(before, after, [])
     for row in rows(found):
@@ -136,7 +138,7 @@ def test_a_notebook_is_compared_cell_by_cell(tmp_path):
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n\r", exclude_categories=("Cs",))), max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_highlighting_loses_no_character(lines):
     assert ["".join(piece.text for piece in pieces) for pieces in highlighted(lines)] == (lines or [])
 

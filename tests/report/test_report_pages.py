@@ -9,13 +9,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from amp_migrate.launches import Launch, Launches
+from amp_migrate.launch.launches import Launch, Launches
 from amp_migrate.report import html as html_module
 from amp_migrate.report.html import render_html
 from amp_migrate.report.markdown import LIMIT, render_markdown
 from amp_migrate.report.pages import Migration, page
-from amp_migrate.runner import Run
+from amp_migrate.run.migration import Run
 from samples import FIXTURES, evidence, failed, migration
+
+pytestmark = pytest.mark.heavy
 
 HOSTILE = """import torch
 from torch import nn

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amp_migrate.diff import unified_diff
+from amp_migrate.out.diff import unified_diff
 from amp_rules import migrate
-from amp_rules.codemods import all_rules
-from amp_rules.options import Options
-from amp_rules.program.source import SourceError, SourceFile, source_from_bytes
-from amp_rules.report import Report
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Report
+from amp_rules.rewrites import all_rules
+from amp_rules.source.text import SourceError, SourceFile, source_from_bytes
 
 UNIT = {rule.code: rule.unit for rule in all_rules()}
 # Bringing an older interface up to date is no migration of the step, which may have been understood or not.
@@ -99,7 +99,7 @@ def check_outcomes(report: Report) -> None:
         if report.distribution != "migrated":
             assert codes <= OLDER, codes
     if report.precision == "declined":
-        assert not codes, f"declined, yet {codes}"
+        assert codes <= OLDER, f"declined, yet {codes}"
     if report.distribution != "migrated":
         assert not {code for code in codes - OLDER if UNIT[code] == "distribution"}, codes
     paths = {edit.path for edit in report.edits}

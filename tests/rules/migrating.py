@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amp_rules import migrate
-from amp_rules.options import Options
-from amp_rules.report import Report
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Report
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_rules.options import Options
+from amp_rules.plan.options import Options
 from migrating import ENTRY, migrated
 
 TRAINER = """\
@@ -44,7 +44,7 @@ def test_a_step_that_the_script_does_not_run_keeps_apexs_interface(tmp_path):
     report, result = migrated(tmp_path, files("report", "report(loss)"), Options())
     assert "with amp.scale_loss(loss, optimizer) as scaled_loss:" in result["trainer.py"].decode()
     assert "from amp_runtime.apex import amp" in result["trainer.py"].decode()
-    assert any("trainer.py:6" in note and "does not run itself" in note for note in report.notes)
+    assert any("trainer.py:6" in note.text and "does not run itself" in note.text for note in report.notes)
 
 
 def test_the_idiom_alone_is_declined(tmp_path):

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from amp_rules.program.files import Files
-from amp_rules.project.entries import Entries, find_entries
-from amp_rules.project.imports import scan
+from amp_rules.folder.import_lines import scan
+from amp_rules.folder.training_scripts import TrainingScripts, find_entries
+from amp_rules.source.files import Files
 
 TRAINER = "import torch\n\n\ndef fit(loss):\n    loss.backward()\n"
 GUARDED = "\n\nif __name__ == '__main__':\n    fit(1)\n"
@@ -16,7 +16,7 @@ GUARDED = "\n\nif __name__ == '__main__':\n    fit(1)\n"
 
 @pytest.fixture
 def find(tmp_path):
-    def call(**texts: str) -> Entries:
+    def call(**texts: str) -> TrainingScripts:
         """Take the files by their names, with ``_in_`` between a folder and what is in it."""
         paths = []
         for name, text in texts.items():

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from amp_rules import migrate
-from amp_rules.options import Options
-from amp_rules.program.modules import parse
-from amp_rules.program.search_path import added_folders
-from amp_rules.program.source import source_from_bytes
+from amp_rules.plan.options import Options
+from amp_rules.source.modules import parse
+from amp_rules.source.search_path import added_folders
+from amp_rules.source.text import source_from_bytes
 
 HEAD = """
 import torch

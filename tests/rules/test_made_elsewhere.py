@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 from amp_rules import migrate
-from amp_rules.options import Options
+from amp_rules.plan.options import Options
 
 LOOP = """
 import argparse

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from amp_rules import migrate
-from amp_rules.modern.old_syntax import repaired
-from amp_rules.options import Options
-from amp_rules.program.source import SourceError, source_from_bytes
+from amp_rules.plan.old_torch.async_argument import repaired
+from amp_rules.plan.options import Options
+from amp_rules.source.text import SourceError, source_from_bytes
 from migrating import ENTRY, migrated, migrated_text, write
 
 MODERN = Options(modernize=True)

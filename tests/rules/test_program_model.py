@@ -7,12 +7,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from amp_rules.options import Options
-from amp_rules.program import blocks
-from amp_rules.program.modules import Module, parse
-from amp_rules.program.project import Project
-from amp_rules.program.source import SourceError, source_from_bytes
-from amp_rules.program.steps import Program
+from amp_rules.plan.options import Options
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module, parse
+from amp_rules.source.project import Project
+from amp_rules.source.text import SourceError, source_from_bytes
 from migrating import migrated
 
 
@@ -58,7 +58,7 @@ def trained(program):
 
 def text(value):
     if value.kind == "instance":
-        return value.ref.name
+        return value.ref.facts.name
     return str(value.ref).rpartition(".")[2]
 
 
@@ -156,7 +156,7 @@ def test_names_come_through_relative_imports(program, tmp_path):
     assert names(model, "nn.Sequential") == {"torch.nn.Sequential"}
     for name in ("parts.Head", "H"):
         (node, scope), *_ = expressions(model, name)
-        assert {value.ref.name for value in model.flow.values(node, scope)} == {"Head"}
+        assert {value.ref.facts.name for value in model.flow.values(node, scope)} == {"Head"}
 
 
 def test_a_folder_without_init_is_a_package(program):
@@ -165,7 +165,7 @@ def test_a_folder_without_init_is_a_package(program):
         models__net="from torch.nn import Module\nclass Net(Module):\n    pass\n",
     )
     (node, scope), *_ = expressions(model, "models.net.Net")
-    assert {value.ref.name for value in model.flow.values(node, scope)} == {"Net"}
+    assert {value.ref.facts.name for value in model.flow.values(node, scope)} == {"Net"}
 
 
 def test_modules_that_import_each_other_are_read_once(program):

@@ -12,10 +12,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from amp_rules.options import Options
-from amp_rules.program.flow import Flow
-from amp_rules.program.source import SourceError
-from amp_rules.project.together import join
+from amp_rules.flow.statements import Statements
+from amp_rules.folder.shared_modules import join
+from amp_rules.plan.options import Options
+from amp_rules.source.text import SourceError
 from damage import damaged
 from growth import SHAPES
 from hypothesis import HealthCheck, Phase, given, settings
@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from invariants import check, migrate_files
 from layouts import project
 from migrating import ENTRY, FIXTURES, cases, declined_scripts, files_of
+from properties import examples
 
 PROFILE = settings(
     deadline=None,
@@ -32,7 +33,6 @@ PROFILE = settings(
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )
-MANY = int(os.environ.get("AMP_PROPERTY_EXAMPLES", "1"))
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -51,7 +51,8 @@ def options_of(random: Random) -> Options:
 # ---- generated projects ----------------------------------------------------------------------------------------
 
 
-@settings(PROFILE, max_examples=35 * MANY)
+@pytest.mark.heavy
+@settings(PROFILE, max_examples=examples(35))
 @given(seed=seeds)
 def test_a_project_is_changed_where_it_must_be_and_nowhere_else(seed):
     random = Random(seed)
@@ -62,7 +63,8 @@ def test_a_project_is_changed_where_it_must_be_and_nowhere_else(seed):
     assert run.report.precision in ("migrated", "declined"), drawn
 
 
-@settings(PROFILE, max_examples=15 * MANY)
+@pytest.mark.heavy
+@settings(PROFILE, max_examples=examples(15))
 @given(seed=seeds)
 def test_a_shared_file_serves_two_scripts_or_the_conflict_is_explained(seed):
     random = Random(seed)
@@ -107,7 +109,8 @@ def programs_of_fixtures() -> list[dict[str, bytes]]:
 PROGRAMS = programs_of_fixtures()
 
 
-@settings(PROFILE, max_examples=80 * MANY)
+@pytest.mark.heavy
+@settings(PROFILE, max_examples=examples(80))
 @given(seed=seeds)
 def test_a_damaged_program_is_migrated_whole_or_left_alone(seed):
     random = Random(seed)
@@ -189,7 +192,7 @@ import sys, tempfile
 from pathlib import Path
 from random import Random
 sys.path.insert(0, {here!r})
-from amp_rules.options import Options
+from amp_rules.plan.options import Options
 from invariants import migrate_files
 from layouts import project
 with tempfile.TemporaryDirectory() as folder:
@@ -202,6 +205,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
+@pytest.mark.heavy
 def test_projects_come_out_the_same_whatever_order_sets_have():
     outputs = []
     for seed in (0, 1, 7):
@@ -217,17 +221,18 @@ def test_projects_come_out_the_same_whatever_order_sets_have():
     assert outputs[0] and outputs[1] == outputs[0] and outputs[2] == outputs[0]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_work_grows_with_the_lines(name, tmp_path, monkeypatch):
     bodies = 0
-    process = Flow._process
+    look_at = Statements.body
 
-    def counted(flow, body, scope):
+    def counted(statements, body, scope):
         nonlocal bodies
         bodies += 1
-        process(flow, body, scope)
+        look_at(statements, body, scope)
 
-    monkeypatch.setattr(Flow, "_process", counted)
+    monkeypatch.setattr(Statements, "body", counted)
     per_line = []
     for size in (4, 8, 16, 32):
         files = {path: text.encode() for path, text in SHAPES[name](size).items()}

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 from amp_rules import migrate
-from amp_rules.options import Options
-from amp_rules.program.source import SourceError
+from amp_rules.plan.options import Options
+from amp_rules.source.text import SourceError
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from migrating import ENTRY, FIXTURES, cases, declined_scripts, migrated, migrated_text, write
+from properties import examples
+
+pytestmark = pytest.mark.heavy
 
 PROFILE = settings(
     deadline=None,
@@ -24,8 +27,8 @@ PROFILE = settings(
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-few = settings(PROFILE, max_examples=30)
-many = settings(PROFILE, max_examples=120)
+few = settings(PROFILE, max_examples=examples(30))
+many = settings(PROFILE, max_examples=examples(120))
 
 
 @dataclass

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from amp_rules.codemods import all_rules
-from amp_rules.planning import refusal
-from amp_rules.rule import Rule
+from amp_rules.plan import declining, notes
+from amp_rules.plan.rule import Rule
+from amp_rules.rewrites import all_rules
 from migrating import FIXTURES, Case, cases, declined_scripts
 
 RULES = all_rules()
-REFUSALS = refusal.ALL
+REFUSALS = declining.ALL
 HEADINGS = ["What it does", "Why", "Before", "After", "When it declines", "Source"]
 OPTIONALITY = "Leaving it out"
 
@@ -25,12 +25,12 @@ def test_rules_are_found():
 
 
 def test_codes_and_names_are_unique():
-    every = [*RULES, *REFUSALS]
+    every = [*RULES, *REFUSALS, *notes.ALL]
     assert len({rule.code for rule in every}) == len(every)
     assert len({rule.name for rule in every}) == len(every)
 
 
-@pytest.mark.parametrize("rule", [*RULES, *REFUSALS], ids=lambda rule: rule.code)
+@pytest.mark.parametrize("rule", [*RULES, *REFUSALS, *notes.ALL], ids=lambda rule: rule.code)
 def test_codes_names_and_messages_follow_the_scheme(rule):
     # Rules for Apex (AMP4..) are of either unit.
     family = {"precision": "134", "distribution": "24", "modern": "5"}[rule.unit]
@@ -64,7 +64,7 @@ def test_the_page_has_all_headings(rule):
 @each_rule
 def test_the_page_names_reasons_that_exist(rule):
     mentioned = set(re.findall(r"AMP\d\d\d", rule.page))
-    assert mentioned <= {item.code for item in (*RULES, *REFUSALS)}
+    assert mentioned <= {item.code for item in (*RULES, *REFUSALS, *notes.ALL)}
 
 
 @each_rule

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 from amp_rules import migrate
-from amp_rules.options import Options
-from amp_rules.program.files import Files
-from amp_rules.project.together import Hunk, applied, disturbs, hunks, join
-from amp_rules.report import Edit, FileChange, Position, Reach, Report, Span
+from amp_rules.folder.shared_modules import Hunk, applied, disturbs, hunks, join
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Edit, FileChange, Report
+from amp_rules.source.files import Files
+from amp_rules.source.reach import Reach
+from amp_rules.source.spans import Position, Span
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 HEAD = "import torch\nfrom torch import nn, optim\nfrom torch.nn import functional as F\n"
 ENGINE = """
@@ -169,14 +172,14 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", "", "  d"]), max_size=12).map(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(200), deadline=None, derandomize=True, database=None)
 @given(LINES, LINES, st.booleans())
 def test_hunks_give_the_new_text_again(before, after, last):
     after = after if last else after.removesuffix("\n")
     assert applied(before, hunks(before, after)) == after
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(200), deadline=None, derandomize=True, database=None)
 @given(LINES, LINES, LINES)
 def test_hunks_that_do_not_overlap_can_be_made_in_any_order(before, one, two):
     first, second = hunks(before, one), hunks(before, two)

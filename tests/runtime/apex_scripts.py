@@ -7,15 +7,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from amp_runtime.apex import amp
-from amp_runtime.apex.amp import _amp_state, frontend, wrap
-from amp_runtime.apex.amp import amp as registered
+from amp_runtime.apex.amp import _amp_state, _functions, _patching, frontend
 from torch import nn
 
 
 def reset() -> None:
     """Undoes ``amp.initialize``, as a new process would."""
-    wrap.restore_all()
-    registered._registered.clear()
+    _patching.restore_all()
+    _functions._registered.clear()
     frontend._optimizers.clear()
     vars(_amp_state).clear()
     _amp_state.__init__()  # type: ignore[misc]

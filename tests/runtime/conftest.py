@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from launching import Launcher
+from warm import Warm
 
 pytest.importorskip("torch")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever the runtime does rests on what the processor has."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.half)
+
+
+@pytest.fixture(scope="session")
+def launcher(warm: Warm) -> Launcher:
+    return Launcher(warm)
 
 
 @pytest.fixture(autouse=True)
 def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import amp_runtime as amp
 
-    for name in ("AMP_OPT_LEVEL", "AMP_LOSS_SCALE", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
+    for name in ("AMP_OPT_LEVEL", "AMP_DTYPE", "AMP_LOSS_SCALE", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     amp.shutdown()
     yield

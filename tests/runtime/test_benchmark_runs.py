@@ -30,6 +30,7 @@ def timing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.heavy
 def test_it_prints_a_table_for_each_section_also_of_two_processes() -> None:
     finished = run("runtime.py", "--quick", "--only", "overhead", "syncbn")
     assert finished.returncode == 0, finished.stderr[-3000:]
@@ -41,6 +42,7 @@ def test_it_prints_a_table_for_each_section_also_of_two_processes() -> None:
     assert "| two processes, 16x64x16x16 each |" in syncbn
 
 
+@pytest.mark.heavy
 def test_it_tells_what_a_level_holds() -> None:
     finished = run("runtime_memory.py", "O2", "cpu", "--quick")
     assert finished.returncode == 0, finished.stderr[-3000:]

@@ -139,6 +139,7 @@ def test_wrong_properties_are_refused_as_in_apex(options: Any, error: Any, messa
 
 
 def test_wrong_models_and_optimizers_are_refused_as_in_apex() -> None:
+    from amp_runtime.apex.contrib.optimizers import FP16_Optimizer as FusedFP16Optimizer
     from amp_runtime.apex.fp16_utils import FP16_Optimizer
 
     model = net()
@@ -151,8 +152,9 @@ def test_wrong_models_and_optimizers_are_refused_as_in_apex() -> None:
         amp.initialize(nn.DataParallel(model), optimizer, verbosity=0)
     with pytest.raises(RuntimeError, match=r"do not need to call \.half"):
         amp.initialize(net().half(), optimizer, verbosity=0)
-    with pytest.raises(RuntimeError, match="FP16_Optimizer"):
-        amp.initialize(net(), FP16_Optimizer(torch.optim.SGD(net().parameters(), lr=0.1)), verbosity=0)
+    for kind in (FP16_Optimizer, FusedFP16Optimizer):  # each scales losses itself, so amp would scale them twice
+        with pytest.raises(RuntimeError, match="FP16_Optimizer"):
+            amp.initialize(net(), kind(torch.optim.SGD(net().parameters(), lr=0.1)), verbosity=0)
     amp.initialize(model, optimizer, opt_level="O2", verbosity=0)
     with pytest.raises(RuntimeError, match=r"only be passed through amp\.initialize once"):
         amp.initialize(net(), optimizer, opt_level="O2", verbosity=0)
@@ -425,6 +427,27 @@ def test_o1_runs_recurrent_layers_in_half() -> None:
     x, y = torch.randn(5, 8, 6), torch.randint(0, 3, (8,))
     losses = [train(model, optimizer, [(x, y)])[0] for _ in range(15)]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_o1_runs_a_recurrent_layer_on_what_a_linear_layer_gives(kind: Any) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.layers = nn.Linear(6, 4), kind(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = self.first(x)
+            assert hidden.dtype is torch.bfloat16
+            return self.layers(hidden)[0].mean(0)
+
+    model, optimizer = prepare("O1", model=Model())
+    x, y = torch.randn(5, 8, 6), torch.randint(0, 3, (8,))
+    train(model, optimizer, [(x, y)])
+    with pytest.raises(RuntimeError, match=r"input.size\(-1\) must be equal to input_size"):
+        model.layers(torch.ones(5, 8, 7))
+    with amp.disable_casts(), pytest.raises(ValueError, match="does not match weight dtype"):
+        model.layers(torch.ones(5, 8, 4, dtype=torch.bfloat16))
 
 
 def test_o1_steps_without_casts() -> None:

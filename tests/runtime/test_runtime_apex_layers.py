@@ -63,7 +63,6 @@ def test_rms_norm_divides_by_the_root_of_the_mean_square(affine: bool) -> None:
     x = torch.randn(2, 3, 4).requires_grad_()
     wanted = x / (x.square().mean((1, 2), keepdim=True) + 1e-5).sqrt() * (ours.weight if affine else 1)
     torch.testing.assert_close(ours(x), wanted)
-    torch.testing.assert_close(ours(x), fln.manual_rms_norm(x, (3, 4), ours.weight, 1e-5))
     torch.testing.assert_close(gradients(ours(x).sin().sum(), x), gradients(wanted.sin().sum(), x))
     assert set(ours.state_dict()) == ({"weight"} if affine else set())
 
@@ -285,7 +284,6 @@ def test_values_that_are_not_finite_set_the_flag(bad: float) -> None:
         (amp_C.multi_tensor_axpby, [xs, ys, outs], (1.0, 1.0, 1), 1),
         (amp_C.multi_tensor_axpby, [xs, ys, outs], (1.0, 1.0, -1), 1),
         (amp_C.multi_tensor_l2norm, [ys], (), 1),
-        (amp_C.multi_tensor_l2norm_scale, [ys, outs], (1.0, True), 1),
         (amp_C.multi_tensor_unscale_l2norm, [ys], (torch.ones(1),), 1),
     ]:
         noop = flag()
@@ -302,14 +300,8 @@ def test_norms(dtype: torch.dtype) -> None:
     assert total.shape == (1,) and total.dtype == per_tensor.dtype == torch.float32
     assert total.item() == pytest.approx(whole) and per_tensor.tolist() == pytest.approx(each)
     assert applied(amp_C.multi_tensor_l2norm, flag(), [xs], False)[1].numel() == 0
-    outs = [torch.empty_like(x, dtype=torch.float32) for x in xs]
-    assert applied(amp_C.multi_tensor_l2norm_scale, flag(), [xs, outs], 2.0)[0].item() == pytest.approx(2 * whole)
-    same(outs, [x.float() * 2 for x in xs])
     total, _ = applied(amp_C.multi_tensor_unscale_l2norm, flag(), [xs], torch.tensor([0.5]), False)
     assert total.item() == pytest.approx(whole / 2)
-    set_already = torch.ones(1, dtype=torch.int32)
-    assert applied(amp_C.multi_tensor_l2norm_mp, set_already, [xs], True)[0].item() == 0
-    assert applied(amp_C.multi_tensor_l2norm_mp, flag(), [xs], True)[0].item() == pytest.approx(whole)
 
 
 def test_half_norms_do_not_overflow() -> None:
@@ -375,14 +367,6 @@ def test_sgd_operation(first: bool, wd_after: bool) -> None:
 
 
 @pytest.mark.parametrize("mode", [0, 1])
-def test_adagrad_operation(mode: int) -> None:
-    gs, ps, hs = tensors(0), tensors(1), tensors(2, positive=True)
-    wanted = stepped(plain.adagrad(0.1, 1e-6, 0.1, bool(mode)), ps, gs, moments(hs, names="h"))
-    applied(amp_C.multi_tensor_adagrad, flag(), [gs, ps, hs], 0.1, 1e-6, mode, 0.1)
-    same(ps, wanted)
-
-
-@pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize("norm_type", [2, 0])
 def test_novograd_operation(mode: int, norm_type: int) -> None:
     gs, ps, ms, norms = tensors(0), tensors(1), tensors(2), torch.tensor([1.0, 2.0, 3.0])
@@ -435,28 +419,14 @@ def test_a_function_of_the_scripts_own_may_wrap_mlps() -> None:
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize("nvlamb", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_lamb_operations(mode: int, nvlamb: bool, decay: float) -> None:
-    def fresh() -> list[list[torch.Tensor]]:
-        return [tensors(0), tensors(1), tensors(2), tensors(3, positive=True)]
-
-    gs, ps, ms, vs = fresh()
+def test_lamb_operation(mode: int, nvlamb: bool, decay: float) -> None:
+    gs, ps, ms, vs = tensors(0), tensors(1), tensors(2), tensors(3, positive=True)
     step = plain.lamb(0.1, (0.9, 0.99), 1e-6, decay, bias_correction=True, adam_w_mode=mode == 1, grad_averaging=False,
                       always_adapt=nvlamb)  # fmt: skip
     wanted = stepped(step, ps, [g / 4 for g in gs], moments(ms, vs, names="m v"))
     applied(amp_C.multi_tensor_lamb, flag(), [gs, ps, ms, vs], 0.1, 0.9, 0.99, 1e-6, 3, 1, decay, 0, mode,
             torch.tensor([2.0]), 0.5, nvlamb)  # fmt: skip
     same(ps, wanted)
-    gs, ps, ms, vs = fresh()
-    halves = [p.half() for p in ps]
-    scaled = [g * 8 for g in gs]
-    arguments = (torch.tensor(0.1), 0.9, 0.99, 1e-6, torch.tensor([3]), 1, decay, 0, mode, torch.tensor([16.0]),
-                 torch.tensor([4.0]), nvlamb, torch.zeros(1), torch.tensor([0.125]))  # fmt: skip
-    applied(amp_C.multi_tensor_lamb_mp, flag(), [scaled, ps, ms, vs, halves], *arguments)
-    same(ps, wanted)
-    assert all(torch.equal(h, p.half()) for h, p in zip(halves, ps, strict=True))
-    before = [p.clone() for p in ps]
-    applied(amp_C.multi_tensor_lamb_mp, torch.ones(1, dtype=torch.int32), [scaled, ps, ms, vs, halves], *arguments)
-    assert all(torch.equal(a, b) for a, b in zip(before, ps, strict=True))
 
 
 def test_a_scale_with_hysteresis() -> None:
@@ -493,7 +463,7 @@ def test_weight_norm(dim: int | None, hook_child: bool) -> None:
     assert isinstance(model[0].weight, nn.Parameter) and "0.weight_g" not in model.state_dict()
     torch.testing.assert_close(model(x), output)
     assert not holder._forward_pre_hooks
-    with pytest.raises(ValueError, match=r"found no '.*weight' with WeightNorm"):
+    with pytest.raises(ValueError, match=r"found no '.*weight' with weight norm"):
         reparameterization.remove_weight_norm(holder, "weight" if hook_child else "0.weight")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 import torch.distributed as dist
 from amp_runtime.apex import parallel
 from amp_runtime.apex.parallel import DistributedDataParallel as DDP
-from launching import launch
+from launching import Launcher
 from torch import nn
 
 
@@ -101,6 +100,7 @@ def test_synchronised_batch_norm_alone_is_batch_norm_with_sum_and_relu(channel_l
     torch.testing.assert_close(norm.running_var, plain.running_var)
 
 
+@pytest.mark.heavy
 def test_multiproc_starts_one_process_a_rank(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
@@ -181,16 +181,14 @@ if args.distributed:
 """
 
 
-def test_one_script_trains_alone_and_in_two_processes(tmp_path: Path) -> None:
+@pytest.mark.heavy
+def test_one_script_trains_alone_and_in_two_processes(launcher: Launcher, tmp_path: Path) -> None:
     script = tmp_path / "main_amp.py"
     script.write_text(SCRIPT)
-    alone = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=90, check=False,
-        env={**os.environ, "LEVEL": "O2", "CHECK_DIR": str(tmp_path)},
-    )  # fmt: skip
+    alone = launcher.alone(script, tmp_path, LEVEL="O2")
     assert alone.returncode == 0, alone.stderr[-2000:]
     first = torch.load(tmp_path / "out.pt")
-    together = launch(script, tmp_path, LEVEL="O2")
+    together = launcher.together(script, tmp_path, LEVEL="O2")
     assert together.returncode == 0, together.stderr[-2000:]
     second = torch.load(tmp_path / "out.pt")
     assert first["losses"][-1] < first["losses"][0] / 2

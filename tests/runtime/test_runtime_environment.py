@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import amp_runtime as amp
 import pytest
 import torch
-from launching import free_port, launch
+from launching import SECONDS, Launcher, free_port, torchrun
 
 VARIABLES = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SLURM_LOCALID", "SLURM_PROCID",
@@ -62,29 +63,43 @@ def reports(directory: Path, ranks: int = 2) -> list[str]:
     return [line[0] for line in lines]
 
 
-def start(commands: list[list[str]], environments: list[dict[str, str]], directory: Path) -> None:
+def start(commands: list[list[str]], directory: Path) -> None:
     clean = {k: v for k, v in os.environ.items() if k != "AMP_OPT_LEVEL"}
     clean.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", CHECK_DIR=str(directory))
-    processes = [
-        subprocess.Popen(command, env={**clean, **extra}, stderr=subprocess.PIPE, text=True)
-        for command, extra in zip(commands, environments, strict=True)
-    ]
+    processes = [subprocess.Popen(command, env=clean, stderr=subprocess.PIPE, text=True) for command in commands]
     try:
         for process in processes:
-            _, stderr = process.communicate(timeout=100)
+            _, stderr = process.communicate(timeout=SECONDS)
             assert process.returncode == 0, stderr[-3000:]
     finally:
         for process in processes:
             process.kill()
 
 
-def test_the_environment_of_another_launcher_without_local_rank(script: Path, tmp_path: Path) -> None:
+def start_ranks(launcher: Launcher, script: Path, directory: Path, own: Sequence[dict[str, str]] = ({}, {})) -> None:
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    start([[sys.executable, str(script)]] * 2, [{**common, "RANK": str(rank)} for rank in range(2)], tmp_path)
+    environments = [{**common, "RANK": str(rank), **more} for rank, more in enumerate(own)]
+    finished = launcher.each(script, directory, environments)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+
+
+@pytest.mark.heavy
+def test_the_environment_of_another_launcher_without_local_rank(
+    script: Path, launcher: Launcher, tmp_path: Path
+) -> None:
+    start_ranks(launcher, script, tmp_path)
     assert [line.split(",")[0] for line in reports(tmp_path)] == ["0 of 2", "1 of 2"], "counted by host name"
 
 
-def test_two_nodes(script: Path, tmp_path: Path) -> None:
+@pytest.mark.heavy
+def test_two_nodes(script: Path, launcher: Launcher, tmp_path: Path) -> None:
+    common = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    start_ranks(launcher, script, tmp_path, [{**common, "GROUP_RANK": str(node)} for node in range(2)])
+    assert [line.split(",")[0] for line in reports(tmp_path)] == ["0 of 2", "0 of 2"], "each is the first of its node"
+
+
+@pytest.mark.slow
+def test_two_nodes_by_torchrun(script: Path, tmp_path: Path) -> None:
     port = str(free_port())
     nodes = [
         [
@@ -93,26 +108,54 @@ def test_two_nodes(script: Path, tmp_path: Path) -> None:
         ]
         for node in range(2)
     ]  # fmt: skip
-    start(nodes, [{}, {}], tmp_path)
+    start(nodes, tmp_path)
     assert [line.split(",")[0] for line in reports(tmp_path)] == ["0 of 2", "0 of 2"], "each is the first of its node"
 
 
+@pytest.mark.slow  # a restart after a killed rank is tried every time, in test_runtime_saving.py
 def test_an_elastic_restart_comes_up_cleanly(script: Path, tmp_path: Path) -> None:
-    finished = launch(script, tmp_path, options=("--max-restarts", "1"), FAIL_ONCE="1")
+    finished = torchrun(script, tmp_path, "--max-restarts", "1", FAIL_ONCE="1")
     assert finished.returncode == 0, finished.stderr[-3000:]
     assert all("attempt 1" in line for line in reports(tmp_path))
 
 
-def test_a_script_that_made_its_own_group(tmp_path: Path) -> None:
+@pytest.mark.heavy
+def test_a_script_that_made_its_own_group(launcher: Launcher, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(
         "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
         + SCRIPT
         + "amp.shutdown()\nassert dist.is_initialized()\ndist.destroy_process_group()\n"
     )
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    start([[sys.executable, str(path)]] * 2, [{**common, "RANK": str(rank)} for rank in range(2)], tmp_path)
+    start_ranks(launcher, path, tmp_path)
     assert [line.split(",")[0] for line in reports(tmp_path)] == ["0 of 2", "1 of 2"]
+
+
+GLOO_THREADS = """
+import atexit, glob, os
+def gloo_threads():
+    names = [open(name).read() for name in glob.glob("/proc/self/task/*/comm")]
+    return sum("gloo" in name for name in names)
+def left_at_exit():
+    with open(os.path.join(os.environ["CHECK_DIR"], os.environ["RANK"] + ".threads"), "w") as out:
+        out.write(f"{while_training} then {gloo_threads()}")
+atexit.register(left_at_exit)
+import torch.distributed as dist
+dist.init_process_group("gloo")
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the names of threads are read from /proc")
+def test_threads_of_gloo_end_before_the_interpreter_does(launcher: Launcher, tmp_path: Path) -> None:
+    """Otherwise the last tensor of an exchange aborts the process, status -6, once in a few runs."""
+    path = tmp_path / "train.py"
+    path.write_text(
+        GLOO_THREADS + SCRIPT + "dist.barrier()\nwhile_training = gloo_threads() > 0\n"
+        "class Wrapper: pass\nwrapper = Wrapper()\nwrapper.me, wrapper.group = wrapper, dist.group.WORLD\ndel wrapper\n"
+    )
+    start_ranks(launcher, path, tmp_path)
+    assert [(tmp_path / f"{rank}.threads").read_text() for rank in (0, 1)] == ["True then 0"] * 2
 
 
 @pytest.mark.parametrize(
@@ -203,6 +246,7 @@ def test_each_process_takes_its_gpu(
 
 def test_alone_the_collectives_return_what_they_got() -> None:
     model, tensor = torch.nn.Linear(2, 2), torch.ones(3)
+    assert amp.share_of(7) == 7 and amp.share_of(7, [1]) == 7 and amp.sum_of_shares(tensor, [1]) is tensor
     assert amp.reduce_max(tensor) is tensor and amp.reduce_min(2.0) == 2.0 and amp.reduce_sum({"a": 1}) == {"a": 1}
     assert amp.reduce_mean(tensor, weight=3) is tensor
     assert amp.gather(tensor).tolist() == [1.0] * 3 and amp.gather(tensor, length=2).tolist() == [1.0] * 2
@@ -221,3 +265,14 @@ def test_alone_the_collectives_return_what_they_got() -> None:
     norm = torch.nn.BatchNorm1d(2)
     expected = torch.nn.BatchNorm1d(2)(torch.eye(2))
     assert torch.equal(amp.convert_sync_batchnorm(norm)(torch.eye(2)), expected)
+
+
+def test_before_init_the_environment_tells_who_writes(monkeypatch, tmp_path) -> None:
+    assert amp.is_main_process()
+    monkeypatch.setenv("RANK", "1")
+    assert not amp.is_main_process()
+    with amp.on_main(open)(tmp_path / "log.txt", "w") as log:
+        log.write("nothing")
+    assert not (tmp_path / "log.txt").exists()
+    amp.init("O0")
+    assert amp.is_main_process(), "one process that was asked for"

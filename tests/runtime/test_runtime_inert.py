@@ -131,6 +131,18 @@ def test_verbose_says_one_line_and_nothing_at_o0(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.count("\n") == 1
 
 
+def test_a_device_that_is_named_before_init_is_the_ranks_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert amp.device("cuda:0") == torch.device("cuda:0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert amp.device("cuda:0") == torch.device("cuda:1")
+    assert amp.device("cpu") == torch.device("cpu") and amp.device("meta") == torch.device("meta")
+    amp.init("O1")
+    assert amp.device("cuda:0") == torch.device("cuda:0"), "this script trains alone"
+
+
 @pytest.mark.parametrize("connected", [False, True])
 def test_more_processes_without_ddp_are_warned_of_once_at_a_step(
     monkeypatch: pytest.MonkeyPatch, connected: bool
@@ -196,6 +208,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.heavy
 def test_a_spawned_worker_is_no_rank_and_a_spawned_training_is(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SPAWNING)
@@ -255,6 +268,7 @@ def test_wrong_objects_are_refused_with_advice() -> None:
         amp.optim.NoSuchOptimizer  # noqa: B018
 
 
+@pytest.mark.heavy
 def test_importing_is_light() -> None:
     program = (
         "import sys, torch\n"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from launching import launch
+from launching import Finished, Launcher
 
 TRAIN = """
 import json, os
@@ -44,23 +41,19 @@ if amp.is_main_process():
 """
 
 
-def losses_in(finished: subprocess.CompletedProcess[str]) -> list[float]:
+def losses_in(finished: Finished) -> list[float]:
     assert finished.returncode == 0, finished.stderr[-3000:]
     values: list[float] = json.loads(finished.stdout.strip().splitlines()[-1])
     return values
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("level", ["O0", "O2"])
-def test_alone_and_as_the_only_rank_of_torchrun_the_losses_are_identical(level: str, tmp_path: Path) -> None:
+def test_alone_and_as_the_only_rank_of_torchrun_the_losses_are_identical(
+    level: str, launcher: Launcher, tmp_path: Path
+) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
-    alone = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "LEVEL": level},
-    )
-    expected = losses_in(alone)
+    expected = losses_in(launcher.alone(script, tmp_path, LEVEL=level))
     assert len(set(expected)) == 8
-    assert losses_in(launch(script, tmp_path, 1, LEVEL=level)) == expected
+    assert losses_in(launcher.together(script, tmp_path, 1, LEVEL=level)) == expected

@@ -15,10 +15,11 @@ from amp_runtime.apex import optimizers as apex_optimizers
 from amp_runtime.apex.contrib import optimizers as old_optimizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from test_runtime_optim_layerwise import parameters_of, rounds, start, train
 from torch import nn
 
-quick = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 rates = st.sampled_from([1e-3, 0.05, 0.3])
 decays = st.sampled_from([0.0, 0.01, 0.3])
 betas = st.sampled_from([(0.9, 0.999), (0.95, 0.98), (0.0, 0.5)])
@@ -445,8 +446,8 @@ def test_a_scaler_without_capturable_is_an_error() -> None:
 
 
 def test_classes_are_found_under_apexs_module_names() -> None:
-    from amp_runtime.apex.contrib.optimizers.fused_lamb import FusedLAMB
     from amp_runtime.apex.optimizers.fused_adam import FusedAdam
+    from amp_runtime.apex.optimizers.fused_lamb import FusedLAMB
 
     assert FusedAdam is amp.optim.FusedAdam and FusedLAMB is amp.optim.FusedLAMB
 

@@ -12,10 +12,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from torch import nn
 
 SHAPES: list[tuple[int, ...]] = [(3, 4), (5,), (), (2, 3, 2, 2), (4, 1)]
-quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 rates = st.sampled_from([1e-3, 0.05, 0.3])
 decays = st.sampled_from([0.0, 0.01, 0.3])
 betas = st.sampled_from([(0.9, 0.999), (0.95, 0.98), (0.0, 0.5)])

@@ -12,10 +12,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from test_runtime_optim_layerwise import parameters_of, rounds, start, train
 from torch import nn
 
-quick = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 rates = st.sampled_from([1e-3, 0.05])
 decays = st.sampled_from([0.0, 0.01, 0.3])
 betas = st.sampled_from([(0.9, 0.999), (0.95, 0.98), (0.0, 0.5)])

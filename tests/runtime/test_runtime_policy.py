@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from contextlib import ExitStack
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
@@ -89,6 +91,20 @@ def result(case: str, dtype: torch.dtype = FLOAT, **values: Any) -> Any:
     return eval(case, {"torch": torch, "F": F, "nn": nn, **names(dtype), **values})
 
 
+@functools.cache
+def lacking_in_bfloat16() -> set[str]:
+    """What torch's own autocast cannot run on this processor: its LSTM needs AVX-512."""
+    missing = set()
+    for case in cases(HALF_ON_CUDA):
+        try:
+            with torch.autocast("cpu", HALF):
+                result(case)
+        except RuntimeError:
+            missing.add(case)
+    assert missing <= {"nn.LSTM(4, 4)(b.float())[0]"}
+    return missing
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
 @pytest.mark.parametrize(
@@ -105,7 +121,9 @@ def test_on_the_cpu_every_operation_returns_the_type_of_cuda(
             continue  # in float32 all the same, but tested once
         with amp.autocast():
             got = result(case, half).dtype, result(case, FLOAT).dtype
-        assert got == tuple(half if dtype is HALF else FLOAT for dtype in (from_half, from_float)), case
+        missing = half is HALF and case in lacking_in_bfloat16()
+        expected = (FLOAT, FLOAT) if missing else (from_half, from_float)
+        assert got == tuple(half if dtype is HALF else FLOAT for dtype in expected), case
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -145,7 +163,7 @@ def test_apex_policy_casts_as_its_lists_say() -> None:
         for case in cases(FLOAT_WITH_APEX):
             assert result(case, HALF).dtype is FLOAT, case
         for case in cases(HALF_ON_CUDA):
-            assert result(case).dtype is HALF, case
+            assert result(case).dtype is (FLOAT if case in lacking_in_bfloat16() else HALF), case
         for case in cases(WIDEST_WITH_APEX):
             assert result(case).dtype is FLOAT, case
         half = torch.ones(2, dtype=HALF)
@@ -454,7 +472,7 @@ def state() -> tuple[Any, ...]:
     return *(y.dtype for y in seen), modes, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(REGIONS, min_size=1, max_size=4), st.integers(0, 4), st.booleans())
 def test_leaving_nested_regions_restores_every_state(regions: list[Any], raises_at: int, off: bool) -> None:
     amp.init("O1", dtype="bf16")

@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils import data
 
+pytestmark = pytest.mark.heavy
+
 
 class Points(data.Dataset[Any]):
     """Draws from all global generators where ``noisy``, and remembers what was read."""

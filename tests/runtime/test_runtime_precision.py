@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import subprocess
-import sys
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +14,7 @@ import amp_runtime as amp
 import pytest
 import torch
 import torch.nn.functional as F
+from launching import Launcher
 from torch import nn
 
 Pair = namedtuple("Pair", ["first", "second"])
@@ -110,8 +109,9 @@ def test_a_prepared_model_can_be_copied_and_pickled_and_prepared_again(level: An
             assert (before - other.linear.bias).tolist() == pytest.approx([0.01] * 2, abs=2e-3), "masters"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("level", ["O1", "O2"])
-def test_a_pickled_model_loads_without_this_package(level: Any, tmp_path: Path) -> None:
+def test_a_pickled_model_loads_without_this_package(level: Any, launcher: Launcher, tmp_path: Path) -> None:
     from amp_runtime._distributed.syncbn import synchronise_batch_norm
 
     amp.init(level, dtype="bf16")
@@ -121,7 +121,7 @@ def test_a_pickled_model_loads_without_this_package(level: Any, tmp_path: Path) 
     assert copy.deepcopy(model)[1].twice_differentiable
     torch.save(model, tmp_path / "model.pt")
     (tmp_path / "expected.pt").write_bytes(pickle.dumps(model.state_dict()))
-    program = (
+    (tmp_path / "load.py").write_text(
         "import pickle, sys, torch\n"
         "sys.modules['amp_runtime'] = None\n"
         "model = torch.load('model.pt', weights_only=False)\n"
@@ -132,7 +132,8 @@ def test_a_pickled_model_loads_without_this_package(level: Any, tmp_path: Path) 
         "assert all(torch.equal(state[k], v) for k, v in model.state_dict().items() if k[0] == '0')\n"
         "model.load_state_dict(state)\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
+    finished = launcher.alone(tmp_path / "load.py", tmp_path)
+    assert finished.returncode == 0, finished.stderr
 
 
 @pytest.mark.parametrize("level", ["O1", "O2", "O3"])
@@ -478,3 +479,25 @@ def test_another_replacement_of_numpy_is_left_alone(monkeypatch: pytest.MonkeyPa
     torch.Tensor.numpy = ours  # type: ignore[method-assign]
     amp.init("O1")
     amp.shutdown()
+
+
+@pytest.mark.parametrize("level", ["O0", "O1", "O2"])
+def test_the_names_of_data_parallel_are_kept(level: str, tmp_path: Path) -> None:
+    amp.init(level, dtype="bf16")
+    plain = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    wanted = nn.DataParallel(copy.deepcopy(plain)).state_dict()
+    model = amp.prepare_model(amp.keep_module_prefix(plain))
+    assert amp.prepare_model(model) is model and model.module is plain
+    assert isinstance(model, nn.DataParallel) and amp.unwrap(model) is plain
+    state = model.state_dict()
+    assert list(state) == list(wanted) == [f"module.{name}" for name in plain.state_dict()]
+    assert all(value.dtype == wanted[name].dtype for name, value in state.items())
+    assert [name for name, _ in model.named_parameters()] == list(dict(nn.DataParallel(plain).named_parameters()))
+    model.load_state_dict({name: value + 1 for name, value in wanted.items()})
+    assert torch.equal(model.state_dict()["module.0.bias"], wanted["module.0.bias"] + 1)
+    with amp.autocast():
+        assert model(torch.ones(4, 2)).dtype is torch.float32
+    torch.save(model, tmp_path / "whole.pt")
+    assert type(torch.load(tmp_path / "whole.pt", weights_only=False)) is nn.DataParallel
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+        amp.keep_module_prefix(state)  # type: ignore[arg-type]

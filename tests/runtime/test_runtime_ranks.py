@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from launching import launch
+from launching import Launcher, torchrun
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.heavy
 
 FILES = sorted(path for path in (Path(__file__).parent / "ranks").glob("*.py") if path.name != "support.py")
 
@@ -26,10 +27,10 @@ def contents(file: Path) -> tuple[list[str], int]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_checks_pass_on_every_rank(file: Path, tmp_path: Path) -> None:
+def test_the_checks_pass_on_every_rank(file: Path, launcher: Launcher, tmp_path: Path) -> None:
     checks, ranks = contents(file)
     assert checks
-    finished = launch(file, tmp_path, ranks)
+    finished = launcher.together(file, tmp_path, ranks)
     for rank in range(ranks):
         report = tmp_path / f"rank{rank}.jsonl"
         results = dict(json.loads(line) for line in report.read_text().splitlines()) if report.exists() else {}
@@ -39,7 +40,8 @@ def test_the_checks_pass_on_every_rank(file: Path, tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr[-3000:]
 
 
-def test_a_crash_of_one_rank_does_not_hang_the_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["forks", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_a_crash_of_one_rank_does_not_hang_the_other(by: str, launcher: Launcher, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import amp_runtime as amp, torch\n"
@@ -48,6 +50,6 @@ def test_a_crash_of_one_rank_does_not_hang_the_other(tmp_path: Path) -> None:
         "if amp.rank() == 1: raise RuntimeError('one rank fails')\n"
         "model(torch.ones(1, 1)).sum().backward()\n"
     )
-    finished = launch(script, tmp_path)
+    finished = torchrun(script, tmp_path) if by == "torchrun" else launcher.together(script, tmp_path)
     assert finished.returncode != 0
-    assert "one rank fails" in finished.stderr
+    assert "one rank fails" in finished.stderr and "ended after" not in finished.stderr

@@ -22,7 +22,7 @@ import torch
 from amp_runtime._core.context import context
 from amp_runtime._saving import ranks
 from amp_runtime._saving.atomic import write_atomically
-from launching import launch
+from launching import Launcher, torchrun
 from resuming import Net, Points, Run, assert_resumes_bit_for_bit
 from torch import nn
 from torch.utils import data
@@ -89,7 +89,8 @@ def test_a_run_goes_on_bit_for_bit_with_another_number_of_workers(tmp_path: Path
     assert_resumes_bit_for_bit(tmp_path / "last.pt", 6, (3,), workers=0, workers_later=2)
 
 
-def test_a_run_goes_on_bit_for_bit_in_a_new_process(tmp_path: Path) -> None:
+@pytest.mark.heavy
+def test_a_run_goes_on_bit_for_bit_in_a_new_process(launcher: Launcher, tmp_path: Path) -> None:
     amp.init("O2", dtype="bf16")
     numpy.random.seed(1)
     whole = Run(1)
@@ -109,12 +110,12 @@ def test_a_run_goes_on_bit_for_bit_in_a_new_process(tmp_path: Path) -> None:
         "sums = [t.double().sum().item() for t in run.everything()]\n"
         "print(json.dumps([run.losses, sums, numpy.random.rand()]))\n"
     )
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = launcher.alone(script, tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == expected
 
 
+@pytest.mark.heavy
 def test_torchrun_restarts_a_killed_rank_and_the_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
@@ -138,7 +139,7 @@ def test_torchrun_restarts_a_killed_rank_and_the_run_goes_on_bit_for_bit(tmp_pat
         "report = path.with_name(f'{amp.rank()}.json')\n"
         "report.write_text(json.dumps([run.losses, other.losses]))\n"
     )
-    finished = launch(script, tmp_path, options=("--max-restarts", "1"))
+    finished = torchrun(script, tmp_path, "--max-restarts", "1")
     assert finished.returncode == 0, finished.stderr[-3000:]
     for rank in range(2):
         resumed, from_the_first_step = json.loads((tmp_path / f"{rank}.json").read_text())
@@ -498,6 +499,7 @@ def test_turns_are_refused_because_all_ranks_have_to_call(monkeypatch: pytest.Mo
 # Faults while the file is written
 
 
+@pytest.mark.heavy
 def test_kill_9_while_it_is_written_keeps_the_old_file(tmp_path: Path) -> None:
     path, script = tmp_path / "last.pt", tmp_path / "save.py"
     script.write_text(

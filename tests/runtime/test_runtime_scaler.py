@@ -447,6 +447,7 @@ def test_a_sparse_gradient_that_overflows_when_its_indices_are_summed() -> None:
     assert amp.scaler.stepped is False and torch.equal(before, table.weight)
 
 
+@pytest.mark.heavy
 def test_ten_thousand_steps_with_random_overflows() -> None:
     amp.init("O1", dtype="fp16", growth_interval=3)
     model = amp.prepare_model(nn.Linear(2, 1))

@@ -14,6 +14,7 @@ from torch import nn
 pytest.importorskip("hypothesis")
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 
 @dataclass
@@ -49,7 +50,7 @@ events = st.lists(st.sampled_from([1.0, 0.5, 0.0, float("inf"), float("-inf"), f
     accumulate=st.integers(1, 3),
     combined=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_random_history_follows_the_reference(
     events: list[float], interval: int, start: int, unscale: bool, accumulate: int, combined: bool
 ) -> None:
@@ -98,8 +99,9 @@ actions = st.lists(
 )
 
 
+@pytest.mark.heavy
 @given(actions)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_order_of_calls_gives_the_gradients_of_float32(script: list[Any]) -> None:
     """Two losses, two optimizers: whatever is called in whatever order, every step sees the true gradients."""
     amp.shutdown()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import amp_runtime as amp
+import pytest
 import torch
+from launching import torchrun
 from torch import nn
 
 INF = float("inf")
@@ -44,3 +48,21 @@ def test_a_model_is_prepared_anew() -> None:
     amp.shutdown()
     amp.init("O2", dtype="bf16")
     assert amp.prepare_model(model).weight.dtype is torch.bfloat16
+
+
+@pytest.mark.heavy
+def test_the_processes_of_torchrun_may_join_again(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import amp_runtime as amp, torch\n"
+        "for delayed in (False, True):\n"
+        "    amp.init('O0', ddp=True)\n"
+        "    model = amp.prepare_model(torch.nn.Linear(1, 1), delay_allreduce=delayed)\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    amp.scaler.scale(model(torch.ones(1, 1)).sum() * amp.rank()).backward()\n"
+        "    amp.scaler.step(optimizer)\n"
+        "    assert amp.world_size() == 2 and model.bias.grad.item() == 0.5\n"
+        "    amp.shutdown()\n"
+    )
+    finished = torchrun(script, tmp_path)
+    assert finished.returncode == 0, finished.stderr[-3000:]

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from forked import Forked
+from warm import Warm
 
 
-@pytest.fixture(scope="module")
-def forked() -> Iterator[Forked]:
-    """A process that has torch already, which scripts are forked off."""
-    forked = Forked()
-    yield forked
-    forked.close()
+@pytest.fixture(scope="session")
+def forked(warm: Warm) -> Forked:
+    return Forked(warm)

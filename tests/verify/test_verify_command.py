@@ -10,19 +10,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from amp_migrate.cli import main
+from amp_migrate.commands.migrate import main
 from amp_migrate.verify import runs
 from amp_migrate.verify.evidence import from_json
 from amp_migrate.verify.plan import LOSS_SCALE
+from amp_migrate.verify.processes import Outcome, Rank
+from amp_migrate.verify.traces import RankTrace
 from click.testing import CliRunner, Result
 from forked import Forked
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
+    pytest.mark.heavy,
+]
 
 FLAT = Path(__file__).parents[2] / "fixtures" / "runnable" / "flat_convnet" / "train.py"
 SCRIPT = """\
@@ -178,7 +183,7 @@ NOT_RUN = {
 def test_a_script_that_does_not_run_is_shown_with_its_line(name: str, verify: Verify) -> None:
     text, line, message = NOT_RUN[name]
     result = verify(text)
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     last = result.stdout.splitlines()[-1]
     assert "Nothing is proved, because the original does not run" in last
     assert message in last and place(text, line) in last
@@ -195,19 +200,19 @@ def test_a_call_that_only_the_migrated_script_cannot_make_is_shown_where_it_was(
 
 def test_arguments_that_the_script_does_not_take_are_said_in_its_words(verify: Verify) -> None:
     result = verify(SCRIPT, "--", "--learning-rate", "1")
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert "unrecognized arguments: --learning-rate 1; give the script's own arguments after --" in result.stdout
 
 
 def test_a_script_that_trains_nothing_proves_nothing(verify: Verify) -> None:
     result = verify(SCRIPT.replace("range(3)", "range(0)"))
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert "without a single backward call" in result.stdout
 
 
 def test_where_nothing_is_migrated_the_reasons_are_given(verify: Verify) -> None:
     result = verify("import torch\nprint(torch.ones(1))\n")
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (3, "")
     assert "error: nothing to verify: no training step was found (train.py)" in result.stderr
 
 
@@ -225,7 +230,6 @@ WRONG = {
     "python": (["--python", "/no/such/python"], "does not run: No such file or directory"),
     "no python": (["--python", "/bin/cat"], "does not run Python"),
     "migrated": (["--migrated", "nowhere"], "--migrated nowhere: no such file or directory"),
-    "same": (["--migrated", "train.py"], "hold the same"),
     "base": (["--base", "HEAD"], "does not lie in a git work tree"),
     "link": (["--link", "nowhere"], "--link nowhere"),
     "code": (["--select", "AMP9999"], "AMP9999"),
@@ -238,6 +242,11 @@ def test_what_cannot_be_done_is_said_in_one_line(name: str, verify: Verify) -> N
     result = verify(SCRIPT, *options)
     assert result.exit_code == 2 and result.stdout == ""
     assert message in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_version_that_is_the_same_shows_nothing(verify: Verify) -> None:
+    result = verify(SCRIPT, "--migrated", "train.py")
+    assert (result.exit_code, result.stdout) == (3, "") and "hold the same" in result.stderr
 
 
 def test_what_is_no_script_is_refused(verify: Verify) -> None:
@@ -260,7 +269,7 @@ def test_the_help_names_the_command_and_is_quick() -> None:
     assert "amp-migrate verify" in CliRunner().invoke(main, ["--help"]).stdout
     shown = CliRunner().invoke(main, ["verify", "--help"]).stdout
     assert "Exit status" in shown and "--opt-level" in shown
-    code = "import sys, amp_migrate.verify.command; print({'libcst', 'rich', 'torch'} & set(sys.modules))"
+    code = "import sys, amp_migrate.commands.verify; print({'libcst', 'rich', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
@@ -279,7 +288,7 @@ def test_modules_come_from_the_copy_where_the_project_is_installed_editable(
     assert result.exit_code == 0, result.output
     first = installed.replace("append(", "insert(0, ")
     result = verify(script.replace(installed, first), "--levels", "O0", "--procs", "1")
-    assert result.exit_code == 2 and "a copy cannot be run" in result.stderr
+    assert result.exit_code == 3 and "a copy cannot be run" in result.stderr
 
 
 def test_the_whole_of_it_in_processes_of_its_own_and_interrupted(tmp_path: Path) -> None:
@@ -298,11 +307,45 @@ def test_the_whole_of_it_in_processes_of_its_own_and_interrupted(tmp_path: Path)
     assert process.stderr.readline().startswith("  original: 4 steps in")
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
-    rest, error = process.communicate(timeout=30)
+    rest, error = process.communicate(timeout=240)
     assert (process.returncode, rest, error) == (130, "", "interrupted\n")
     assert list((tmp_path / "temporary").glob("amp-verify*")) == []
     running = subprocess.run(["ps", "-axo", "args"], capture_output=True, text=True).stdout
     assert str(tmp_path) not in running
+
+
+def test_every_run_of_the_migrated_script_has_a_half_type_by_name(
+    verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, set[str | None]] = {}
+    start = runs.run_together
+
+    def run_together(ranks: Sequence[Rank], *rest: Any, **options: Any) -> Outcome:
+        level = ranks[0].environment.get("AMP_OPT_LEVEL", "original")
+        given.setdefault(level, set()).add(ranks[0].environment.get("AMP_DTYPE"))
+        return start(ranks, *rest, **options)
+
+    monkeypatch.setattr(runs, "run_together", run_together)
+    monkeypatch.setenv("AMP_DTYPE", "fp16")  # of the shell: not handed on
+    assert verify(SCRIPT, "--procs", "1").exit_code == 0
+    assert given == {"original": {None}, "O0": {"bf16"}, "O1": {"bf16"}, "O2": {"bf16"}}
+
+
+@pytest.mark.parametrize(
+    ("device", "computes_in", "text", "expected"),
+    [
+        ("cpu", "bf16", b"import amp_runtime as amp", "bf16"),
+        ("Tesla V100", "fp16", b"import amp_runtime as amp", "fp16"),
+        ("NVIDIA A100", "bf16", b"import amp_runtime as amp", "bf16"),
+        ("NVIDIA A100", "bf16", b"from amp_runtime.apex import amp", "fp16"),  # Apex's own type
+        ("cpu", "bf16", b"from amp_runtime.apex import amp", "bf16"),
+    ],
+)
+def test_the_half_type_is_the_one_that_training_would_take(
+    device: str, computes_in: str, text: bytes, expected: str
+) -> None:
+    maker = runs.Maker(None, {Path("train.py"): text, Path("gone.py"): None}, {}, None, Path())  # type: ignore[arg-type]
+    assert maker._type_for(RankTrace(0, device=device, half_type=computes_in)) == expected
 
 
 def test_every_run_has_the_same_environment_whatever_surrounds_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amp_migrate.cli import main
+from amp_migrate.commands.migrate import main
 from amp_migrate.verify import runs
 from click.testing import CliRunner
 from forked import Forked
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
+    pytest.mark.heavy,
+]
 
 PLANTED = Path(__file__).with_name("planted")
 PLAIN, ACCUMULATION, DISTRIBUTED = "plain/train.py", "accumulation/train.py", "distributed/main.py"

@@ -14,12 +14,17 @@ from typing import Any
 import pytest
 from amp_migrate.verify.processes import Outcome, Rank, interruptible, run_together
 
-pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="looks into /proc")
+pytestmark = [
+    pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="looks into /proc"),
+    pytest.mark.heavy,
+]
 
 PLENTY = 2**40
+SLEEPS = 500
+"""Seconds that the scripts here would go on for if nobody ended them."""
 
 
-def run(folder: Path, *codes: str, timeout: float = 30, memory: int = PLENTY) -> Outcome:
+def run(folder: Path, *codes: str, timeout: float = 240, memory: int = PLENTY) -> Outcome:
     ranks = [
         Rank((sys.executable, "-c", dedent(code)), dict(os.environ), folder / f"out{number}", folder / f"err{number}")
         for number, code in enumerate(codes)
@@ -59,10 +64,14 @@ def test_the_time_is_bounded_for_grandchildren_that_have_left_too(tmp_path: Path
     print("started", flush=True)
     time.sleep(500)
     """
-    outcome = run(tmp_path, code, timeout=3)
-    assert outcome.how == "timeout" and outcome.statuses == (None,)
+    for timeout in (3, 12, 48):
+        outcome = run(tmp_path, code, timeout=timeout)
+        assert outcome.how == "timeout" and outcome.statuses == (None,)
+        assert timeout <= outcome.seconds < SLEEPS
+        # On a busy machine it may take longer than that to start.
+        if (tmp_path / "out0").read_text():
+            break
     assert (tmp_path / "out0").read_text() == "started\n"
-    assert 3 <= outcome.seconds < 8
     assert alive("sleeper-of-this-test") == []
 
 
@@ -84,14 +93,14 @@ def test_the_memory_of_all_together_is_bounded(tmp_path: Path) -> None:
     time.sleep(500)
     """
     outcome = run(tmp_path, code, memory=250_000_000)
-    assert outcome.how == "memory" and outcome.seconds < 15
+    assert outcome.how == "memory" and outcome.seconds < SLEEPS
     assert run(tmp_path, code.replace("500", "1.5"), memory=500_000_000).how == "ended"
 
 
 def test_one_that_fails_ends_the_others(tmp_path: Path) -> None:
     outcome = run(tmp_path, "import time; time.sleep(500)", "raise ValueError('mine')")
     assert outcome.statuses == (None, 1) and outcome.order == (1,)
-    assert outcome.seconds < 8
+    assert outcome.seconds < SLEEPS
 
 
 def test_the_others_may_say_why_they_fail_too(tmp_path: Path) -> None:
@@ -105,7 +114,7 @@ def test_a_command_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
         for name in (sys.executable, str(tmp_path / "nothing"))
     ]
     with pytest.raises(FileNotFoundError):
-        run_together(ranks, tmp_path, timeout=30, memory=PLENTY)
+        run_together(ranks, tmp_path, timeout=240, memory=PLENTY)
     assert alive("beside-nothing") == []
 
 
@@ -120,14 +129,16 @@ def test_an_interruption_ends_everything(number: int, tmp_path: Path) -> None:
     ranks = [Rank((sys.executable, "-c", sleeper), {{}}, folder / "out", folder / "err")]
     try:
         with interruptible():
-            run_together(ranks, folder, timeout=60, memory={PLENTY})
+            run_together(ranks, folder, timeout=240, memory={PLENTY})
     except KeyboardInterrupt:
         print("interrupted")
     """
-    process = subprocess.Popen([sys.executable, "-c", dedent(code)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", dedent(code)]
+    # A shell starts its background jobs deaf to interrupts, and whatever they start as well.
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=_hear_interrupts)
     wait_for(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text().count("up") == 2)
     process.send_signal(number)
-    assert process.communicate(timeout=20)[0] == "interrupted\n"
+    assert process.communicate(timeout=240)[0] == "interrupted\n"
     assert alive(f"interrupted-{number}") == []
 
 
@@ -139,8 +150,12 @@ def test_signals_are_handled_as_before_afterwards() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def wait_for(condition: Any) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -19,7 +19,10 @@ from amp_migrate.verify.runs import RECORDER
 from amp_migrate.verify.traces import RankTrace
 from forked import Forked
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
+    pytest.mark.heavy,
+]
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 HEAD = """
@@ -106,6 +109,7 @@ def test_losses_updates_and_batches_are_those_of_the_script(record: Record) -> N
     assert [(batch.loader, batch.epoch, batch.before) for batch in rank.batches] == [(0, 0, step) for step in range(8)]
     assert len(rank.parameters) == 1 and len(rank.parameters[0]) == 64
     assert dict(rank.versions).keys() == {"python", "torch"} and rank.device == "cpu" and rank.peak_memory > 10_000_000
+    assert rank.half_type == "bf16"
     assert got_through(run.record) and not was_stopped(run.record)
 
 

@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -20,17 +19,6 @@ def folder(tmp_path, tmp_path_factory, monkeypatch):
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
-
-
-@pytest.fixture
-def invoke(folder):
-    """Call amp-migrate in this process."""
-    from amp_migrate.cli import main
-
-    def call(*arguments, **kwargs):
-        return CliRunner().invoke(main, [str(argument) for argument in arguments], **kwargs)
-
-    return call
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ import pytest
 import yaml
 from sarif_subset import check_sarif
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts/action.sh"
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
@@ -99,8 +101,8 @@ def test_the_workflow_of_the_project_uses_what_there_is():
     jobs = yaml.safe_load(ci.read_text(encoding="utf-8"))["jobs"]
     steps = [step for job in jobs.values() for step in job["steps"]]
     scripts = [step["run"] for step in steps if step.get("run", "").startswith("scripts/")]
-    assert "scripts/test.sh" in scripts
-    assert all(os.access(ROOT / name, os.X_OK) for name in scripts)
+    assert "scripts/test.sh full" in scripts
+    assert all(os.access(ROOT / line.split()[0], os.X_OK) for line in scripts)
     for step in steps:
         if step.get("uses") == "./":
             assert set(step["with"]) <= set(ACTION["inputs"])
@@ -109,7 +111,9 @@ def test_the_workflow_of_the_project_uses_what_there_is():
 def test_shellcheck_has_nothing_to_say():
     command = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     assert command, "shellcheck comes with the extra dev"
-    done = subprocess.run([command, SCRIPT], capture_output=True, text=True)
+    scripts = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci/run"]
+    assert SCRIPT in scripts
+    done = subprocess.run([command, "--external-sources", *scripts], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
@@ -222,10 +226,17 @@ def test_findings_of_the_linter(folder, action):
     [("findings errors", 1, 2), ("findings", 1, 0), ("errors", 0, 2), ("nothing", 0, 0), ("", 1, 2)],
 )
 def test_what_fails_is_chosen(parrot, command, fail_on, findings, errors):
-    for status, expected in ((1, findings), (2, errors)):
+    # Nothing shown (3) fails with the errors, as themselves.
+    for status, expected in ((1, findings), (2, errors), (3, 3 if errors else 0)):
         ran = parrot(status, command=command, fail_on=fail_on)
         assert (ran.status, ran.outputs["exit-code"]) == (expected, str(status))
     assert parrot(0, command=command, fail_on=fail_on).status == 0
+
+
+def test_a_check_that_shows_nothing_is_told_apart_from_an_error(parrot):
+    assert "verify could show nothing; the log says why" in parrot(3, command="verify").heard
+    assert "verify could not be completed; the log says why" in parrot(2, command="verify").heard
+    assert "the log says why" not in parrot(1, command="verify").heard
 
 
 def test_nothing_is_annotated_or_summarised_unless_wanted(parrot):

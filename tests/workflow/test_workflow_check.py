@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from amp_migrate.lint.cli import main as lint
+from amp_migrate.commands.lint import main as lint
 from click.testing import CliRunner
+
+pytestmark = pytest.mark.heavy
 
 ROOT = Path(__file__).parents[2]
 PLAIN = (ROOT / "fixtures/runnable/flat_convnet/train.py").read_text(encoding="utf-8")
@@ -64,7 +66,8 @@ def finetune(net, loader, optimizer, limit):
     # Nothing is due that the command could change, so it is a note.
     assert done.exit_code == 0
     assert done.stderr.count("is not scaled") == 1
-    assert f"note: loop.py:{line}: `loss.backward()` is not scaled: this step came after the migration" in done.stderr
+    note = f"loop.py:{line}: AMP180 step-not-scaled: `loss.backward()` is not scaled: this step came after"
+    assert note in done.stderr
 
 
 def test_what_is_declined_does_not_fail_but_is_told(migrated, invoke):
@@ -107,6 +110,16 @@ def test_the_hooks_name_commands_that_the_package_installs():
     assert {shlex.split(hook["entry"])[0] for hook in HOOKS.values()} == scripts
     for hook in HOOKS.values():
         assert hook["language"] == "python" and hook["types_or"] == ["python", "jupyter"] and hook["name"]
+
+
+def test_commits_to_this_repository_are_judged_as_its_scripts_judge_them():
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    scripts = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts").glob("*.sh"))
+    called = {hook["id"]: hook["entry"].removeprefix(".venv/bin/") for hook in local["hooks"]}
+    assert local["repo"] == "local" and {hook["language"] for hook in local["hooks"]} == {"system"}
+    assert called["mypy"] in scripts
+    for name in ("ruff check", "ruff format"):
+        assert called[name.replace(" ", "-")] == f"{name} --force-exclude" and f"{name} " in scripts
 
 
 def test_the_migration_hook_looks_at_the_project_whatever_was_staged(migrated, invoke):

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from amp_rules.lattice.mode import DEVICES, HALF_TYPES, LEVELS, Mode
 from amp_rules.lint.finding import Safety, Severity
-from amp_rules.lint.mode import DEVICES, HALF_TYPES, LEVELS, Mode
 
 _DIMENSIONS: tuple[Sequence[str], ...] = (LEVELS, HALF_TYPES, DEVICES)
 _MODES = tuple(str(Mode(*parts)) for parts in itertools.product(LEVELS, HALF_TYPES, DEVICES))
@@ -74,7 +74,7 @@ UNUSED_SUPPRESSION = RuleInfo(
 
 def load_rules() -> tuple[RuleInfo, ...]:
     """Import every rule and return what is known of it, by code."""
-    from amp_rules.lint import all_checks
+    from amp_rules.checks import all_checks
 
     rules = [UNUSED_SUPPRESSION]
     for check in all_checks():
@@ -91,7 +91,7 @@ def load_rules() -> tuple[RuleInfo, ...]:
                 advice=check.advice,
                 fix_title=check.fix_title,
                 fix_safety=check.fix_safety,
-                preview=check.preview,
+                preview=bool(check.preview),
                 page=inspect.cleandoc(check.page),
                 modes=tuple(modes),
             )

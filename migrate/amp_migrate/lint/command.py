@@ -10,16 +10,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amp_migrate.lint.formats import RenderOptions, load_format
-from amp_migrate.lint.runner import Linting, LintRun
-from amp_migrate.lint.settings import LintSettings
+from amp_migrate.exit_codes import ExitCode
+from amp_migrate.lint.lint_run import LintRun
+from amp_migrate.out.lint import RenderOptions, load_format
+from amp_migrate.out.terminal import Messages, plural, print_bytes, print_diff, wants_colour
 from amp_migrate.problems import Problem, UserError, shown
-from amp_migrate.terminal import Messages, plural, print_bytes, print_diff, wants_colour
+from amp_migrate.run.linting import Linting
+from amp_migrate.settings.linting import LintSettings
 
 if TYPE_CHECKING:
     from amp_migrate.lint.fixing import MendedFile
 
-OK, FOUND, ERROR = 0, 1, 2
 _FOR_PEOPLE = ("full", "concise")
 
 
@@ -73,7 +74,7 @@ def run(request: Request, settings: LintSettings, messages: Messages) -> int:
 
 
 def _discover(request: Request, settings: LintSettings, messages: Messages) -> tuple[list[Path], list[Problem]]:
-    from amp_migrate.discovery import discover
+    from amp_migrate.run.discovery import discover
 
     found = discover(request.paths, settings.exclude, settings.root)
     for folder in found.barren:
@@ -100,8 +101,8 @@ def _close(request: Request, settings: LintSettings, found: LintRun, messages: M
     if settings.output_format in _FOR_PEOPLE:
         messages.line(*_summary(settings, found))
     if found.problems:
-        return ERROR
-    return FOUND if found.diagnostics and not request.exit_zero else OK
+        return ExitCode.ERROR
+    return ExitCode.FOUND if found.diagnostics and not request.exit_zero else ExitCode.FINE
 
 
 def _summary(settings: LintSettings, found: LintRun) -> Sequence[str | tuple[str, str]]:
@@ -145,7 +146,7 @@ def _deliver(request: Request, text: str) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from amp_migrate.write import Replacement, replace_all
+    from amp_migrate.write.replacing import Replacement, replace_all
 
     path = path.absolute()
     if problem := replace_all([Replacement(path, text.encode("utf-8", "backslashreplace"), None, path)]):
@@ -159,7 +160,7 @@ def _write_baseline(path: Path, found: LintRun, messages: Messages) -> int:
     for problem in found.problems:
         messages.problem(problem)
     messages.line(f"wrote {plural(len(found.diagnostics), 'finding')} to {shown(path.absolute())}")
-    return ERROR if found.problems else OK
+    return ExitCode.ERROR if found.problems else ExitCode.FINE
 
 
 # ---- standard input ------------------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ def _mended_files(linting: Linting, found: LintRun) -> list[MendedFile]:
 
 def _fix(linting: Linting, found: LintRun, messages: Messages) -> None:
     """Mend the files, and leave in ``found`` what could not be mended."""
-    from amp_migrate.write import Replacement, replace_all
+    from amp_migrate.write.replacing import Replacement, replace_all
 
     applied: Counter[str] = Counter()
     written = 0
@@ -239,7 +240,7 @@ def _diff(request: Request, linting: Linting, found: LintRun, messages: Messages
 
 def _print_diffs(request: Request, files: Sequence[MendedFile], found: LintRun, messages: Messages) -> int:
     """Print what mending would change."""
-    from amp_migrate.diff import names, unified_diff
+    from amp_migrate.out.diff import names, unified_diff
 
     changed = [mended for mended in files if mended.after != mended.before]
     labels = names([mended.path for mended in changed])
@@ -253,8 +254,8 @@ def _print_diffs(request: Request, files: Sequence[MendedFile], found: LintRun, 
         messages.problem(problem)
     messages.line(f"would mend {plural(len(changed), 'file')}" if changed else "nothing to mend")
     if found.problems:
-        return ERROR
-    return FOUND if changed and not request.exit_zero else OK
+        return ExitCode.ERROR
+    return ExitCode.FOUND if changed and not request.exit_zero else ExitCode.FINE
 
 
 # ---- rules ---------------------------------------------------------------------------------------------------
@@ -263,14 +264,14 @@ def _print_diffs(request: Request, files: Sequence[MendedFile], found: LintRun, 
 def _tell(request: Request, settings: LintSettings) -> int:
     """Answer ``--explain`` and ``--list-rules``."""
     from amp_migrate.lint import pages
-    from amp_migrate.lint.cache import Cache
     from amp_migrate.lint.catalogue import load_rules
+    from amp_migrate.run.finding_cache import FindingCache
 
-    rules = Cache(settings.cache_folder).rules(load_rules)
+    rules = FindingCache(settings.cache_folder).rules(load_rules)
     if request.list_rules:
         as_json = settings.output_format == "json"
         _deliver(request, pages.rules_json(rules) if as_json else pages.rules_table(rules))
-        return OK
+        return ExitCode.FINE
     text = pages.explain(request.explain or (), rules)
     if request.output_file is None and wants_colour(request.color, sys.stdout):
         from rich.console import Console
@@ -279,4 +280,4 @@ def _tell(request: Request, settings: LintSettings) -> int:
         Console(force_terminal=True).print(Markdown(text))
     else:
         _deliver(request, text)
-    return OK
+    return ExitCode.FINE

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from amp_rules.lint.finding import Finding, Fix, TextEdit
-from amp_rules.report import Position, Span
+from amp_rules.source.spans import Position, Span
 
-from amp_migrate.notebook.cells import Cells, Place
+from amp_migrate.notebook.cells import CellPlace, Cells
 from amp_migrate.problems import Problem, place
 
 
@@ -39,12 +39,12 @@ class Diagnostic:
     cells: Cells | None = None
 
     @property
-    def start(self) -> Place:
+    def start(self) -> CellPlace:
         """Where the finding begins."""
         return self.locate(self.finding.span.start)
 
     @property
-    def end(self) -> Place:
+    def end(self) -> CellPlace:
         """Where the finding ends."""
         return self.locate(self.finding.span.end)
 
@@ -54,11 +54,11 @@ class Diagnostic:
         at = self.start
         return place(self.finding.path, at.line, at.column, cell=at.cell)
 
-    def locate(self, position: Position) -> Place:
+    def locate(self, position: Position) -> CellPlace:
         """Return where a position of the analysed text is."""
         if self.cells is not None:
             return self.cells.locate(position)
-        return Place(None, position.line, position.column)
+        return CellPlace(None, position.line, position.column)
 
     def byte_column(self, position: Position) -> int:
         """Return the column of a position counted in bytes of UTF-8."""

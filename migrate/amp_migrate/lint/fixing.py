@@ -9,15 +9,15 @@ from pathlib import Path
 
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.lint.fixes import apply_fixes
-from amp_rules.program.source import SourceError, SourceFile, parse_source, source_from_bytes
-from amp_rules.report import Position, Span
+from amp_rules.source.spans import Position, Span
+from amp_rules.source.text import SourceError, SourceFile, parse_source, source_from_bytes
 
-from amp_migrate.discovery import NOTEBOOK
 from amp_migrate.lint.diagnostics import Diagnostic, Replacement
+from amp_migrate.lint.lint_run import LintRun
 from amp_migrate.lint.patches import apply_patch
-from amp_migrate.lint.runner import LintRun
 from amp_migrate.notebook.reading import CodeCell, Notebook, read_notebook
 from amp_migrate.problems import Problem
+from amp_migrate.run.discovery import NOTEBOOK
 
 _MAX_ROUNDS = 10
 

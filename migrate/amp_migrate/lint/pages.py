@@ -73,7 +73,7 @@ def _page(rule: RuleInfo) -> str:
 
 def _rewrites() -> Iterable[tuple[str, str, str]]:
     """Yield code, name and page of the rewrites of amp-migrate, and of its reasons for declining."""
-    from amp_rules.codemods import all_documented
+    from amp_rules.rewrites import all_documented
 
     for rule in all_documented():
         page = "\n\n".join([f"# {rule.code} {rule.name}", rule.page.strip() or rule.message])

@@ -11,17 +11,17 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from amp_rules.lint.edits import ResolvedEdit, Resolver
 from amp_rules.lint.finding import Fix
-from amp_rules.program.modules import Module
-from amp_rules.report import Position, Span
+from amp_rules.lint.resolved_edits import EditResolver, ResolvedEdit
+from amp_rules.source.modules import Module
+from amp_rules.source.spans import Position, Span
 
 from amp_migrate.lint.diagnostics import Replacement
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
-def patch_of(fix: Fix, resolver: Resolver) -> tuple[Replacement, ...] | None:
+def patch_of(fix: Fix, resolver: EditResolver) -> tuple[Replacement, ...] | None:
     """Return the replacements that a fix comes down to, or None where it is not that simple."""
     edits = resolver.resolve(fix)
     if edits is None:

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amp_rules.lint.finding import Finding, Fix
-from amp_rules.program.source import SourceFile
-from amp_rules.report import Position, Span
+from amp_rules.source.spans import Position, Span
+from amp_rules.source.text import SourceFile
 
 from amp_migrate.lint.catalogue import UNUSED_SUPPRESSION
 from amp_migrate.lint.diagnostics import Replacement

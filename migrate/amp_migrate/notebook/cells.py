@@ -6,10 +6,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from amp_rules.report import Position
+from amp_rules.source.spans import Position
 
 
-class Place(NamedTuple):
+class CellPlace(NamedTuple):
     """Where something is, as people are told: in a cell, if the file is a notebook."""
 
     cell: int | None
@@ -29,7 +29,7 @@ class Cells:
     numbers: tuple[int, ...]
     starts: tuple[int, ...]
 
-    def locate(self, position: Position) -> Place:
+    def locate(self, position: Position) -> CellPlace:
         """Return the place of a position of the joined text."""
         index = max(0, bisect_right(self.starts, position.line) - 1)
-        return Place(self.numbers[index], position.line - self.starts[index] + 1, position.column)
+        return CellPlace(self.numbers[index], position.line - self.starts[index] + 1, position.column)

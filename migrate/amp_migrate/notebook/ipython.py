@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from amp_rules.program.notebook import IPYTHON_MARK
+from amp_rules.source.notebook import IPYTHON_MARK
 
 # A magic or a shell command, help on a name, or the result of either given a name.
 _IPYTHON = re.compile(r"^[ \t]*(?:[%!?]|[\w.]+[ \t]*=[ \t]*[%!]|[\w.%*]+\?{1,2}[ \t\r]*$)")

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from amp_rules.program.notebook import HEADING, IPYTHON_MARK
-from amp_rules.program.source import SourceError, SourceFile, syntax_source_error
+from amp_rules.source.notebook import HEADING, IPYTHON_MARK
+from amp_rules.source.text import SourceError, SourceFile, syntax_source_error
 
 from amp_migrate.notebook.cells import Cells
 from amp_migrate.notebook.ipython import Original, error_in, restored, without_indent, without_ipython

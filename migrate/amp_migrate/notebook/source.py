@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from amp_rules.program.notebook import SUFFIX, cells_in, joined
-from amp_rules.program.source import SourceError, SourceFile, read_bytes, source_from_bytes
+from amp_rules.source.notebook import SUFFIX, cells_in, joined
+from amp_rules.source.text import SourceError, SourceFile, read_bytes, source_from_bytes
 
 from amp_migrate.notebook.reading import CodeCell, Notebook, read_notebook
 

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from amp_rules.options import Options
-from amp_rules.program.source import SourceFile
+from amp_rules.plan.options import Options
+from amp_rules.source.text import SourceFile
 
-from amp_migrate.lint.analysis import Analyst
 from amp_migrate.lint.diagnostics import Diagnostic
-from amp_migrate.lint.runner import Linting
-from amp_migrate.lint.settings import load_settings
 from amp_migrate.notebook.reading import read_notebook
 from amp_migrate.notebook.source import NotebookSource
-from amp_migrate.runner import Run, Update
+from amp_migrate.run.judging import Judge
+from amp_migrate.run.linting import Linting
+from amp_migrate.run.migration import Run, Update
+from amp_migrate.settings.linting import load_settings
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ def find(run: Run, options: Options, changed: Mapping[tuple[Path, int | None], f
 
 
 def _found(linting: Linting, updates: Mapping[Path, Update]) -> list[Diagnostic]:
-    analyst = Analyst(linting.plan)
+    analyst = Judge(linting.job())
     # A migrated file may import another: both are judged as they will be, and not as they are on disk.
     for path, update in updates.items():
-        analyst.linter.library.start(_source(path, update))
-    return linting.collect([analyst.analyse(path, update.data) for path, update in updates.items()]).diagnostics
+        analyst.linter.project.start(_source(path, update))
+    return linting.collect([analyst.judge(path, update.data) for path, update in updates.items()]).diagnostics
 
 
 def _source(path: Path, update: Update) -> SourceFile:

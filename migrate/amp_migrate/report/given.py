@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from amp_rules.program.source import SourceError, read_bytes
+from amp_rules.source.text import SourceError, read_bytes
 
-from amp_migrate.discovery import NOTEBOOK
 from amp_migrate.notebook.source import source_of
 from amp_migrate.report.pages import Migration
-from amp_migrate.runner import Run, Update
+from amp_migrate.run.discovery import NOTEBOOK
+from amp_migrate.run.migration import Run, Update
 from amp_migrate.verify.versions import Versions
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-from amp_rules.report import Edit
+from amp_rules.plan.report import Edit
 
-from amp_migrate.diff import CONTEXT, Change, changes, grouped
+from amp_migrate.out.diff import CONTEXT, ChangedLines, changes, grouped
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 _WORD = re.compile(r"\w+|.", re.DOTALL)
@@ -169,9 +169,9 @@ def _same(start: int, stop: int, shift: int) -> tuple[Row, ...]:
 # ---- which rule made which change ------------------------------------------------------------------------------
 
 
-def labelled(found: Sequence[Change], edits: Sequence[Edit]) -> dict[Change, list[Label]]:
+def labelled(found: Sequence[ChangedLines], edits: Sequence[Edit]) -> dict[ChangedLines, list[Label]]:
     """The rules behind each change: of an edit's changes that which is nearest to its beginning, and none is left."""
-    labels: dict[Change, list[Label]] = {change: [] for change in found}
+    labels: dict[ChangedLines, list[Label]] = {change: [] for change in found}
     for edit in edits if found else ():
         first, last = edit.span.start.line, edit.span.end.line
         nearest = min(found, key=lambda change: (_distance(change, first, last), _distance(change, first, first)))
@@ -188,7 +188,7 @@ def _label(edit: Edit) -> Label:
     return Label(edit.code, edit.name, edit.message, edit.span.start.line)
 
 
-def _distance(change: Change, first: int, last: int) -> int:
+def _distance(change: ChangedLines, first: int, last: int) -> int:
     """How many lines lie between a change and the lines of an edit."""
     if change.old_stop < first:
         distance = first - change.old_stop
@@ -203,7 +203,7 @@ def _distance(change: Change, first: int, last: int) -> int:
 # ---- which line became which -----------------------------------------------------------------------------------
 
 
-def _changed(old: Sequence[str], new: Sequence[str], change: Change) -> Iterator[Row]:
+def _changed(old: Sequence[str], new: Sequence[str], change: ChangedLines) -> Iterator[Row]:
     """Pair the lines that are alike; what lies between two pairs stands side by side, unmarked."""
     before, after = old[change.old_start : change.old_stop], new[change.new_start : change.new_stop]
     left, right = 0, 0

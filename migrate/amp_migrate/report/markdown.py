@@ -82,7 +82,7 @@ def _scripts(content: Page) -> Iterator[_Part]:
     ]
     if rows:
         yield _table(("Script", "Precision", "Several processes", "Files", "Edits", "Left alone"), rows)
-    notes = [f"- {_code(row.name)}: {_text(note)}" for row in content.scripts for note in row.notes]
+    notes = list(dict.fromkeys(f"- {_remark(note)}" for row in content.scripts for note in row.notes))
     if notes:
         yield _Part("Notes:\n", notes)
 

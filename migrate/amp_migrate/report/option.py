@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from amp_migrate.installation import install_line
 from amp_migrate.problems import UserError, shown
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def _checked(ctx: click.Context, param: click.Parameter, values: tuple[Path, ...
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing and any(path.suffix == _HTML for path in values):
         names = " and ".join(missing)
-        raise click.UsageError(f"an HTML report needs {names}: pip install 'amp-migrate[report]'", ctx)
+        raise click.UsageError(f"an HTML report needs {names}: {install_line('report', here=True)}", ctx)
     return values
 
 

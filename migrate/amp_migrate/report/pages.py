@@ -10,25 +10,25 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from amp_rules.options import Options
-from amp_rules.report import Edit, Outcome, Refusal
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Edit, Note, Outcome, Refusal
 
-from amp_migrate.journal import project_folder
-from amp_migrate.launches import Launch, nearest_first
+from amp_migrate.launch.launches import Launch, nearest_first
 from amp_migrate.lint.diagnostics import Diagnostic
 from amp_migrate.notebook.source import NotebookSource
+from amp_migrate.out.terminal import plural
 from amp_migrate.problems import Problem
+from amp_migrate.projects import project_folder
 from amp_migrate.report.findings import Findings, find
 from amp_migrate.report.hunks import Comparison, Hunk, compare
 from amp_migrate.report.measures import Measures, measures, ratio
 from amp_migrate.report.rules import RuleNote, notes_on
-from amp_migrate.runner import Run, Update
-from amp_migrate.terminal import plural
-from amp_migrate.transaction import undo_command
+from amp_migrate.run.migration import Run, Update
 from amp_migrate.verify.checks.band import ID as BAND
 from amp_migrate.verify.checks.common import percent
 from amp_migrate.verify.checks.o0_exact import ID as EXACT
 from amp_migrate.verify.evidence import Evidence, Verdict
+from amp_migrate.write.transaction import undo_command
 
 Tone = Literal["good", "bad", "open", "plain"]
 
@@ -67,7 +67,7 @@ class ScriptRow:
     files: int
     edits: int
     refusals: int
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Remark:
 
     Attributes:
         where: the place.
-        kind: how bad it is: a severity of the linter, ``refused`` or ``error``.
+        kind: how bad it is: a severity of the linter, ``refused``, ``note`` or ``error``.
         code: of the rule; empty for an error.
         name: of the rule.
         message: a sentence.
@@ -122,7 +122,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Command:
-    """A command that starts a migrated script; see :class:`amp_migrate.launches.Launch`."""
+    """A command that starts a migrated script; see :class:`amp_migrate.launch.launches.Launch`."""
 
     where: str
     command: str
@@ -261,6 +261,10 @@ def _refused(item: Refusal, names: _Names) -> Remark:
     return Remark(where, "refused", item.code, item.name, item.message, item.recipe)
 
 
+def _note(item: Note, names: _Names) -> Remark:
+    return Remark(names.place(item.path, item.line, cell=item.cell), "note", item.code, item.name, item.text, "")
+
+
 def _problem(item: Problem, names: _Names) -> Remark:
     return Remark(names.place(item.path, item.line, item.column, item.cell), "error", "", "", item.message, "")
 
@@ -292,7 +296,7 @@ def _scripts(run: Run, names: _Names) -> tuple[ScriptRow, ...]:
             len({change.path for change in report.changes}),
             len(report.edits),
             len(report.refusals),
-            report.notes,
+            tuple(_note(note, names) for note in report.notes),
         )
         for report in run.reports
     ]

@@ -37,7 +37,7 @@ def notes_on(codes: Iterable[str]) -> dict[str, RuleNote]:
 
 @lru_cache(maxsize=1)
 def _known() -> Mapping[str, RuleNote]:
-    from amp_rules.codemods import all_documented
+    from amp_rules.rewrites import all_documented
 
     return {rule.code: _note(rule.code, rule.name, rule.message, rule.page) for rule in all_documented()}
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from amp_rules.program.project import marked_root
+from amp_rules.source.project import marked_root
 
 from amp_migrate.git import git_root
 from amp_migrate.problems import UserError, shown
@@ -23,7 +23,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True)
-class Project:
+class CopiedProject:
     """What has to be copied for a script to run.
 
     Attributes:
@@ -57,7 +57,7 @@ def project_of(
     *,
     as_module: bool = False,
     modules: Iterable[Path] = (),
-) -> Project:
+) -> CopiedProject:
     """Find what belongs to a script: its git work tree, else what looks like a project, else its folder.
 
     ``modules`` are files that it imports: the folder that holds them all is copied.
@@ -87,7 +87,7 @@ def project_of(
         if not path.is_relative_to(root) or path == root or script.is_relative_to(path):
             raise UserError(f"--link {link}: it must be a part of {shown(root)} that the script does not lie in")
         placed.append(path)
-    return Project(root, script, cwd if cwd.is_relative_to(root) else script.parent, tuple(placed))
+    return CopiedProject(root, script, cwd if cwd.is_relative_to(root) else script.parent, tuple(placed))
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def workplace(keep: Path | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def copy_project(project: Project, target: Path, limit: int, besides: Path | None = None) -> None:
+def copy_project(project: CopiedProject, target: Path, limit: int, besides: Path | None = None) -> None:
     """Copy a project to a folder that does not exist yet.
 
     Args:
@@ -174,7 +174,7 @@ def size_in_words(size: float) -> str:
     return f"{size:.1f} GiB"
 
 
-def _walk(project: Project, folder: Path, target: Path, besides: Path | None) -> Iterator[tuple[Path, Path]]:
+def _walk(project: CopiedProject, folder: Path, target: Path, besides: Path | None) -> Iterator[tuple[Path, Path]]:
     """Yield what is to be copied and where to, folders before what they hold."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -209,7 +209,7 @@ def _top(path: Path, root: Path) -> Path:
     return root / path.relative_to(root).parts[0]
 
 
-def _too_large(project: Project, limit: int, besides: Path | None) -> str:
+def _too_large(project: CopiedProject, limit: int, besides: Path | None) -> str:
     sizes: defaultdict[Path, int] = defaultdict(int)
     for path, _ in _walk(project, project.root, project.root, besides):
         if not path.is_symlink():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amp_migrate.problems import shown
-from amp_migrate.verify.copies import Project, size_in_words
+from amp_migrate.verify.copies import CopiedProject, size_in_words
 from amp_migrate.verify.traces import Failure
 
 _HEAD = "Traceback (most recent call last):"
@@ -74,7 +74,11 @@ def first_cause(outputs: Sequence[Output], order: Sequence[int]) -> Output:
 
 
 def failure_of(
-    output: Output, project: Project, copy: Path, python: str, before: Callable[[Path], str | None] = lambda path: None
+    output: Output,
+    project: CopiedProject,
+    copy: Path,
+    python: str,
+    before: Callable[[Path], str | None] = lambda path: None,
 ) -> Failure:
     """Say why a process failed.
 
@@ -106,7 +110,7 @@ def failure_of(
     return Failure(_shortened(message) + advice, path, number, source, tail)
 
 
-def no_backward(output: Output, project: Project, copy: Path) -> Failure:
+def no_backward(output: Output, project: CopiedProject, copy: Path) -> Failure:
     """The script came to its end and trained nothing."""
     tail = "\n".join(_renamed(output.stderr, project, copy).rstrip().splitlines()[-_KEPT_LINES:])
     message = (
@@ -139,7 +143,7 @@ def apart(first: int, output: str) -> Failure:
     return Failure(message, output=output)
 
 
-def _renamed(text: str, project: Project, copy: Path) -> str:
+def _renamed(text: str, project: CopiedProject, copy: Path) -> str:
     """The text with the user's own folder in place of the copy."""
     return text.replace(str(copy), str(project.root))
 
@@ -187,7 +191,7 @@ def _last_words(block: Sequence[str]) -> tuple[str, str]:
     return (block[-1].strip() if block else "it failed"), ""
 
 
-def _place(text: str, project: Project, copy: Path) -> tuple[Path | None, int | None, str]:
+def _place(text: str, project: CopiedProject, copy: Path) -> tuple[Path | None, int | None, str]:
     """The innermost line of the project in the last traceback; in an earlier one if that has none."""
     for block in reversed(text.split(_HEAD)):
         lines = block.splitlines()
@@ -202,7 +206,7 @@ def _place(text: str, project: Project, copy: Path) -> tuple[Path | None, int | 
     return None, None, ""
 
 
-def _absolute(name: str, project: Project, copy: Path) -> Path:
+def _absolute(name: str, project: CopiedProject, copy: Path) -> Path:
     return project.within(copy, project.cwd) / name
 
 
@@ -215,7 +219,7 @@ def _line_before(old: str, new: str, number: int) -> int | None:
     return None
 
 
-def _advice(kind: str, message: str, python: str, project: Project) -> str:
+def _advice(kind: str, message: str, python: str, project: CopiedProject) -> str:
     if kind in ("ModuleNotFoundError", "ImportError"):
         return f"; is it installed where the script runs ({python})? --python chooses another"
     if kind == "FileNotFoundError":

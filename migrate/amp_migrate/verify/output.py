@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from amp_migrate.terminal import Messages, plural, visible, wants_colour
+from amp_migrate.out.terminal import Messages, plural, visible, wants_colour
 from amp_migrate.verify.copies import size_in_words
 from amp_migrate.verify.evidence import Evidence, Measured, Verdict
 from amp_migrate.verify.traces import Trace

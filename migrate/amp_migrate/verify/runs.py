@@ -13,20 +13,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from amp_migrate.problems import UserError, shown
-from amp_migrate.vendor import PACKAGE, copy_runtime, runtime_folder
+from amp_migrate.problems import NothingShownError, UserError, shown
 from amp_migrate.verify import failures, reading
-from amp_migrate.verify.copies import Project, copy_project
+from amp_migrate.verify.copies import CopiedProject, copy_project
 from amp_migrate.verify.failures import Output
 from amp_migrate.verify.interpreter import Interpreter
 from amp_migrate.verify.plan import Planned
 from amp_migrate.verify.processes import Outcome, Rank, run_together
 from amp_migrate.verify.traces import Failure, RankTrace, Status, Trace
+from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
 
 RECORDER = Path(__file__).parent / "recorder"
 STAND_IN = RECORDER / "stand_in"
 _TRIES = 3
 _END = 8192
+_DROP_IN = b"amp_runtime.apex"
 # Left from a launch around this one, or made for another run.
 _NOT_HANDED_ON = re.compile(
     r"AMP_|TORCHELASTIC_|PYTHONSTARTUP|"
@@ -78,7 +79,7 @@ class Maker:
         tick: called now and then during a run.
     """
 
-    project: Project
+    project: CopiedProject
     migrated: Mapping[Path, bytes | None]
     original: Mapping[Path, bytes | None]
     settings: Settings
@@ -86,6 +87,7 @@ class Maker:
     stand_in: bool = False
     launched: bool = False
     tick: Callable[[float], None] = lambda seconds: None
+    _half_type: str | None = field(default=None, init=False)
     _runtime: Path | None = field(default=None, init=False)
     _imported_from: list[Path] = field(default_factory=list, init=False)
 
@@ -97,13 +99,24 @@ class Maker:
             batches: what to read instead of the loaders' own.
 
         Raises:
-            UserError: the project cannot be copied, or the script imports the project itself and not its copy.
+            UserError: the project cannot be copied.
+            NothingShownError: the script imports the project itself and not its copy.
         """
         for _ in range(_TRIES):
             trace = self._make(planned, batches)
             if not self._needs_another_try(planned, trace):
                 break
+        if self._half_type is None and trace.ranks:
+            self._half_type = self._type_for(trace.ranks[0])
         return trace
+
+    def _type_for(self, rank: RankTrace) -> str:
+        """The half type by name, so that all runs have one: that of ``dtype="auto"`` on the device of the original.
+
+        The drop-in for Apex takes Apex's float16 on every GPU.
+        """
+        drop_in = any(data is not None and _DROP_IN in data for data in self.migrated.values())
+        return "fp16" if drop_in and rank.device != "cpu" else rank.half_type
 
     def _needs_another_try(self, planned: Planned, trace: Trace) -> bool:
         """Whether the run says nothing about the script, and can be made in a better way."""
@@ -112,7 +125,7 @@ class Maker:
         outside = [path for path in reading.outside(trace.folder / "record") if not path.is_relative_to(self.folder)]
         new = [path for path in outside if path not in self._imported_from]
         if outside and not new:
-            raise UserError(
+            raise NothingShownError(
                 f"the script imports from {shown(outside[0])} whatever stands before it on the path, so a copy cannot "
                 "be run; does it put that folder on sys.path itself?"
             )
@@ -196,6 +209,8 @@ class Maker:
             environment["AMP_OPT_LEVEL"] = planned.level
         if planned.loss_scale is not None:
             environment["AMP_LOSS_SCALE"] = str(planned.loss_scale)
+        if planned.migrated and self._half_type is not None:
+            environment["AMP_DTYPE"] = self._half_type
         return environment
 
     def _runtime_folder(self) -> Path:

@@ -81,9 +81,13 @@ class RankTrace:
 
     Attributes:
         parameters: a digest over the bytes of all parameters of each optimizer, in float32, at the end.
+        buffers: name, shape and digest of each buffer of the modules that are left, sorted, each once.
+        rates: the learning rate of each group of parameters of each optimizer at the end.
+        generators: a digest over the states of the generators of random, numpy and torch at the end.
         skipped: number of steps that the scaler skipped.
         peak_memory: bytes: of the GPU's allocator on CUDA, else of the process.
         device: name of the device that computed the first loss, ``"cpu"`` or the GPU's.
+        half_type: ``"bf16"`` where that device computes in it, else ``"fp16"``.
         events: what was noticed besides: ``"process_group"``, ``"ddp"``, ``"batch_norm"`` (one that is not synchronised
             ran in training), ``"averaged_at_step"`` (the runtime's delayed averaging), ``"sync_bn"``,
             ``"sync_bn_after_ddp"``, ``"data_parallel"``, ``"amp"`` (the runtime was started, or Apex's interface in
@@ -97,9 +101,13 @@ class RankTrace:
     batches: tuple[Batch, ...] = ()
     updates: tuple[Update, ...] = ()
     parameters: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
+    rates: tuple[float, ...] = ()
+    generators: str = ""
     skipped: int = 0
     peak_memory: int = 0
     device: str = "cpu"
+    half_type: str = "bf16"
     events: tuple[str, ...] = ()
     stands_in: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from amp_migrate.terminal import plural
+from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks import CHECKS, band, o0_exact, runs
 from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank, site_numbers, together_in_words
 from amp_migrate.verify.checks.differences import first_difference

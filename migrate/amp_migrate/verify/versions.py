@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amp_rules.options import Options
+from amp_rules.plan.options import Options
 
-from amp_migrate.discovery import NOTEBOOK
 from amp_migrate.git import GitError, changed_since, git_root
-from amp_migrate.problems import Problem, UserError, place, shown
+from amp_migrate.problems import NothingShownError, Problem, UserError, place, shown
+from amp_migrate.run.discovery import NOTEBOOK
 
 if TYPE_CHECKING:
-    from amp_rules.report import Report
+    from amp_rules.plan.report import Report
 
-    from amp_migrate.runner import Run
-    from amp_migrate.verify.copies import Project
+    from amp_migrate.run.migration import Run
+    from amp_migrate.verify.copies import CopiedProject
 
 _APEX = "AMP4"
 _MAX_BYTES = 20_000_000
@@ -51,20 +51,16 @@ class Versions:
     modules: tuple[Path, ...] = ()
 
 
-class NothingMigratedError(UserError):
-    """There are no two versions to compare."""
-
-
 def migrated_now(script: Path, options: Options) -> Versions:
     """Migrate the script, in memory.
 
     Raises:
         UserError: it cannot be read.
-        NothingMigratedError: nothing changes, for the reasons given.
+        NothingShownError: nothing changes, for the reasons given.
     """
-    from amp_migrate import discovery
-    from amp_migrate.analysis import Plan
-    from amp_migrate.runner import run_all
+    from amp_migrate.run import discovery
+    from amp_migrate.run.deciding import MigrationJob
+    from amp_migrate.run.migration import run_all
 
     if script.suffix == NOTEBOOK:
         raise UserError(f"{shown(script)}: a notebook cannot be run as a script; export it first (jupyter nbconvert)")
@@ -72,13 +68,13 @@ def migrated_now(script: Path, options: Options) -> Versions:
         raise UserError(f"{shown(script)}: is a folder; name the script that trains")
     found = discovery.discover((script,))
     path = script.resolve()
-    run = run_all([path], Plan(options, frozenset({path})))
+    run = run_all([path], MigrationJob(options, frozenset({path})))
     problems = [*found.problems, *run.problems]
     if problems:
         raise UserError("\n       ".join(map(str, problems)))
     report = run.reports[0]
     if not run.updates:
-        raise NothingMigratedError(_nothing(report))
+        raise NothingShownError(_nothing(report))
     return Versions(
         migrated={path: update.data for path, update in run.updates.items()},
         precision=report.precision,
@@ -91,7 +87,7 @@ def migrated_now(script: Path, options: Options) -> Versions:
     )
 
 
-def given(script: Path, migrated: Path, project: Project) -> Versions:
+def given(script: Path, migrated: Path, project: CopiedProject) -> Versions:
     """Take a version that is migrated already: a file in place of the script, or a folder laid out as the project.
 
     Raises:
@@ -106,7 +102,7 @@ def given(script: Path, migrated: Path, project: Project) -> Versions:
         raise UserError(f"--migrated {migrated}: no such file or directory")
     files = {path: data for path, data in files.items() if not path.exists() or _read(path) != data}
     if not files:
-        raise NothingMigratedError(
+        raise NothingShownError(
             f"{shown(script)} and --migrated {migrated} hold the same, so there is nothing to compare"
         )
     return Versions(migrated=files, uses_apex=_mentions_apex(project.script))
@@ -129,7 +125,7 @@ def since(script: Path, revision: str) -> Versions:
     if path in files and files[path] is None:
         raise UserError(f"--base {revision}: {shown(script)} was not there")
     if not files:
-        raise NothingMigratedError(f"nothing has changed since {revision}, so there is nothing to compare")
+        raise NothingShownError(f"nothing has changed since {revision}, so there is nothing to compare")
     data = files.get(path)
     return Versions(original=files, uses_apex=b"apex" in (data if data is not None else _read(path)))
 
@@ -149,7 +145,7 @@ def _declined(report: Report) -> Iterator[str]:
         yield f"{refusal.unit} declined at {where}: {refusal.code} {refusal.name}: {refusal.message}"
 
 
-def _folder(folder: Path, project: Project, named: Path) -> Iterator[tuple[Path, bytes | None]]:
+def _folder(folder: Path, project: CopiedProject, named: Path) -> Iterator[tuple[Path, bytes | None]]:
     """The Python files of a folder, by where they belong in the project."""
     bases = (project.root, project.cwd, project.script.parent)
     fitting = (base for base in bases if project.script.is_relative_to(base))

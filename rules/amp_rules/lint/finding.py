@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from amp_rules.report import Span
+from amp_rules.source.spans import Span
 
 Severity = Literal["error", "warning", "performance", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "performance", "info")

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from amp_rules.lint.edits import Definition, ResolvedEdit, Resolver
 from amp_rules.lint.finding import Fix
-from amp_rules.program.modules import Module, parse
-from amp_rules.program.source import SourceFile
-from amp_rules.rewrite import Action, Decorate, Insert, Remove, Replace, apply
+from amp_rules.lint.resolved_edits import Definition, EditResolver, ResolvedEdit
+from amp_rules.source.modules import Module, parse
+from amp_rules.source.text import SourceFile
+from amp_rules.text.actions import Action, Decorate, Insert, Remove, Replace
+from amp_rules.text.applying import apply
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ class _Plan:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.resolver = Resolver(module)
+        self.resolver = EditResolver(module)
         self.edits: list[ResolvedEdit] = []
 
     @property
     def actions(self) -> list[Action]:
-        """What the edits are to :mod:`amp_rules.rewrite`."""
+        """What the edits are to :mod:`amp_rules.text.actions`."""
         return [_action(edit, order) for order, edit in enumerate(self.edits)]
 
     def take(self, fix: Fix) -> bool:

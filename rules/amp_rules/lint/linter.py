@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import ast
 import gc
-import importlib
-import pkgutil
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
-from amp_rules import checks as checks_package
-from amp_rules.lint.check import Check
+from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.known_values import KnownValues
+from amp_rules.lattice.machine import Machine
+from amp_rules.lattice.mode import Mode
+from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Finding, by_place
-from amp_rules.lint.frame import Frame
-from amp_rules.lint.interpreter import Machine
-from amp_rules.lint.library import Library
-from amp_rules.lint.mode import Mode
-from amp_rules.lint.module import FunctionFacts
-from amp_rules.lint.triggers import Triggers, within
-from amp_rules.program.source import SourceFile
+from amp_rules.lint.triggers import Triggers, concerned, within
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.project_facts import ProjectFacts
+from amp_rules.source.text import SourceFile
 
 _COLLECT_AFTER = 8_000_000
 """Bytes of source after which abstract values that refer to each other are given back."""
@@ -43,36 +41,24 @@ class LintResult:
     failures: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=1)
-def all_checks() -> tuple[Check, ...]:
-    """Every rule, by code."""
-    found: list[Check] = []
-    for item in pkgutil.iter_modules(checks_package.__path__):
-        module = importlib.import_module(f"{checks_package.__name__}.{item.name}")
-        found += [
-            value()
-            for value in vars(module).values()
-            if isinstance(value, type) and issubclass(value, Check) and value.__module__ == module.__name__
-        ]
-    return tuple(sorted(found, key=lambda check: check.code))
-
-
 class Linter:
     """Lints files in one mode with some rules; keeps parsed modules between files.
 
     Args:
         mode: in which the code is judged.
+        checks: every rule there is, :func:`amp_rules.checks.all_checks`.
         codes: the rules to ask; None for all that are not in preview.
     """
 
-    def __init__(self, mode: Mode, codes: Collection[str] | None = None) -> None:
+    def __init__(self, mode: Mode, checks: Sequence[Check], codes: Collection[str] | None = None) -> None:
         self.mode = mode
         self.checks = [
             check
-            for check in all_checks()
+            for check in checks
             if (check.code in codes if codes is not None else not check.preview) and check.applies(mode)
         ]
-        self.library = Library()
+        self.known = KnownValues()
+        self.project = ProjectFacts(dropped=self.known.forget)
         self._read = 0
         self._operational = [check for check in self.checks if check.operations or _overrides(check, "visit_function")]
         self._of_functions = [check for check in self.checks if _overrides(check, "visit_function")]
@@ -83,7 +69,8 @@ class Linter:
             for check in [*self._of_classes, *self._of_modules]
         }
         self._settled = frozenset(check.code for check in self.checks if check.in_order or not check.operations)
-        """Rules whose findings callers cannot put right."""
+        """Rules whose findings the types that callers give cannot put right."""
+        self._in_order = frozenset(check.code for check in self.checks if check.in_order)
         self._asking: dict[str | re.Pattern[str], set[str]] = {}
         """The rules that ask for a trigger."""
         for check in self._operational:
@@ -91,7 +78,7 @@ class Linter:
                 self._asking.setdefault(text, set()).add(check.code)
         self._triggers = Triggers(self._asking)
         # Whether order matters in a function must not depend on which rules are asked.
-        self._ordered = Triggers([text for check in all_checks() if check.in_order for text in check.triggers])
+        self._ordered = Triggers([text for check in checks if check.in_order for text in check.triggers])
 
     def lint(self, source: SourceFile) -> LintResult:
         """Judge one file.
@@ -119,10 +106,11 @@ class Linter:
         if not places and not asked and "torch" not in text:
             # Whether it parses is nothing to this linter.
             return LintResult(())
-        module = self.library.start(source)
-        machine = Machine(self.mode, self.library, self._operational)
-        machine.ordered = self._ordered
-        module.report, module.mode = machine.findings.append, self.mode
+        module = self.project.start(source)
+        machine = Machine(
+            self.mode, self.project, self._operational, self.known, partial(concerned, triggers=self._ordered)
+        )
+        file = LintedFile(module, self.mode, machine.findings)
         if places:
             ordered = self._ordered.lines(text)
             for function in module.all_functions():
@@ -136,13 +124,13 @@ class Linter:
         for check in self._of_classes:
             if check.code in asked:
                 for cls in module.classes.values():
-                    _ask(machine, check, cls.node, partial(check.visit_class, cls, module))
+                    _ask(machine, check, cls.node, partial(check.visit_class, cls, file))
         for check in self._of_modules:
             if check.code in asked:
-                _ask(machine, check, None, partial(check.visit_module, module))
+                _ask(machine, check, None, partial(check.visit_module, file))
         findings = sorted(set(machine.findings), key=by_place)
         failures = tuple(machine.failures[code] for code in sorted(machine.failures))
-        return LintResult(_once(findings), dict(self.library.used), failures)
+        return LintResult(_once(findings), dict(self.project.used), failures)
 
     def _asked_of(self, node: ast.AST, places: Mapping[str | re.Pattern[str], list[int]]) -> frozenset[str]:
         """The rules that have a trigger in the text of ``node``: no other rule sees it, whichever are asked."""
@@ -154,17 +142,34 @@ class Linter:
 
     def _judge(self, machine: Machine, function: FunctionFacts) -> None:
         count = len(machine.findings)
+        machine.by_name.clear()
         self._run(machine, function, machine.judge)
+        self._doubt_names(machine, function, count)
         found = machine.findings[count:]
         doubtful = [item for item in found if item.code not in self._settled]
         if doubtful:
             # What other functions know is asked for only where it matters.
             del machine.findings[count:]
-            self._run(machine, function, partial(machine.judge_again, findings=doubtful))
+            lines = {item.span.start.line for item in doubtful}
+            self._run(machine, function, partial(machine.judge_again, lines=lines))
             still = {(item.code, item.span) for item in machine.findings[count:]}
             machine.findings[count:] = [
                 item for item in found if item.code in self._settled or (item.code, item.span) in still
             ]
+
+    def _doubt_names(self, machine: Machine, function: FunctionFacts, count: int) -> None:
+        """Drop the findings since ``count`` that rest on the name of a parameter that is given something else."""
+        if not any(item.code in self._in_order for item in machine.findings[count:]):
+            return
+        if not any(machine.given_to(parameter, module) for parameter, module in machine.by_name.items()):
+            return
+        found = machine.findings[count:]
+        del machine.findings[count:]
+        self._run(machine, function, machine.judge_by_callers)
+        still = {(item.code, item.span) for item in machine.findings[count:]}
+        machine.findings[count:] = [
+            item for item in found if item.code not in self._in_order or (item.code, item.span) in still
+        ]
 
     def _run(self, machine: Machine, function: FunctionFacts, judge: Callable[[FunctionFacts], Frame]) -> None:
         try:
@@ -183,7 +188,7 @@ def _ask(machine: Machine, check: Check, node: ast.AST | None, question: Callabl
     try:
         question()
     except Exception as error:
-        machine.fail(check, node, error)
+        machine.fail(check.code, node, error)
 
 
 def _overrides(check: Check, method: str) -> bool:

@@ -7,10 +7,8 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from amp_rules.lint.module import ModuleFacts
+from amp_rules.source.facts import ModuleFacts
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 
@@ -58,9 +56,9 @@ class Triggers:
         return {item: [bisect_right(heads, place) for place in places] for item, places in found.items()}
 
 
-def concerned(module: ModuleFacts, triggers: Triggers | None) -> frozenset[str]:
+def concerned(module: ModuleFacts, triggers: Triggers) -> frozenset[str]:
     """The names of the functions of a file that hold a trigger, and of those that call one of these."""
-    places = triggers.lines(module.module.source.text) if triggers is not None else []
+    places = triggers.lines(module.module.source.text)
     if not places:
         return frozenset()
     found: set[str] = set()

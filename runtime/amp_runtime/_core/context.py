@@ -12,6 +12,8 @@ from typing import Literal
 
 import torch
 
+from amp_runtime._core import capabilities
+
 OptLevel = Literal["O0", "O1", "O2", "O3"]
 DtypeName = Literal["auto", "fp16", "bf16"]
 CastPolicy = Literal["torch", "apex"]
@@ -79,7 +81,7 @@ class Context:
     owns_group: bool = False
     launch_checked: bool = False
     _probes: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
-    _cuda_dtype: torch.dtype | None = None
+    _automatic: dict[str, torch.dtype] = field(default_factory=dict)
 
     @property
     def mixed(self) -> bool:
@@ -116,21 +118,22 @@ class Context:
     def half_dtype(self, device_type: str | None = None) -> torch.dtype:
         """The half type for a kind of device.
 
-        ``auto`` is bfloat16 on the CPU and on GPUs that compute in it (Ampere and later), float16 otherwise.
-        A GPU is asked at the first use and not in ``init``, so that a script may still set
-        ``CUDA_VISIBLE_DEVICES``.
+        ``auto`` is bfloat16 on the CPU and on GPUs that compute in it (Ampere and later), float16 otherwise; see
+        :func:`capabilities.computes`. A device is asked at the first use and not in ``init``, so that a script may
+        still set ``CUDA_VISIBLE_DEVICES``.
         """
         if self.dtype_name == "fp16":
             return torch.float16
         if self.dtype_name == "bf16":
             return torch.bfloat16
         kind = device_type or self.device_type()
-        if kind == "cuda":
-            if self._cuda_dtype is None:
-                supported = torch.cuda.is_bf16_supported(including_emulation=False)
-                self._cuda_dtype = torch.bfloat16 if supported else torch.float16
-            return self._cuda_dtype
-        return torch.float16 if kind == "mps" else torch.bfloat16
+        if kind not in self._automatic:
+            self.choose_half(kind, torch.bfloat16 if capabilities.computes(kind, torch.bfloat16) else torch.float16)
+        return self._automatic[kind]
+
+    def choose_half(self, kind: str, dtype: torch.dtype) -> None:
+        """Makes ``dtype`` what ``auto`` is on a kind of device."""
+        self._automatic[kind] = dtype
 
     def reset(self) -> None:
         """Goes back to the state before ``amp.init``."""

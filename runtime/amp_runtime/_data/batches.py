@@ -9,10 +9,13 @@ from typing import Any
 from amp_runtime._data.position import Position
 from amp_runtime._data.rounds import Rounds
 from amp_runtime._data.shards import Share, Wrapper
+from amp_runtime._data.streams import OwnNumbers
 
 
 class SharedBatches(Wrapper):
     """This rank's share of any iterable of batches: a list, a generator, a loader of another library."""
+
+    _own = Wrapper._own | {"_amp_position"}
 
     def __init__(self, source: Any, share: Share, in_rounds: bool) -> None:
         self._source = source
@@ -43,6 +46,7 @@ class _Pass:
                 pass
         self._num_yielded = position.skipped
         self._rounds = None if position.uneven is None else Rounds(position.uneven, batches.begin)
+        self._own_numbers = OwnNumbers()
 
     def __iter__(self) -> _Pass:
         return self
@@ -52,6 +56,7 @@ class _Pass:
             return self._own() if self._rounds is None else self._rounds.next(self, self._own)
         except StopIteration:
             self._position.finished = True
+            self._own_numbers.end()
             raise
 
     def _own(self) -> Any:

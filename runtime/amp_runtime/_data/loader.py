@@ -21,6 +21,7 @@ from amp_runtime._data.shards import (
     ShuffledSampler,
     Uneven,
 )
+from amp_runtime._data.streams import SeedWorkers
 from amp_runtime._distributed.group import from_main_process, inside_main_process_first
 
 L = TypeVar("L")
@@ -99,24 +100,33 @@ def _prepare(loader: data.DataLoader[Any], uneven: Uneven, sharded: bool) -> dat
             f"prepare_loader got {type(loader).__name__} with uneven={uneven!r} and sharded={sharded}, whose class has "
             "an iteration of its own that cannot be kept in step; allowed then: a torch DataLoader"
         )
+    if sharded:
+        loader.__dict__["_amp_sharded"] = True
     counters: list[Any] = []
     prepared = loader
-    if not (sharded or _is_shared(loader)):
+    if not (sharded or is_shared(loader)):
         prepared, counters = _share_loader(loader, Share(uneven, _shared_seed(loader.generator)))
     elif "_amp_position" in loader.__dict__:
         return loader  # prepared before, perhaps as the result of another
     if can_be_tracked(prepared):
         track(prepared, counters, uneven if in_rounds else None)
+    elif prepared is not loader:
+        prepared.__dict__["worker_init_fn"] = SeedWorkers(loader.worker_init_fn)
     if prepared is not loader:
         loader.__dict__["_amp_prepared"] = prepared
+        prepared.__dict__["_amp_whole"] = loader
     return prepared
 
 
-def _is_shared(loader: data.DataLoader[Any]) -> bool:
-    """Whether the ranks read different parts already.
+def is_shared(loader: Any) -> bool:
+    """Whether the ranks read different parts of a loader already.
 
     Prepared here, or by a DistributedSampler of the script.
     """
+    if not isinstance(loader, data.DataLoader):
+        return isinstance(loader, SharedBatches)
+    if "_amp_sharded" in loader.__dict__:
+        return True
     parts = (
         loader.dataset,
         loader.sampler,
@@ -124,6 +134,20 @@ def _is_shared(loader: data.DataLoader[Any]) -> bool:
         getattr(loader.batch_sampler, "sampler", None),
     )
     return any(isinstance(part, (SharedSampler, SharedIterableDataset, data.DistributedSampler)) for part in parts)
+
+
+def as_shared(loader: Any) -> Any:
+    """What ``prepare_loader`` has given for a loader, or something like it, to ask for its length; no collective."""
+    if is_shared(loader):
+        return loader
+    if not isinstance(loader, data.DataLoader):
+        return SharedBatches(loader, Share("pad", 0), False)
+    earlier = loader.__dict__.get("_amp_prepared")
+    if earlier is not None:
+        return earlier
+    shared, _ = _share_loader(loader, Share("pad", 0))
+    shared.__dict__["_amp_whole"] = loader
+    return shared
 
 
 def _shared_seed(generator: torch.Generator | None) -> int:

@@ -17,9 +17,11 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
+from amp_runtime._core.context import context
 from amp_runtime._core.randomness import random_state, set_random_state
 from amp_runtime._data.rounds import Rounds
 from amp_runtime._data.shards import Uneven
+from amp_runtime._data.streams import OwnNumbers, SeedWorkers
 
 _START = ("random", "generators", "counters", "fresh")
 _KEYS = frozenset({"epoch", "running", "batches", "length", *_START})
@@ -274,12 +276,14 @@ class _Tracked(_BaseDataLoaderIter):
 
     _position: Position
     _rounds: Rounds | None
+    _own_numbers: OwnNumbers
 
     def __init__(self, loader: data.DataLoader[Any], position: Position) -> None:
         self._position = position
         with position.epoch(self):
             super().__init__(loader)
             self._go_on()
+        self._own_numbers = OwnNumbers()
 
     def _reset(self, loader: data.DataLoader[Any], first_iter: bool = False) -> None:
         if first_iter:  # torch has begun the samplers once already
@@ -287,9 +291,11 @@ class _Tracked(_BaseDataLoaderIter):
             self._position.undraw_seed()
             super()._reset(loader, first_iter)
             return
+        self._own_numbers.end()
         with self._position.epoch(self, fresh=False):
             super()._reset(loader, first_iter)
             self._go_on()
+        self._own_numbers = OwnNumbers()
 
     @property
     def _sampler_iter(self) -> Any:
@@ -320,6 +326,7 @@ class _Tracked(_BaseDataLoaderIter):
             return super().__next__() if self._rounds is None else self._rounds.next(self, super().__next__)
         except StopIteration:
             self._position.finished = True
+            self._own_numbers.end()
             raise
 
 
@@ -329,6 +336,14 @@ class _TrackedHere(_Tracked, _SingleProcessDataLoaderIter):
 
 class _TrackedWorkers(_Tracked, _MultiProcessingDataLoaderIter):
     """torch's iterator over worker processes."""
+
+    @property
+    def _worker_init_fn(self) -> Any:
+        return self.__dict__["_init_worker"]
+
+    @_worker_init_fn.setter
+    def _worker_init_fn(self, init: Any) -> None:
+        self.__dict__["_init_worker"] = SeedWorkers(init) if context.distributed else init
 
 
 def can_be_tracked(loader: data.DataLoader[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Random numbers that differ by rank where they should."""
+"""Seeds, and streams of random numbers beside the script's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from amp_runtime._core.context import context
 from amp_runtime._core.randomness import random_state, set_random_state
 
 _MASK = 2**63 - 1
@@ -23,17 +22,6 @@ def mix(*parts: int) -> int:
         seed ^= seed >> 29
         seed = (seed + _STRIDE) % 2**64
     return seed & _MASK
-
-
-def seed_by_rank() -> None:
-    """From here on torch, ``random`` and NumPy draw different numbers on each rank.
-
-    Call it once the initial weights exist, so that dropout, noise and augmentation differ between processes.
-    Rank 0 goes on as if nothing had happened. Alone it does nothing at all.
-    """
-    if context.rank == 0:
-        return
-    seed_everything(mix(torch.initial_seed(), context.rank))
 
 
 def seed_everything(seed: int) -> None:

@@ -78,20 +78,46 @@ class Share:
 
 
 class Wrapper:
-    """Passes attributes on to what it stands for."""
+    """Answers for what it stands for: attributes are read and set there, and it counts as one of its class."""
 
     _source: Any
+    _own: frozenset[str] = frozenset({"_source", "_share"})
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        source = self.__dict__.get("_source")
+        return type(self) if source is None else source.__class__
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_source" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self._source, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._own:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._source, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._source, name)
+
+    def __reduce__(self) -> Any:
+        return _restored, (type(self), self.__dict__)
+
+
+def _restored(kind: type[Any], state: dict[str, Any]) -> Any:
+    """A wrapper out of a pickle, for the worker processes of a loader."""
+    wrapper = object.__new__(kind)
+    wrapper.__dict__.update(state)
+    return wrapper
+
 
 class ShuffledSampler(data.DistributedSampler[Any]):
     """torch's DistributedSampler with an order of its own for each epoch, without ``set_epoch``.
 
-    It advances its epoch whenever it is iterated over; ``set_epoch`` still chooses the next one.
+    It advances its epoch whenever it is iterated over; ``set_epoch`` still chooses the next one. A dataset that has
+    grown or shrunk since is shared out as it is now.
 
     Attributes:
         padded: whether a rank without a sample in the last round gets one from the beginning.
@@ -100,6 +126,7 @@ class ShuffledSampler(data.DistributedSampler[Any]):
     padded = True
 
     def __iter__(self) -> Iterator[Any]:
+        self._measure()
         order = super().__iter__()
         self.epoch += 1
         if self.padded:
@@ -107,12 +134,29 @@ class ShuffledSampler(data.DistributedSampler[Any]):
         whole = len(self.dataset)  # type: ignore[arg-type]
         return itertools.islice(order, len(range(self.rank, whole, self.num_replicas)))
 
+    def __len__(self) -> int:
+        self._measure()
+        return super().__len__()
+
+    def _measure(self) -> None:
+        """Counts the samples anew; torch does it once, when the sampler is made."""
+        rounds, rest = divmod(len(self.dataset), self.num_replicas)  # type: ignore[arg-type]
+        self.num_samples = rounds + (1 if rest and not self.drop_last else 0)
+        self.total_size = self.num_samples * self.num_replicas
+
+    @property
+    def data_source(self) -> Any:
+        """What it draws from, under the name that the samplers have which it stands for."""
+        return self.dataset
+
 
 class SharedSampler(Wrapper, data.Sampler[Any]):
     """This rank's share of what any sampler or batch sampler draws.
 
     A sampler may mean its samples for one batch, such as some of each class: ``block`` of them stay together.
     """
+
+    _own = Wrapper._own | {"_block"}
 
     def __init__(self, source: Any, share: Share, block: int = 1) -> None:
         self._source = source

@@ -7,26 +7,77 @@ mean(b_rank)``.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from amp_runtime._core.context import context
+from amp_runtime._core.hooks import Hook
+from amp_runtime._core.models import note_copy, parameter_slots, same_objects
 from amp_runtime._core.registry import TensorMap
-from amp_runtime._distributed.exchange import Exchange
+from amp_runtime._distributed.copying import copy_from_main_process
+from amp_runtime._distributed.exchange import PLAIN, Exchange, real_view
 from amp_runtime._distributed.group import flag_device
 
 _BUCKET_BYTES = 32 * 2**20
 _ABSENT, _DENSE, _SPARSE = 0, 1, 2
-_PLAIN = Exchange()
 
 _delayed: TensorMap[Exchange] = TensorMap()
+_models: weakref.WeakKeyDictionary[nn.Module, tuple[Exchange, list[nn.Parameter]]] = weakref.WeakKeyDictionary()
 
 
-def delay(parameters: Iterable[torch.Tensor], exchange: Exchange = _PLAIN) -> None:
-    """Marks parameters whose gradients are averaged at the step, and how they travel."""
-    for parameter in parameters:
+def delay(model: nn.Module, exchange: Exchange = PLAIN) -> None:
+    """Has the gradients of a model averaged at the step, and says how they travel.
+
+    Its parameters are those that it has at the time: a module that is replaced is noticed at the next forward pass, or
+    at the next step where the script calls parts of the model.
+    """
+    _mark(model, exchange)
+    model.register_forward_pre_hook(_Following(model))
+
+
+def forget_all() -> None:
+    """Averages nothing at the step any more; ``amp.shutdown`` does it."""
+    _delayed.clear()
+    _models.clear()
+
+
+def follow_models() -> None:
+    """Marks parameters that have come into a marked model since, with rank 0's values. A collective where some have."""
+    for model, (exchange, slots) in list(_models.items()):
+        if not same_objects(parameter_slots(model), slots):
+            copy_from_main_process(model)
+            _mark(model, exchange)
+
+
+class _Following(Hook):
+    """A forward pre-hook; copied with its model, it notes the copy."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(_follow_before_training)
+        self._model = weakref.ref(model)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Hook:
+        copied = memo.get(id(self._model()))
+        if not isinstance(copied, nn.Module):
+            return self
+        note_copy(copied)
+        return _Following(copied)
+
+
+def _follow_before_training(model: nn.Module, _: Any) -> None:
+    if model in _models and torch.is_grad_enabled():  # a copy that is not trained has the hook too
+        follow_models()
+
+
+def _mark(model: nn.Module, exchange: Exchange) -> None:
+    slots = parameter_slots(model)
+    _models[model] = exchange, slots
+    for parameter in slots:
         _delayed[parameter] = exchange
 
 
@@ -39,7 +90,7 @@ def delayed(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 def travel_plainly(parameters: Iterable[torch.Tensor]) -> bool:
     """Whether these marked parameters' gradients are simply averaged, so that :func:`average_tensors` does the same."""
-    return all((_delayed.get(parameter) or _PLAIN) == _PLAIN for parameter in parameters)
+    return all((_delayed.get(parameter) or PLAIN) == PLAIN for parameter in parameters)
 
 
 def average_gradients(parameters: list[torch.Tensor]) -> None:
@@ -51,7 +102,7 @@ def average_gradients(parameters: list[torch.Tensor]) -> None:
     kinds = _agree_on_kinds(parameters)
     present = [p for p, kind in zip(parameters, kinds, strict=True) if kind != _ABSENT]
     with torch.no_grad():
-        _average([(_dense_gradient(parameter), _delayed.get(parameter) or _PLAIN) for parameter in present])
+        _average([(_dense_gradient(parameter), _delayed.get(parameter) or PLAIN) for parameter in present])
         for parameter, kind in zip(parameters, kinds, strict=True):
             if kind == _SPARSE and parameter.grad is not None:
                 parameter.grad = parameter.grad.to_sparse(1)
@@ -60,7 +111,7 @@ def average_gradients(parameters: list[torch.Tensor]) -> None:
 def average_tensors(tensors: Sequence[torch.Tensor]) -> None:
     """Replaces dense tensors by their means over the processes, in place. A collective."""
     with torch.no_grad():
-        _average([(tensor.detach(), _PLAIN) for tensor in tensors])
+        _average([(tensor.detach(), PLAIN) for tensor in tensors])
 
 
 def _average(gradients: list[tuple[torch.Tensor, Exchange]]) -> None:
@@ -70,7 +121,7 @@ def _average(gradients: list[tuple[torch.Tensor, Exchange]]) -> None:
     for gradient, exchange in gradients:
         limit = _BUCKET_BYTES if exchange.message_size is None else exchange.message_size * gradient.element_size()
         if bucket and (kind != (gradient.dtype, gradient.device, exchange) or size >= limit):
-            _average_bucket(bucket, kind[2] if kind else _PLAIN)
+            _average_bucket(bucket, kind[2] if kind else PLAIN)
             bucket, size = [], 0
         kind = (gradient.dtype, gradient.device, exchange)
         bucket.append(gradient)
@@ -97,7 +148,7 @@ def _dense_gradient(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _average_bucket(gradients: list[torch.Tensor], exchange: Exchange) -> None:
-    flat = exchange.widen(torch.cat([_real(gradient).reshape(-1) for gradient in gradients]))
+    flat = exchange.widen(torch.cat([real_view(gradient).reshape(-1) for gradient in gradients]))
     divisor, after = exchange.factors(context.world_size)
     flat /= divisor  # by default all of the division, so that float16 does not overflow in the sum
     dist.all_reduce(flat)
@@ -105,10 +156,6 @@ def _average_bucket(gradients: list[torch.Tensor], exchange: Exchange) -> None:
         flat *= after
     offset = 0
     for gradient in gradients:
-        view = _real(gradient)
+        view = real_view(gradient)
         view.copy_(flat[offset : offset + view.numel()].view(view.shape))
         offset += view.numel()
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor

@@ -2,202 +2,29 @@
 
 from __future__ import annotations
 
-import gc
+import copy
 import inspect
 import operator
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-import torch
 from torch import nn
 
+from amp_runtime._core.models import note_copy
 from amp_runtime._core.trees import tensors_in
-from amp_runtime._distributed.exchange import Exchange, average_bucket
-
-_PLAIN = Exchange()
-_CONTAINER_METHODS = ("__len__", "__getitem__", "__setitem__", "__iter__", "__contains__")
-
-
-class _PassThrough(nn.Module):
-    """What torch DDP wraps: calls the model, or hands on a result computed by another of its methods."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, run: Callable[[], Any]) -> Any:
-        return run()
-
-
-class _Engine:
-    """torch's DistributedDataParallel around one model, rebuilt when the model's trainable parameters change.
-
-    torch synchronises a backward pass only if ``DDP.forward`` ran before it. A hook on every parameter arms
-    DDP where it did not: for submodules called from outside, and for the second of two backward passes.
-    """
-
-    def __init__(
-        self, model: nn.Module, find_unused_parameters: bool, static_graph: bool = False, exchange: Exchange = _PLAIN
-    ) -> None:
-        self.model = model
-        self.find_unused_parameters = find_unused_parameters
-        self.static_graph = static_graph
-        self.exchange = exchange
-        self.stale = False
-        self._hooks: list[Any] = []
-        self.released = False
-        self._build()
-        _engines.add(self)
-
-    def _build(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._parameters = list(self.model.parameters())
-        self._trainable = [p.requires_grad for p in self._parameters]
-        self._placement = self._place()
-        self._awaited = 0
-        self._quiet = self._owed = self._ending = self._learned = False
-        self.stale = False
-        options: dict[str, Any] = {_BUFFERS_OPTION: False}
-        if self.exchange.message_size is not None:
-            widest = max(p.element_size() for p in self._parameters if p.requires_grad)
-            options["bucket_cap_mb"] = self.exchange.message_size * widest / 2**20
-        self.ddp = nn.parallel.DistributedDataParallel(
-            _PassThrough(self.model),
-            find_unused_parameters=self.find_unused_parameters,
-            static_graph=self.static_graph,
-            gradient_as_bucket_view=True,
-            **options,
-        )
-        if not self.exchange.plain:
-            # torch reads a hook's annotations, and accepts its own classes or none.
-            state = (self.exchange, self.ddp.process_group)
-            self.ddp.register_comm_hook(state, lambda state, bucket: average_bucket(state, bucket))
-        self._count = sum(self._trainable)
-        hook = _ArmingHook(self)
-        if not self.follows_the_graph:
-            self._hooks = [
-                p.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-                for p in self._parameters
-                if p.requires_grad
-            ]
-
-    @property
-    def follows_the_graph(self) -> bool:
-        """Whether DDP has to see each forward pass; otherwise hooks on the parameters are enough."""
-        return self.find_unused_parameters or self.static_graph
-
-    def release(self) -> None:
-        """Lets go of torch DDP and its process group: from here on the model runs alone."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
-        self.released = True
-        del self.ddp
-
-    def _place(self) -> tuple[torch.device, torch.dtype]:
-        return self._parameters[0].device, self._parameters[0].dtype
-
-    def refresh(self) -> bool:
-        """Rebuilds DDP if it is out of date; returns whether it is needed for the coming forward pass."""
-        if self.released or not torch.is_grad_enabled():
-            return False
-        trainable = [p.requires_grad for p in self._parameters]
-        if not any(trainable) and not self.stale:
-            return False  # frozen for now, like a discriminator in the generator's step
-        if self.stale or trainable != self._trainable or self._place() != self._placement:
-            self._build()
-        return True
-
-    def run(self, call: Callable[[], Any]) -> Any:
-        """Runs ``call`` as the forward pass of DDP."""
-        if not self.refresh():
-            return call()
-        self._ending = False
-        if self.ddp.require_backward_grad_sync:
-            self._quiet = self._owed = False
-            self._awaited = self._count
-            self._learned = True
-        else:
-            self._quiet = not self._owed  # one backward may be that of two forwards, and then it is to be synchronised
-        return self.ddp(call)
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Keeps torch from synchronising the passes inside.
-
-        torch synchronises a backward pass whose forward ran outside, although the block is around the backward: a
-        forward pass that has armed DDP is taken back, unless DDP follows the graph and nothing could arm it again.
-        """
-        if self.released or (self.static_graph and not self._learned):
-            yield  # a static graph is learned in a pass that synchronises; one more of them changes no sum
-            return
-        armed = self._awaited == self._count and not self.follows_the_graph
-        if armed and hasattr(self.ddp.reducer, "_reset_state"):
-            self.ddp.reducer._reset_state()
-            self._awaited = 0
-            self._owed = True
-        with self.ddp.no_sync():
-            yield
-
-    def gradient_arrived(self) -> None:
-        """Called when a parameter's gradient has been accumulated, before DDP hears of it."""
-        synchronising = self.ddp.require_backward_grad_sync
-        if (self._quiet or (self._owed and not synchronising)) and not self._ending:
-            self._ending = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_quiet_pass)
-        if self._quiet or not synchronising:  # quiet: the backward of a forward in no_sync was left out of the block
-            return
-        if self._awaited == 0:
-            # Once, after the first pass, torch orders its buckets anew; by default that waits for DDP's next forward
-            # pass, and fails there if a second backward pass came before.
-            self.ddp.reducer._rebuild_buckets()
-            self.ddp.reducer.prepare_for_backward([])
-            self._awaited = self._count
-        self._awaited -= 1
-
-    def _end_quiet_pass(self) -> None:
-        self._quiet = self._owed = self._ending = False
-
-
-_engines: weakref.WeakSet[_Engine] = weakref.WeakSet()
-
-
-def release_all() -> None:
-    """Releases every model from its process group, whose threads end with the last reference to it."""
-    for engine in list(_engines):
-        if not engine.released:
-            engine.release()
-    gc.collect()
-
-
-class _ArmingHook:
-    __torch_unserializable__ = True  # saving a parameter drops the hook without a warning
-
-    def __init__(self, engine: _Engine) -> None:
-        self._engine = engine
-
-    def __call__(self, _: torch.Tensor) -> None:
-        self._engine.gradient_arrived()
-
-
-_BUFFERS_OPTION = (
-    "forward_sync_buffers"  # the name since torch 2.13
-    if "forward_sync_buffers" in inspect.signature(nn.parallel.DistributedDataParallel.__init__).parameters
-    else "broadcast_buffers"
-)
+from amp_runtime._distributed.engine import Engine
+from amp_runtime._distributed.exchange import PLAIN, Exchange
 
 
 class DistributedModel(nn.Module):
     """A model that trains in several processes.
 
     Calling it averages the gradients of the coming backward pass over the ranks. Everything else is the
-    model's own: reading and setting attributes, methods, iteration over modules and parameters,
-    ``state_dict`` without a ``module.`` prefix. Methods may be called in place of ``forward``, and submodules
-    directly; their gradients are averaged too. Copying or pickling it gives the plain model.
-    ``amp.prepare_model`` makes it.
+    model's own: reading and setting attributes, methods, operators, iteration over modules and parameters,
+    ``state_dict`` without a ``module.`` prefix, ``isinstance``, ``__class__`` and the class's name. Methods may be
+    called in place of ``forward``, and submodules directly; their gradients are averaged too. Copying or pickling it
+    gives the plain model. ``amp.prepare_model`` makes it.
 
     Args:
         module: the model, with trainable parameters.
@@ -215,14 +42,19 @@ class DistributedModel(nn.Module):
         *,
         find_unused_parameters: bool = False,
         static_graph: bool = False,
-        exchange: Exchange = _PLAIN,
+        exchange: Exchange = PLAIN,
     ) -> None:
         object.__setattr__(self, "_inner", None)
         super().__init__()
         for name in ("_parameters", "_buffers", "_modules"):
             object.__setattr__(self, name, getattr(module, name))  # the very same dictionaries
         object.__setattr__(self, "_inner", module)
-        object.__setattr__(self, "_engine", _Engine(module, find_unused_parameters, static_graph, exchange))
+        object.__setattr__(self, "_engine", Engine(module, find_unused_parameters, static_graph, exchange))
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        inner = self.__dict__.get("_inner")
+        return type(self) if inner is None else type(inner)
 
     @property
     def module(self) -> nn.Module:
@@ -242,7 +74,7 @@ class DistributedModel(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the model; its next backward pass averages gradients over the ranks."""
-        engine: _Engine = self.__dict__["_engine"]
+        engine: Engine = self.__dict__["_engine"]
         return engine.run(lambda: self.module(*args, **kwargs))
 
     @contextmanager
@@ -251,7 +83,7 @@ class DistributedModel(nn.Module):
 
         :func:`no_sync` is the same for a model that may also be alone.
         """
-        engine: _Engine = self.__dict__["_engine"]
+        engine: Engine = self.__dict__["_engine"]
         with engine.no_sync():
             yield
 
@@ -284,9 +116,9 @@ class DistributedModel(nn.Module):
         return repr(self.module)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
-        import copy
-
-        return copy.deepcopy(self.module, memo)
+        copied = copy.deepcopy(self.module, memo)
+        note_copy(copied)
+        return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return operator.getitem, ((self.module,), 0)  # the module itself, by what can be loaded anywhere
@@ -295,7 +127,7 @@ class DistributedModel(nn.Module):
 class _Synchronised:
     """A method of the model other than ``forward``, called from outside."""
 
-    def __init__(self, engine: _Engine, method: Any) -> None:
+    def __init__(self, engine: Engine, method: Any) -> None:
         self._engine = engine
         self.__wrapped__ = method
         self.__name__ = method.__name__
@@ -324,6 +156,11 @@ def _delegate(name: str) -> Callable[..., Any]:
     return method
 
 
+_OF_EVERY_CLASS = {
+    "__init__", "__new__", "__call__", "__class__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__",
+    "__dir__", "__repr__", "__deepcopy__", "__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__",
+    "__init_subclass__", "__class_getitem__", "__subclasshook__", "__annotate__", "__annotate_func__",
+}  # fmt: skip
 _KEPT = {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward", "call_super_init", "dump_patches"}
 for _name, _value in vars(nn.Module).items():
     if callable(_value) and not _name.startswith("__") and _name not in _KEPT:
@@ -346,11 +183,34 @@ def no_sync(model: Any, enabled: bool = True) -> AbstractContextManager[None]:
 
 
 def distribute(
-    model: nn.Module, find_unused_parameters: bool, static_graph: bool = False, exchange: Exchange = _PLAIN
+    model: nn.Module, find_unused_parameters: bool, static_graph: bool = False, exchange: Exchange = PLAIN
 ) -> DistributedModel:
-    """Wraps ``model``; the wrapper can be indexed and iterated over if the model can."""
-    extra = {name: _delegate(name) for name in _CONTAINER_METHODS if hasattr(type(model), name)}
-    kind: type[DistributedModel] = (
-        type(DistributedModel.__name__, (DistributedModel,), extra) if extra else DistributedModel
-    )
-    return kind(model, find_unused_parameters=find_unused_parameters, static_graph=static_graph, exchange=exchange)
+    """Wraps ``model`` in a class of its own, which has the name, the signature and the operators of the model's."""
+    kind = type(model)
+    own: dict[str, Any] = {name: _delegate(name) for name in _operators(kind)}
+    own |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "forward": _forward_like(kind)}
+    wrapper: type[DistributedModel] = type(kind.__name__, (DistributedModel,), own)
+    return wrapper(model, find_unused_parameters=find_unused_parameters, static_graph=static_graph, exchange=exchange)
+
+
+def _operators(kind: type) -> Iterator[str]:
+    """The special methods that the model's class has beyond those of every module: ``len(model)``, ``model[0]``."""
+    for base in kind.__mro__:
+        if base is nn.Module:
+            return
+        for name, value in vars(base).items():
+            if name.startswith("__") and callable(value) and name not in _OF_EVERY_CLASS:
+                yield name
+
+
+def _forward_like(kind: type) -> Callable[..., Any]:
+    """``forward`` of the wrapper, with the parameters that the model's own has."""
+
+    def forward(self: DistributedModel, *args: Any, **kwargs: Any) -> Any:
+        return DistributedModel.forward(self, *args, **kwargs)
+
+    own: Any = getattr(kind, "forward", None)
+    with suppress(TypeError, ValueError):
+        forward.__signature__ = inspect.signature(own)  # type: ignore[attr-defined]
+    forward.__doc__ = own.__doc__
+    return forward

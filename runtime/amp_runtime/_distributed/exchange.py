@@ -44,6 +44,15 @@ class Exchange:
         return divisor, divisor / world_size if self.average else 1.0
 
 
+PLAIN = Exchange()
+"""Means over the processes, as torch computes them."""
+
+
+def real_view(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``, or where it is complex its real and imaginary parts, which share its memory: gloo sums no others."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
 def checked_exchange(
     message_size: int | None, gradient_predivide_factor: float, allreduce_always_fp32: bool, average: bool = True
 ) -> Exchange:
@@ -64,7 +73,7 @@ def checked_exchange(
     return Exchange(message_size, None if factor == 1.0 else factor, allreduce_always_fp32, average)
 
 
-def average_bucket(state: tuple[Exchange, dist.ProcessGroup], bucket: Any) -> torch.futures.Future[Any]:
+def average_in_ddp(state: tuple[Exchange, dist.ProcessGroup], bucket: Any) -> torch.futures.Future[Any]:
     """A communication hook for torch's DistributedDataParallel."""
     exchange, group = state
     buffer = bucket.buffer()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from amp_runtime._core.context import context
 from amp_runtime._core.randomness import random_state, set_random_state
-from amp_runtime._distributed import ddp, output
+from amp_runtime._distributed import engine, output
 from amp_runtime._distributed.launch import (
     announced_local_rank,
     check_launch,
@@ -23,7 +24,9 @@ from amp_runtime._distributed.launch import (
     warn_of_another_launcher,
 )
 
+T = TypeVar("T")
 _depth_of_main_process_first = 0
+_groups_made = 0
 
 
 def warn_of_training_alone() -> None:
@@ -57,6 +60,7 @@ def join_group(backend: str | None) -> None:
         RuntimeError: more processes than GPUs were started on this machine for NCCL.
         ValueError: the environment is incomplete or contradicts itself.
     """
+    global _groups_made
     ready = dist.is_available() and dist.is_initialized()
     if context.distributed:
         return
@@ -75,6 +79,7 @@ def join_group(backend: str | None) -> None:
         # outlives it can abort the process when the interpreter ends.
         importlib.import_module("torch.distributed.nn.functional")
         dist.init_process_group(backend or _default_backend(), **_store_of_this_attempt())
+        _groups_made += 1
         context.owns_group = True
     if local_rank is None:
         local_rank = counted_local_rank()
@@ -89,18 +94,18 @@ def join_group(backend: str | None) -> None:
 
 
 def _store_of_this_attempt() -> dict[str, Any]:
-    """Where ranks that torchrun has restarted find one another; nothing in the first attempt.
+    """Where ranks that torchrun has restarted, or that join a second time, find one another; nothing at first.
 
-    Its static rendezvous keeps one store for all attempts. torch does not tell them apart, and a rank may find the
-    address of a process that has ended.
+    Its static rendezvous keeps one store for all groups. torch does not tell them apart, and a rank may find the
+    address of a process that has ended, or of a group that was left.
     """
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if attempt == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if (attempt == "0" and not _groups_made) or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return {}
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(*address, is_master=False)  # type: ignore[attr-defined]
     return {
-        "store": dist.PrefixStore(f"amp_attempt_{attempt}", store),  # type: ignore[attr-defined]
+        "store": dist.PrefixStore(f"amp_attempt_{attempt}_{_groups_made}", store),  # type: ignore[attr-defined]
         "rank": int(os.environ["RANK"]),
         "world_size": launched_world_size(),
     }
@@ -124,11 +129,28 @@ def leave_group() -> None:
     """Undoes :func:`join_group`. Waits for nobody, so that a crash elsewhere cannot hang this process."""
     output.restore()
     if context.owns_group and dist.is_available() and dist.is_initialized():
-        ddp.release_all()
+        engine.release_all()
         dist.destroy_process_group()
     context.owns_group = False
     context.rank = context.local_rank = 0
     context.world_size = 1
+
+
+def _end_gloo() -> None:
+    """Ends gloo's threads before the interpreter does, also those of a group that the script made or a wrapper holds.
+
+    A thread that drops the last tensor of an exchange needs the GIL. In an interpreter that is ending, asking for it
+    aborts the process (status -6, "terminate called without an active exception"), with all the work done.
+    See https://github.com/pytorch/pytorch/pull/179291.
+    """
+    joined = dist.is_available() and dist.is_initialized()
+    if joined and dist.get_backend() == dist.Backend.GLOO:
+        dist.destroy_process_group()
+    if joined or os.environ.get("WORLD_SIZE", "1") != "1":
+        engine.release_all()
+
+
+atexit.register(_end_gloo)
 
 
 def _default_backend() -> str:
@@ -168,8 +190,11 @@ def world_size() -> int:
 
 
 def is_main_process() -> bool:
-    """Whether this is the process that prints, logs and saves: rank 0."""
-    return context.rank == 0
+    """Whether this is the process that prints, logs and saves: rank 0.
+
+    Before ``amp.init`` the launcher's environment tells: a script may open its log when it is imported.
+    """
+    return context.rank == 0 if context.initialised else os.environ.get("RANK", "0") == "0"
 
 
 def barrier() -> None:
@@ -225,10 +250,14 @@ def from_all_processes(value: Any) -> list[Any]:
     return box
 
 
-def from_main_process(value: Any) -> Any:
-    """Rank 0's ``value`` on every rank.
+def from_main_process(value: T) -> T:
+    """Rank 0's ``value`` on every rank; ``value`` itself alone. A collective: every rank must call it.
 
-    ``value`` must be picklable. A collective: every rank must call it.
+    For what each process has its own of and all must have the same: ``if amp.from_main_process(time.time() > end):``
+    stops all processes in the same round.
+
+    Args:
+        value: anything that can be pickled.
     """
     if not context.distributed:
         return value

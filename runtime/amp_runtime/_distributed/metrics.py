@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import numbers
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -24,8 +26,8 @@ def reduce_mean(value: T, weight: float | torch.Tensor | None = None) -> T:
     ``amp.reduce_mean(loss, weight=len(x))`` is the mean over samples where batches differ in size. A collective.
 
     Args:
-        value: a tensor of any shape, equal on all ranks, a number, or nested dictionaries, lists and tuples of them;
-            what is neither is returned as it is. No gradient flows through it.
+        value: a tensor or array of any shape, equal on all ranks, a number, or nested dictionaries, lists and tuples of
+            them; what is neither is returned as it is. No gradient flows through it.
         weight: how much this rank counts: a number or a tensor of one element, not negative. A rank of weight 0 does
             not count at all, even if its value is NaN. ``None`` is 1 on all ranks.
 
@@ -70,8 +72,8 @@ def reduce_sum(value: T) -> T:
     """The sum of ``value`` over the processes, for counts; ``value`` itself alone. A collective.
 
     Args:
-        value: a tensor of any shape, equal on all ranks, a number, or nested dictionaries, lists and tuples of them;
-            what is neither is returned as it is. No gradient flows through it.
+        value: a tensor or array of any shape, equal on all ranks, a number, or nested dictionaries, lists and tuples of
+            them; what is neither is returned as it is. No gradient flows through it.
 
     Returns:
         The same structure with new tensors of the same shape, type and device, and numbers of the same type.
@@ -192,6 +194,8 @@ def _reduce(
     def reduce(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return _reduce_tensor(prepare(leaf.detach()), operation)
+        if _is_array(leaf):
+            return _reduce_tensor(prepare(torch.from_numpy(leaf)), operation).numpy()
         number = float(prepare(torch.tensor(float(leaf), dtype=torch.float64)))
         kind: Any = number_type or (int if isinstance(leaf, bool) else type(leaf))
         return kind(_reduce_number(number, operation))
@@ -219,7 +223,7 @@ def _reduce_tensor(tensor: torch.Tensor, operation: _Op) -> torch.Tensor:
 
 def _map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
     """Applies ``change`` to the tensors and numbers in nested containers."""
-    if isinstance(value, (torch.Tensor, bool, int, float)):
+    if isinstance(value, (torch.Tensor, numbers.Real)) or _is_array(value):
         return change(value)
     if isinstance(value, Mapping):
         return _map_mapping(change, value)
@@ -227,6 +231,12 @@ def _map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
         items = [_map_leaves(change, item) for item in value]
         return value._make(items) if hasattr(value, "_make") else type(value)(items)
     return map_tensors(change, value)
+
+
+def _is_array(value: Any) -> bool:
+    """Whether it is an array of numpy's, of numbers."""
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray) and value.dtype != object
 
 
 def _map_mapping(change: Callable[[Any], Any], value: Mapping[Any, Any]) -> Any:

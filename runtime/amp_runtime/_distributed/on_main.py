@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import functools
+import logging
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 from amp_runtime._core.context import context
+from amp_runtime._core.randomness import random_state_with_gpu, set_random_state_with_gpu
+from amp_runtime._distributed.group import is_main_process
+
+_PARAMETERS_OF_OPEN = ("file", "mode", "buffering", "encoding", "errors", "newline", "closefd", "opener")
 
 T = TypeVar("T")
 
@@ -15,8 +21,8 @@ def on_main(factory: Callable[..., T]) -> Callable[..., T]:
     """Makes an object on rank 0 only: ``writer = amp.on_main(SummaryWriter)(log_dir)``.
 
     On other ranks the factory is not called, and a stand-in comes back that accepts any attribute, call, item
-    and ``with``, and does nothing. The factory is looked at when it is called, so it may be wrapped before
-    ``amp.init``.
+    and ``with``, and does nothing; for ``open`` it is a file that keeps nothing, for a handler of ``logging`` one that
+    does not log. The factory is looked at when it is called, so it may be wrapped before ``amp.init``.
 
     Args:
         factory: a class or function that makes the object.
@@ -32,9 +38,28 @@ def on_main(factory: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(factory)
     def make(*args: Any, **kwargs: Any) -> T:
-        return factory(*args, **kwargs) if context.rank == 0 else cast(T, Nothing())
+        if not is_main_process():
+            return cast(T, _stand_in(factory, args, kwargs))
+        if not context.distributed:
+            return factory(*args, **kwargs)
+        state = random_state_with_gpu()
+        try:
+            return factory(*args, **kwargs)
+        finally:
+            set_random_state_with_gpu(state)  # what rank 0 draws alone must not lead it away from the others
 
     return make
+
+
+def _stand_in(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What other ranks get: something of the same kind where others of the script insist on one."""
+    if factory is open:
+        options = {"file": None, **dict(zip(_PARAMETERS_OF_OPEN, args, strict=False)), **kwargs}
+        mode = str(options.get("mode", "r")).replace("x", "w")
+        return open(**{**options, "file": os.devnull, "mode": mode, "opener": None, "closefd": True})
+    if isinstance(factory, type) and issubclass(factory, logging.Handler):
+        return logging.NullHandler()
+    return Nothing()
 
 
 class Nothing:

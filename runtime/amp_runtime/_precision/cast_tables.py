@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+import torch
+
+LIKE_CUDA = ("cuda", "xpu")
+"""The device types whose autocast has CUDA's table."""
+
 _CONVOLUTIONS = {"conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 _PRODUCTS = {"addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "prelu"}
 _RECURRENT = {"gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell"}
@@ -38,6 +43,14 @@ CPU_BFLOAT16: Set[str] = frozenset({"lstm"})
 
 CUDA_HALF: Set[str] = CPU_HALF | _RECURRENT | {"addmv", "addr", "chain_matmul", "einsum", "linalg.multi_dot", "mv"}
 """What torch's autocast itself runs in half on CUDA."""
+
+
+def half_by_autocast(kind: str, dtype: torch.dtype) -> Set[str]:
+    """What torch's autocast itself runs in ``dtype`` on a kind of device."""
+    if kind in LIKE_CUDA:
+        return CUDA_HALF
+    return CPU_HALF | (CPU_BFLOAT16 if dtype is torch.bfloat16 else frozenset())
+
 
 CUDA_FLOAT: Set[str] = frozenset(
     _LOSSES

@@ -22,6 +22,7 @@ from amp_runtime._core.hooks import Hook, has_hook
 from amp_runtime._core.models import require_initialised
 from amp_runtime._core.trees import map_tensors, to_float, to_half
 from amp_runtime._precision import masters, policy
+from amp_runtime._precision.lacking import cannot_be_half, keep_in_float, narrow_outputs, note, widen_inputs
 from amp_runtime._precision.optimizer_state import watch_optimizers
 
 # torch refuses float32 inputs for half weights.
@@ -34,8 +35,10 @@ def set_precision(model: nn.Module) -> None:
     """Gives ``model`` the precision of ``amp.init``; a second time it changes nothing."""
     if context.opt_level in ("O2", "O3"):
         require_initialised(model)
+        kept = _keep_what_cannot_be_half(model)
         for module in model.modules():
-            _make_half(module)
+            if module not in kept:
+                _make_half(module)
         for part in model.modules():
             # A part that was prepared on its own before: the whole casts now.
             _remove_hooks(part._forward_hooks, (cast_outputs,))
@@ -97,6 +100,21 @@ def _first_half(tensors: Iterable[torch.Tensor]) -> torch.Tensor | None:
         if tensor.dtype in HALF_DTYPES:
             return tensor
     return None
+
+
+def _keep_what_cannot_be_half(model: nn.Module) -> set[nn.Module]:
+    """Keeps the modules in float32 whose operations the device lacks in half; returns them and all in them."""
+    kept: set[nn.Module] = set()
+    for module in model.modules():
+        weight = next(module.parameters(recurse=False), None)
+        if weight is None or module in kept:
+            continue
+        kind = weight.device.type
+        if cannot_be_half(module, kind, context.half_dtype(kind)):
+            keep_in_float(module)
+            note(kind, context.half_dtype(kind))
+            kept.update(module.modules())
+    return kept
 
 
 def _make_half(module: nn.Module) -> None:
@@ -204,11 +222,14 @@ def _own_half_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
                 yield name, tensor
 
 
+_CASTS = (cast_inputs_to_half, cast_part_inputs, cast_outputs, make_assigned_half, widen_inputs, narrow_outputs)
+
+
 def restore_full_precision(model: nn.Module) -> None:
     """Undoes :func:`set_precision`: half weights and buffers as float32, from their masters; no casts."""
     for module in model.modules():
         for hooks in (module._forward_pre_hooks, module._forward_hooks, module._load_state_dict_post_hooks):
-            _remove_hooks(hooks, (cast_inputs_to_half, cast_part_inputs, cast_outputs, make_assigned_half))
+            _remove_hooks(hooks, _CASTS)
         _remove_hooks(module._state_dict_hooks, (save_in_full,))
         for name, tensor in _own_half_tensors(module):
             full = masters.master_of(tensor)

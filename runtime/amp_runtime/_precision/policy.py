@@ -23,10 +23,9 @@ from torch.overrides import TorchFunctionMode
 from amp_runtime._core.context import CastPolicy, context
 from amp_runtime._core.versions import COMPILES_FUNCTION_MODES
 from amp_runtime._precision import cast_tables, recompute, rules
+from amp_runtime._precision.lacking import lacking
 from amp_runtime._precision.operations import Function, attribute_names, forms, python_functions
 from amp_runtime._precision.rules import Rule
-
-_LIKE_CUDA = ("cuda", "xpu")  # their autocast has CUDA's table
 
 
 class Lists(NamedTuple):
@@ -119,7 +118,8 @@ def begin(kind: str, layers: tuple[Lists, ...], policy: CastPolicy | None, enabl
         policy: ``None`` is ``"torch"``.
         enabled: ``False`` begins a region that casts nothing.
     """
-    table = _table(kind, torch.get_autocast_dtype(kind), policy or "torch", layers) if enabled else None
+    dtype = torch.get_autocast_dtype(kind)
+    table = _table(kind, dtype, policy or "torch", layers, lacking(kind, dtype)) if enabled else None
     region = Region(CastMode(kind, table) if table is not None else None, _mode())
     if region.mode is not None:
         recompute.follow(remember)
@@ -204,23 +204,20 @@ def _push(mode: CastMode) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _table(kind: str, dtype: torch.dtype, policy: CastPolicy, layers: tuple[Lists, ...]) -> Table | None:
+def _table(
+    kind: str, dtype: torch.dtype, policy: CastPolicy, layers: tuple[Lists, ...], missing: frozenset[str]
+) -> Table | None:
     """The table of a region, or ``None`` where autocast alone does what is asked for."""
-    builder = _Builder(_native_half(kind, dtype))
-    if kind not in _LIKE_CUDA:
+    builder = _Builder(cast_tables.half_by_autocast(kind, dtype))
+    if kind not in cast_tables.LIKE_CUDA:
         builder.follow_cuda()
     if policy == "apex":
-        builder.follow_apex(cast_tables.CUDA_FLOAT if kind in _LIKE_CUDA else frozenset())
+        builder.follow_apex(cast_tables.CUDA_FLOAT if kind in cast_tables.LIKE_CUDA else frozenset())
     for layer in layers:
         builder.follow(layer)
+    builder.spare(missing)  # after the lists: a wish for half gives the device no kernel
     builder.enter_bodies()
     return _frozen(builder.actions) if builder.actions else None
-
-
-def _native_half(kind: str, dtype: torch.dtype) -> Set[str]:
-    if kind in _LIKE_CUDA:
-        return cast_tables.CUDA_HALF
-    return cast_tables.CPU_HALF | (cast_tables.CPU_BFLOAT16 if dtype is torch.bfloat16 else frozenset())
 
 
 def _frozen(actions: Mapping[Function, Action]) -> Table:
@@ -265,6 +262,11 @@ class _Builder:
         self.put(layer.half, rules.in_half, rules.in_place_in_half)
         self.put(layer.float, rules.in_float, rules.in_place_in_float)
         self.put(layer.promote, rules.in_widest)
+
+    def spare(self, missing: Iterable[str]) -> None:
+        """Runs in float32 what would run in half and the device lacks."""
+        wanted = [name for name in missing if self.rules.get(name, rules.in_half) is rules.in_half]
+        self.put(wanted, rules.in_float_for_lack)
 
     def put(self, names: Iterable[str], rule: Rule | None, in_place: Rule | None = None) -> None:
         """Has every form of the operations follow ``rule``, and those that write in place ``in_place``."""

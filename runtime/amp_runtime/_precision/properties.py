@@ -115,8 +115,10 @@ def resolve(
     ``AMP_OPT_LEVEL`` or ``enabled=False`` chose it, so that one script runs at all of them.
 
     Raises:
-        ValueError: an argument, ``AMP_OPT_LEVEL`` or ``AMP_LOSS_SCALE`` is not allowed, or contradicts the level.
+        ValueError: an argument or ``AMP_OPT_LEVEL``, ``AMP_DTYPE`` or ``AMP_LOSS_SCALE`` is not allowed, or contradicts
+            the level.
     """
+    asked, named = half_name("amp.init", dtype), dtype_of_environment()
     level, chosen_elsewhere = _level(opt_level, flag("enabled", enabled))
     keep = flag("keep_batchnorm_fp32", keep_batchnorm_fp32, optional=True)
     own_masters = flag("master_weights", master_weights, optional=True)
@@ -135,7 +137,7 @@ def resolve(
     scale, fixed = _loss_scale(loss_scale), fixed_loss_scale()
     return Properties(
         opt_level=level,
-        dtype_name=half_name("amp.init", dtype),
+        dtype_name=named if asked == "auto" and named is not None else asked,
         loss_scale=scale if fixed is None else fixed,
         scales_always=fixed is not None,
         init_scale=first if lowest is None else max(first, lowest),
@@ -164,6 +166,21 @@ def half_name(caller: str, dtype: Any) -> DtypeName:
         if name == allowed:
             return allowed
     raise ValueError(f"{caller} got dtype={dtype!r}; allowed: {', '.join(map(repr, DTYPES))}")
+
+
+def dtype_of_environment() -> DtypeName | None:
+    """The half type that ``AMP_DTYPE`` names in place of ``auto``; ``None`` without it.
+
+    Raises:
+        ValueError: it is no name of one.
+    """
+    text = os.environ.get("AMP_DTYPE", "").strip()
+    for allowed in DTYPES:
+        if text == allowed:
+            return allowed
+    if text:
+        raise ValueError(f"AMP_DTYPE={text!r} in the environment; allowed: {', '.join(map(repr, DTYPES))}")
+    return None
 
 
 def _level(opt_level: Any, enabled: bool | None) -> tuple[OptLevel, bool]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import HALF_DTYPES
+from amp_runtime._precision.lacking import note
 
 Function = Callable[..., Any]
 Rule = Callable[[str, Function, tuple[Any, ...], dict[str, Any]], Any]
@@ -30,6 +31,12 @@ def in_float(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[
     if kwargs.get("dtype") is not None or any(isinstance(arg, torch.dtype) for arg in args):
         return function(*args, **kwargs)
     return _in_dtype(torch.float32, kind, function, args, kwargs)
+
+
+def in_float_for_lack(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs it in float32 because the device lacks it in autocast's half type, which the user is told once."""
+    note(kind, torch.get_autocast_dtype(kind))
+    return in_float(kind, function, args, kwargs)
 
 
 def in_float_but_area(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -16,8 +16,8 @@ from amp_runtime._core.context import context
 from amp_runtime._data.position import load_loader_state
 from amp_runtime._ema import EMA
 from amp_runtime._saving.bare import some
+from amp_runtime._saving.generators import restore_generators_of_rank
 from amp_runtime._saving.parts import is_loader, is_part, leaves, load_part, names_for, role_of
-from amp_runtime._saving.randomness import set_random_state_of_rank
 from amp_runtime._saving.ranks import require_all_ranks
 from amp_runtime._saving.reading import read
 from amp_runtime._saving.save import FORMAT, OWN, SCALER, as_path
@@ -117,7 +117,7 @@ def load_checkpoint(
     if source.notes and context.rank == 0:
         warnings.warn(f"amp.load_checkpoint: {str(file)!r}: " + "; ".join(source.notes), stacklevel=2)
     if rng and source.ranks:
-        set_random_state_of_rank([rank["rng"] for rank in source.ranks])
+        restore_generators_of_rank([rank["rng"] for rank in source.ranks])
     return source.content
 
 

@@ -40,7 +40,7 @@ def read(path: pathlib.Path, map_location: Any, trusted: bool) -> Any:
         raise FileNotFoundError(f"amp.load_checkpoint: there is no file {str(path)!r}")
     if all(seen):
         return _load(path, path, map_location, trusted)
-    sent = from_main_process(path.read_bytes() if context.rank == 0 else None)
+    sent = from_main_process(path.read_bytes() if context.rank == 0 else b"")
     return _load(io.BytesIO(sent), path, map_location, trusted)
 
 

@@ -14,8 +14,8 @@ from amp_runtime._core.context import context
 from amp_runtime._data.position import loader_state
 from amp_runtime._saving.atomic import write_atomically
 from amp_runtime._saving.bare import some
+from amp_runtime._saving.generators import generator_states
 from amp_runtime._saving.parts import classes_in, is_loader, is_part, leaves, plain, state_of
-from amp_runtime._saving.randomness import random_state
 from amp_runtime._saving.ranks import gather_objects, raise_together, require_all_ranks
 from amp_runtime._saving.reading import harmless_globals
 from amp_runtime._scaling.scaler import scaler
@@ -64,7 +64,7 @@ def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, **parts: 
     require_all_ranks("amp.save_checkpoint")
     objects = [leaf for name, part in parts.items() for leaf in leaves(name, part)]
     loaders = {name: loader_state(part) for name, part in objects if is_loader(part)}
-    ranks = gather_objects({"rng": random_state(), "loaders": loaders})
+    ranks = gather_objects({"rng": generator_states(), "loaders": loaders})
     problem: BaseException | None = None
     if context.rank == 0:
         try:

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.capabilities import UNSCALE, lacks
+from amp_runtime._core.context import HALF_DTYPES
+
 HELD_AS = ("optimizer", "_optimizer", "optim")
 """Under which names objects around an optimizer hold it."""
 _is_sparse = attrgetter("is_sparse")
@@ -103,6 +106,21 @@ def _multiply_on(device: torch.device, gradients: list[torch.Tensor], factor: fl
     with torch.no_grad():
         found = torch.zeros(1, dtype=torch.float32, device=device)
         multiplier = torch.full((), factor, dtype=torch.float32, device=device)
+        wide = _widened(device.type, gradients)
         # One kernel for all on CUDA, one short call per tensor on the CPU: a quarter of what _foreach_mul_ takes.
-        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, multiplier)
+        torch._amp_foreach_non_finite_check_and_unscale_(wide, found, multiplier)
+        if wide is not gradients:
+            torch._foreach_copy_(gradients, wide)
         return found
+
+
+def _widened(kind: str, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The gradients, with float32 copies in place of those whose type the kernel does not take on this device.
+
+    The numbers are the same: the kernel computes in float32 and rounds at the end.
+    """
+    halves = set(map(_dtype, gradients)).intersection(HALF_DTYPES)
+    refused = {dtype for dtype in halves if lacks(UNSCALE, kind, dtype, by_autocast=False)}
+    if not refused:
+        return gradients
+    return [gradient.float() if gradient.dtype in refused else gradient for gradient in gradients]

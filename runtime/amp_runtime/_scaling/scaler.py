@@ -13,9 +13,9 @@ import torch
 
 from amp_runtime._core.context import HALF_DTYPES, context
 from amp_runtime._core.living import living
-from amp_runtime._core.models import prepared_models, prepared_parameters
+from amp_runtime._core.models import copy_with, prepared_models, prepared_parameters, remember
 from amp_runtime._core.registry import TensorMap
-from amp_runtime._distributed import averaging, shadow
+from amp_runtime._distributed import averaging, buffers, shadow
 from amp_runtime._distributed.group import warn_of_training_alone
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks
@@ -30,6 +30,7 @@ from amp_runtime._scaling.gradients import (
     multiply,
     parameters_of,
 )
+from amp_runtime._scaling.loose import LooseGradients
 from amp_runtime._scaling.loss_scale import LossScale
 from amp_runtime._scaling.overflow import Observer, OverflowLocation, locate
 from amp_runtime._scaling.records import Record, decode, encode, stamps, unscale, with_masters
@@ -60,6 +61,8 @@ class Scaler:
     - a changed scale takes effect with the next ``scale``, so optimizers that share a backward pass may
       each be followed by an ``update``;
     - gradients may be kept over a step or a clipping and accumulated further: they are scaled back first;
+    - the first ``unscale_`` or ``step`` after a loss makes gradients of prepared models that no optimizer holds true,
+      too: a norm over the whole model is right where only its head is trained;
     - an optimizer without gradients is stepped, ``update`` without a step does nothing, a second ``unscale_``
       before the step does nothing, and an optimizer may step several times before one ``update``;
     - a closure is accepted: its losses are not scaled, and a step in which it meets an overflow is undone;
@@ -128,8 +131,9 @@ class Scaler:
         self.skipped_steps = 0
         self.stepped = False
         self._held_by_none: TensorMap[bool] = TensorMap()
+        self._loose = LooseGradients()
         self._records: weakref.WeakKeyDictionary[torch.optim.Optimizer, Record] = weakref.WeakKeyDictionary()
-        self._known_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._known_optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
 
     def _first_scale(self) -> LossScale:
         if context.loss_scale == "dynamic":
@@ -164,6 +168,8 @@ class Scaler:
             self._skips.observer.see_loss(outputs)
         outputs = shadow.weigh(outputs)
         self._losses += 1
+        if self._unscaled_early:
+            self._charge_abandoned()
         if not self.is_enabled():
             for optimizer, record in list(self._records.items()):
                 record.reopen(optimizer)
@@ -171,6 +177,17 @@ class Scaler:
         self._bring_gradients_to(loss_id)
         self._taking_part.add(loss_id)
         return self._scaled(outputs)
+
+    def _charge_abandoned(self) -> None:
+        """Lowers the scale where gradients overflowed, were unscaled, and cleared without a step or an ``update``.
+
+        A script that leaves a step out because the norm is too large would see infinities for ever. The next step is
+        left out as well: what was cleared may have been kept elsewhere, to be put together with other gradients.
+        """
+        for optimizer, record in list(self._records.items()):
+            if record.ready and not have_gradients(parameters_of(optimizer)) and self._overflow_in(record, optimizer):
+                self.update()
+                record.carried = torch.ones(1)
 
     def _require_loss(self, loss_id: int) -> None:
         if not (isinstance(loss_id, int) and 0 <= loss_id < len(self._scales)):
@@ -200,15 +217,8 @@ class Scaler:
                     record.charge(found, self._loss_id, len(self._scales))
             record.true_valued = False
             record.reopen(optimizer)
-        if unit != before and self._losses > 1:
-            multiply(self._gradients_of_no_optimizer(), unit / before)
+        self._loose.bring_to(unit, before, self._records)
         self._unit, self._loss_id = unit, loss_id
-
-    def _gradients_of_no_optimizer(self) -> list[torch.Tensor]:
-        """The gradients in prepared models whose optimizer has not been seen yet, in the first iteration."""
-        known = {id(p) for optimizer in self._records for p in parameters_of(optimizer)}
-        loose = {id(p): p for model in prepared_models() for p in model.parameters() if id(p) not in known}
-        return gradients_of(loose.values())
 
     def _scaled(self, outputs: Any) -> Any:
         if isinstance(outputs, torch.Tensor):
@@ -266,7 +276,7 @@ class Scaler:
         coalesced_gradients_of(unseen)
         if self._losses == 0 or self._in_closure or not self.is_enabled():
             return [], 1.0
-        return unseen, self._unit
+        return [parameter for parameter in unseen if not self._loose.are_true(parameter)], self._unit
 
     def _make_held_true(self, optimizers: list[torch.optim.Optimizer], loose: dict[int, torch.Tensor]) -> None:
         """Unscales those of ``optimizers`` that hold any of the ``loose`` parameters, which it takes out of there."""
@@ -357,9 +367,11 @@ class Scaler:
         if self._locating:
             return None
         warn_of_training_alone()
-        if inner not in self._known_optimizers:
-            self._meet(inner)
         parameters = parameters_of(inner)
+        if context.distributed:
+            averaging.follow_models()
+        if self._known_optimizers.get(inner) != len(parameters):
+            self._meet(inner)
         delayed = averaging.delayed(parameters)
         closure = closure_in(args, kwargs)
         if not (self._looks_at_gradients or delayed or (closure is not None and context.distributed)):
@@ -394,7 +406,7 @@ class Scaler:
             _require_prepared(optimizer)
         if context.verbose and context.rank == 0:
             advise_merging(optimizer)
-        self._known_optimizers.add(optimizer)
+        self._known_optimizers[optimizer] = len(parameters_of(optimizer))
 
     def _step_with_closure(
         self, step: ClosureStep, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -437,6 +449,7 @@ class Scaler:
         masters.return_gradients()  # as a step would, before the script lets go of them
         # The scheduler would otherwise warn that it was stepped before the optimizer.
         optimizer._opt_called = True  # type: ignore[attr-defined]
+        buffers.after_step(optimizer)  # what torch calls at a step that is made
         _log.info("step skipped: a gradient is not finite at loss scale %g", self.get_scale(self._loss_id))
         self._note(record, False)
 
@@ -646,6 +659,8 @@ class Scaler:
             # Before the first scaled loss all gradients have their true values.
             record = Record(true_valued=self._losses == 0 or not self.is_enabled())
             self._sharing = self._sharing or self._shares_parameters(optimizer)
+            if not record.true_valued:
+                self._loose.give_up(parameters_of(optimizer), self._unit)
             self._records[optimizer] = record
         return record
 
@@ -673,6 +688,8 @@ class Scaler:
             combined.gather(parameters)
         if self._looks_at_gradients:
             self._unscale_and_check(optimizer, record, parameters)
+            if self._losses and self.is_enabled():
+                self._loose.make_true(self._unit, self._records)
         record.true_valued = True
         record.ready = True
 
@@ -730,15 +747,25 @@ class Scaler:
 
 
 def _require_prepared(optimizer: torch.optim.Optimizer) -> None:
-    """Refuses parameters whose gradients nothing averages: the ranks would drift apart in silence."""
+    """Refuses parameters whose gradients nothing averages: the ranks would drift apart in silence.
+
+    A copy of a prepared model is taken in as one that averages at the step.
+    """
     known = prepared_parameters()
     for index, parameter in enumerate(parameters_of(optimizer)):
-        if parameter.requires_grad and id(parameter) not in known:
+        if not parameter.requires_grad or id(parameter) in known:
+            continue
+        copied = copy_with(parameter)
+        if copied is None:
             raise RuntimeError(
                 f"amp.scaler.step got a {type(optimizer).__name__} whose parameter {index}, of shape "
                 f"{tuple(parameter.shape)}, belongs to no prepared model: its gradients would differ on each "
                 "rank. Pass the module that holds it to amp.prepare_model"
             )
+        averaging.delay(copied)
+        remember(copied, copied)
+        buffers.watch(copied, equal=False)
+        known = prepared_parameters()
 
 
 def _refuse_join() -> None:

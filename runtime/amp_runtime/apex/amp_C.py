@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from amp_runtime.optim._kernels import adagrad_, adam_, directions, sgd_
+from amp_runtime.optim._kernels import adam_, directions, sgd_
 from amp_runtime.optim._scratch import Scratch
 from amp_runtime.optim.lamb import trust_ratio
 
@@ -59,26 +59,6 @@ def multi_tensor_l2norm(
     total = torch.linalg.vector_norm(norms).reshape(1)
     noop_flag.masked_fill_(~torch.isfinite(total).to(noop_flag.device), 1)
     return total, norms if per_tensor else norms.new_empty(0)
-
-
-def multi_tensor_l2norm_mp(
-    chunk_size: int, noop_flag: torch.Tensor, tensor_lists: list[Tensors], per_tensor: bool | None = False
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """:func:`multi_tensor_l2norm`, which gives zeros where the flag is already set."""
-    if noop_flag.item():
-        zeros = torch.zeros(len(tensor_lists[0]) if per_tensor else 0, device=tensor_lists[0][0].device)
-        return zeros.new_zeros(1), zeros
-    return multi_tensor_l2norm(chunk_size, noop_flag, tensor_lists, per_tensor)
-
-
-def multi_tensor_l2norm_scale(
-    chunk_size: int, noop_flag: torch.Tensor, tensor_lists: list[Tensors], scale: Any, per_tensor: bool | None = False
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """``out = in * scale`` for lists ``[in, out]``; returns norms of ``out`` as :func:`multi_tensor_l2norm` does."""
-    sources, targets = tensor_lists
-    scaled = list(torch._foreach_mul(_wide(sources), scale))
-    torch._foreach_copy_(targets, scaled)
-    return multi_tensor_l2norm(chunk_size, noop_flag, [scaled], per_tensor)
 
 
 def multi_tensor_unscale_l2norm(
@@ -194,24 +174,6 @@ def multi_tensor_adam_capturable_master(
         bias_correction, weight_decay, inv_scale,
     )  # fmt: skip
     torch._foreach_copy_(parameters, masters)
-
-
-def multi_tensor_adagrad(
-    chunk_size: int,
-    noop_flag: torch.Tensor,
-    tensor_lists: list[Tensors],
-    lr: Any,
-    epsilon: float,
-    mode: int,
-    weight_decay: float,
-) -> None:
-    """Adagrad for lists ``[g, p, sum]``; ``mode`` 0 is an L2 penalty, 1 decays the weights."""
-    gradients, parameters, sums = tensor_lists
-    with _widened(parameters, sums) as (values, totals):
-        adagrad_(
-            values, _like(_wide(gradients), values), totals, lr=lr, eps=epsilon, weight_decay=weight_decay,
-            decoupled=mode == 1,
-        )  # fmt: skip
 
 
 def multi_tensor_novograd(
@@ -351,42 +313,6 @@ def multi_tensor_lamb_stage2_cuda(
         rates = (trust_ratio(per_tensor_param_norm, per_tensor_update_norm) * lr).unbind()
     for parameter, update, rate in zip(parameters, updates, rates, strict=True):
         parameter.sub_((update.float() * rate).to(parameter.dtype))
-
-
-def multi_tensor_lamb_mp(
-    chunk_size: int,
-    noop_flag: torch.Tensor,
-    tensor_lists: list[Tensors],
-    lr: torch.Tensor,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    step: torch.Tensor,
-    bias_correction: int,
-    weight_decay: float,
-    grad_averaging: int,
-    mode: int,
-    global_grad_norm: torch.Tensor,
-    max_grad_norm: torch.Tensor,
-    use_nvlamb: bool | None,
-    found_inf: torch.Tensor,
-    inv_scale: torch.Tensor,
-) -> None:
-    """:func:`multi_tensor_lamb` of ``g * inv_scale``, or with half copies of ``p`` as a fifth list.
-
-    ``global_grad_norm`` and ``max_grad_norm`` are both of scaled gradients. Nothing happens where the flag is set.
-    """
-    if noop_flag.item():
-        return
-    gradients, parameters, exp_avgs, exp_avg_sqs, *copies = tensor_lists
-    true = list(torch._foreach_mul(_wide(gradients), inv_scale.reshape(())))
-    multi_tensor_lamb(
-        chunk_size, noop_flag, [true, parameters, exp_avgs, exp_avg_sqs], lr.reshape(()), beta1, beta2, epsilon,
-        step.reshape(()), bias_correction, weight_decay, grad_averaging, mode, global_grad_norm, max_grad_norm,
-        use_nvlamb,
-    )  # fmt: skip
-    for targets in copies:
-        torch._foreach_copy_(targets, parameters)
 
 
 def update_scale_hysteresis(

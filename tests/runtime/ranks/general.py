@@ -156,6 +156,24 @@ def check_on_main_makes_a_stand_in_on_rank_1() -> None:
     assert bool(pickle.loads(pickle.dumps(writer)))
 
 
+def check_files_stay_open_on_rank_0_only() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "log.txt")
+        file = amp.on_main(open)(path, mode="x", newline="")
+        handler = amp.on_main(logging.FileHandler)(Path(folder, "run.log"))
+        log = logging.getLogger("files")
+        log.addHandler(handler)
+        log.warning("seen")
+        torch.save(torch.ones(2), amp.on_main(open)(Path(folder, "ones.pt"), "wb"))
+        with file:
+            print("line", file=file)
+            assert file.writable() and file.fileno() >= 0
+        made = sorted(item.name for item in Path(folder).iterdir())
+        assert made == (["log.txt", "ones.pt", "run.log"] if amp.rank() == 0 else [])
+        handler.close()
+        log.removeHandler(handler)
+
+
 def check_weights_come_from_rank_0() -> None:
     torch.manual_seed(100 + amp.rank())
     model = nn.Sequential(nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last), nn.BatchNorm2d(3))
@@ -343,6 +361,22 @@ def check_the_wrapper_looks_like_the_model() -> None:
         assert "nothing_of_this_name" in str(error)
     else:
         raise AssertionError("no AttributeError")
+
+
+def check_the_names_of_data_parallel_are_kept() -> None:
+    plain, alone = twin()
+    model = amp.prepare_model(amp.keep_module_prefix(plain))
+    assert isinstance(model, nn.DataParallel) and amp.unwrap(model) is plain
+    assert list(model.state_dict()) == [f"module.{name}" for name in alone.state_dict()]
+    assert list(model.module.state_dict()) == list(alone.state_dict())
+    assert [name for name, _ in copy.deepcopy(model).named_parameters()] == list(dict(model.named_parameters()))
+    x, y = batches(1)[0]
+    F.cross_entropy(model(mine(x)), mine(y)).backward()
+    F.cross_entropy(alone(x), y).backward()
+    for own, whole in zip(model.parameters(), alone.parameters(), strict=True):
+        assert_close(own.grad, whole.grad)
+    model.load_state_dict(nn.DataParallel(alone).state_dict())
+    assert_equal_on_ranks(model.parameters())
 
 
 def check_rank_0_may_evaluate_alone() -> None:
@@ -814,16 +848,9 @@ def check_levels_train_alike_on_two_ranks() -> None:
     assert max(final.values()) - min(final.values()) < 0.1, final
 
 
-def check_seed_by_rank_differs_only_off_rank_0() -> None:
-    torch.manual_seed(1)
-    random.seed(1)
-    expected = torch.rand(2).tolist(), random.random()
-    torch.manual_seed(1)
-    random.seed(1)
-    amp.seed_by_rank()
-    zero, one = gathered((torch.rand(2).tolist(), random.random()))
-    assert zero == expected
-    assert one[0] != zero[0] and one[1] != zero[1]
+def check_from_main_process_gives_all_ranks_what_rank_0_has() -> None:
+    assert amp.from_main_process(amp.rank() + 5) == 5
+    assert amp.from_main_process({"path": f"run{amp.rank()}"}) == {"path": "run0"}
 
 
 def check_shutdown_gives_everything_back() -> None:

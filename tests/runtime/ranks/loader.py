@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import amp_runtime as amp
+import numpy as np
 import torch
 import torch.nn.functional as F
 from amp_runtime._data import loader as loader_module
@@ -325,6 +326,51 @@ def check_gathered_predictions_are_in_the_order_of_the_dataset() -> None:
             parts = [batch for batch in loader if not amp.shadowing()]
             mine = torch.cat([torch.zeros(0, dtype=torch.long), *parts])
             assert amp.gather(mine, length=size).tolist() == list(range(size)), (size, uneven)
+
+
+def check_a_number_of_steps_is_that_of_the_share() -> None:
+    for size, batch_size, drop_last in (
+        (90, 5, False),
+        (96, 32, False),
+        (127, 32, True),
+        (95, 32, True),
+        (7, 2, False),
+    ):
+        loader = data.DataLoader(Numbers(size), batch_size=batch_size, shuffle=True, drop_last=drop_last)
+        own = len(amp.prepare_loader(loader))
+        whole = len(loader)
+        for given in (loader, amp.prepare_loader(loader)):
+            assert amp.share_of(whole, given) == own and amp.share_of(4 * whole, given) == 4 * own
+            assert amp.share_of(2.5 * whole, given) == 2.5 * own
+        if not drop_last:
+            assert amp.share_of(whole) == own
+    batches = amp.prepare_loader([1, 2, 3, 4, 5, 6])
+    assert amp.share_of(60, batches) == 20
+
+
+def check_one_rank_may_ask_for_its_share_alone() -> None:
+    loader, batches = data.DataLoader(Numbers(90), batch_size=5), list(range(12))
+    if amp.is_main_process():
+        assert amp.share_of(18, loader) == 6 and amp.share_of(12, batches) == 4
+    shared = amp.prepare_loader(loader, uneven="drop")
+    assert amp.gather(torch.cat(list(shared))).sum() == sum(range(90))
+
+
+def check_what_is_sharded_already_counts_as_shared() -> None:
+    own = amp.prepare_loader(data.DataLoader(Numbers(5 + amp.rank())), uneven="drop", sharded=True)
+    assert amp.prepare_loader(own) is own and amp.share_of(len(own), own) == len(own)
+    assert amp.sum_of_shares(1, own) == 3
+
+
+def check_a_sum_is_that_of_all_shares_and_of_a_whole_loader_it_is_known() -> None:
+    whole = data.DataLoader(Numbers(90), batch_size=5)
+    share = amp.prepare_loader(whole)
+    own = sum(int(batch.sum()) for batch in share)
+    assert amp.sum_of_shares(own, share) == sum(range(90))
+    assert amp.sum_of_shares(7, whole) == 7
+    assert amp.sum_of_shares(np.int64(3), share) == 9 and type(amp.sum_of_shares(np.int64(3), share)) is np.int64
+    total = amp.reduce_sum(np.array([1.5, amp.rank()]))
+    assert isinstance(total, np.ndarray) and total.tolist() == [4.5, 3.0]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the files beside this one share.
 
-Each of them holds checks that run inside processes started by torchrun: every ``check_*`` function runs on all
+Each of them holds checks that run in processes started as torchrun starts them: every ``check_*`` function runs on all
 ranks, in the order of the file. ``RANKS = 3`` in a file starts three processes; the default is two.
 ``test_runtime_ranks.py`` starts each file once and reports what failed.
 """
@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 def run_checks(namespace: dict[str, Any]) -> None:
     """Runs a file's checks on this rank, until one fails."""
-    faulthandler.dump_traceback_later(60, exit=True)  # a rank that waits for ever says where
+    faulthandler.dump_traceback_later(200, exit=True)  # a rank that waits for ever says where
     rank = int(os.environ["RANK"])
     report = Path(os.environ["CHECK_DIR"]) / f"rank{rank}.jsonl"
     torch.manual_seed(rank)

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from amp_migrate.terminal import plural
+from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, at, first_rank, lossy_runs, percent, site_numbers
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN, Asked

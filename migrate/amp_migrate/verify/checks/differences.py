@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from amp_migrate.terminal import plural
+from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import at, pair, relative
 from amp_migrate.verify.traces import Backward, RankTrace, Update
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from amp_migrate.terminal import plural
+from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, first_rank, keeps_its_own, together
 from amp_migrate.verify.checks.loaders import epochs, indices, training_loaders
 from amp_migrate.verify.evidence import Check

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from amp_migrate.terminal import plural
+from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, first_rank, together_in_words
 from amp_migrate.verify.checks.differences import Difference, first_difference
 from amp_migrate.verify.evidence import Check, Verdict

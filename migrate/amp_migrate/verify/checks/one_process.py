@@ -24,7 +24,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from amp_migrate.terminal import plural
+from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks import runs
 from amp_migrate.verify.checks.band import deviation, own_distance
 from amp_migrate.verify.checks.common import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amp_migrate.terminal import plural
+from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, at, is_compared_together, together
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import Asked

@@ -8,11 +8,11 @@ nothing, as in Apex. ``output_size`` projects the hidden state. The result is a 
 
 from __future__ import annotations
 
-from amp_runtime.apex.RNN.cells import gru_cell, lstm_cell, mLSTMRNNCell, relu_cell, tanh_cell
+from amp_runtime.apex.RNN._cells import gru_cell, lstm_cell, mLSTMRNNCell, relu_cell, tanh_cell
 from amp_runtime.apex.RNN.RNNBackend import RNNCell, bidirectionalRNN, stackedRNN
 
 
-def toRNNBackend(
+def _stacked(
     inputRNN: RNNCell, num_layers: int, bidirectional: bool = False, dropout: float = 0
 ) -> bidirectionalRNN | stackedRNN:
     """Stacks ``num_layers`` cells like ``inputRNN``, in one or both directions."""
@@ -31,7 +31,7 @@ def LSTM(
 ) -> bidirectionalRNN | stackedRNN:
     """LSTM layers; arguments and result as said above."""
     cell = RNNCell(4, input_size, hidden_size, lstm_cell, 2, bias, output_size)
-    return toRNNBackend(cell, num_layers, bidirectional, dropout)
+    return _stacked(cell, num_layers, bidirectional, dropout)
 
 
 def GRU(
@@ -46,7 +46,7 @@ def GRU(
 ) -> bidirectionalRNN | stackedRNN:
     """GRU layers; arguments and result as said above."""
     cell = RNNCell(3, input_size, hidden_size, gru_cell, 1, bias, output_size)
-    return toRNNBackend(cell, num_layers, bidirectional, dropout)
+    return _stacked(cell, num_layers, bidirectional, dropout)
 
 
 def ReLU(
@@ -61,7 +61,7 @@ def ReLU(
 ) -> bidirectionalRNN | stackedRNN:
     """Elman layers with ReLU; arguments and result as said above."""
     cell = RNNCell(1, input_size, hidden_size, relu_cell, 1, bias, output_size)
-    return toRNNBackend(cell, num_layers, bidirectional, dropout)
+    return _stacked(cell, num_layers, bidirectional, dropout)
 
 
 def Tanh(
@@ -76,7 +76,7 @@ def Tanh(
 ) -> bidirectionalRNN | stackedRNN:
     """Elman layers with tanh; arguments and result as said above."""
     cell = RNNCell(1, input_size, hidden_size, tanh_cell, 1, bias, output_size)
-    return toRNNBackend(cell, num_layers, bidirectional, dropout)
+    return _stacked(cell, num_layers, bidirectional, dropout)
 
 
 def mLSTM(
@@ -91,4 +91,4 @@ def mLSTM(
 ) -> bidirectionalRNN | stackedRNN:
     """Multiplicative LSTM layers (https://arxiv.org/abs/1609.07959); arguments and result as said above."""
     cell = mLSTMRNNCell(input_size, hidden_size, bias=bias, output_size=output_size)
-    return toRNNBackend(cell, num_layers, bidirectional, dropout)
+    return _stacked(cell, num_layers, bidirectional, dropout)

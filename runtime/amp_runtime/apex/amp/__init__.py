@@ -13,13 +13,13 @@ differences are in favour of the training run:
 from amp_runtime.apex.amp import scaler as scaler
 from amp_runtime.apex.amp._amp_state import _amp_state as _amp_state  # shadows the module of that name, as in Apex
 from amp_runtime.apex.amp._amp_state import master_params as master_params
-from amp_runtime.apex.amp.amp import float_function as float_function
-from amp_runtime.apex.amp.amp import half_function as half_function
-from amp_runtime.apex.amp.amp import init as init
-from amp_runtime.apex.amp.amp import promote_function as promote_function
-from amp_runtime.apex.amp.amp import register_float_function as register_float_function
-from amp_runtime.apex.amp.amp import register_half_function as register_half_function
-from amp_runtime.apex.amp.amp import register_promote_function as register_promote_function
+from amp_runtime.apex.amp._functions import float_function as float_function
+from amp_runtime.apex.amp._functions import half_function as half_function
+from amp_runtime.apex.amp._functions import init as init
+from amp_runtime.apex.amp._functions import promote_function as promote_function
+from amp_runtime.apex.amp._functions import register_float_function as register_float_function
+from amp_runtime.apex.amp._functions import register_half_function as register_half_function
+from amp_runtime.apex.amp._functions import register_promote_function as register_promote_function
 from amp_runtime.apex.amp.frontend import initialize as initialize
 from amp_runtime.apex.amp.frontend import load_state_dict as load_state_dict
 from amp_runtime.apex.amp.frontend import state_dict as state_dict

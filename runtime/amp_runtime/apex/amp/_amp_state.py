@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from amp_runtime.apex.amp.frontend import Properties
-    from amp_runtime.apex.amp.handle import AmpHandle, NoOpHandle
-    from amp_runtime.apex.amp.scaler import LossScaler
+from amp_runtime.apex.amp.scaler import LossScaler
+
+
+class Casts(Protocol):
+    """What switches the casts of O1 on and off: a handle of :mod:`amp_runtime.apex.amp.handle`."""
+
+    # A protocol, because the handles' own module needs this one: their casts look up here whether they are on.
+
+    allow_banned: bool
+
+    def is_active(self) -> bool:
+        """Whether casts are on in this thread."""
+
+    def _disable_casts(self) -> AbstractContextManager[None]: ...
 
 
 class AmpState:
@@ -21,7 +32,7 @@ class AmpState:
     only, and ``handle`` after O1 or ``amp.init``, as in Apex: scripts ask with ``hasattr``.
 
     Attributes:
-        opt_properties: the properties in force, see :class:`Properties`.
+        opt_properties: the properties in force, see :class:`amp_runtime.apex.amp.frontend.Properties`.
         loss_scalers: one :class:`LossScaler` for each loss.
         handle: what switches the casts of O1.
         min_loss_scale: the floor that ``initialize`` was given.
@@ -31,9 +42,9 @@ class AmpState:
         allow_incoming_model_not_fp32: models need not be float32 in ``initialize``.
     """
 
-    opt_properties: Properties
+    opt_properties: Any
     loss_scalers: list[LossScaler]
-    handle: AmpHandle | NoOpHandle
+    handle: Casts
     min_loss_scale: float | None
     max_loss_scale: float
 

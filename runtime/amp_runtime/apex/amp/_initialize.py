@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from amp_runtime._core.context import HALF_DTYPES, context
 from amp_runtime._core.hooks import Hook
 from amp_runtime._core.models import remember
 from amp_runtime._core.trees import map_tensors
+from amp_runtime._precision.properties import dtype_of_environment
+from amp_runtime.apex._buckets import broadcast
+from amp_runtime.apex._half_model import cast_model
 from amp_runtime.apex.amp._amp_state import warn_or_err
+from amp_runtime.apex.fp16_utils.fp16_optimizer import WrappingOptimizer
+from amp_runtime.apex.parallel.distributed import DistributedDataParallel
 
 _NAMES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -32,11 +35,9 @@ def half_dtype(device_type: str) -> torch.dtype:
     Raises:
         ValueError: ``AMP_DTYPE`` is something else.
     """
-    name = os.environ.get("AMP_DTYPE", "").strip() or context.dtype_name
+    name = dtype_of_environment() or context.dtype_name
     if name in _NAMES:
         return _NAMES[name]
-    if name != "auto":
-        raise ValueError(f"AMP_DTYPE={name!r} in the environment; allowed: 'auto', 'fp16', 'bf16'")
     return torch.bfloat16 if device_type == "cpu" else torch.float16
 
 
@@ -46,8 +47,6 @@ def check_models(models: Iterable[Any]) -> None:
     Raises:
         RuntimeError: one is.
     """
-    from amp_runtime.apex.parallel.distributed import DistributedDataParallel
-
     wrappers = (nn.parallel.DistributedDataParallel, DistributedDataParallel, nn.parallel.DataParallel)
     for model in models:
         if isinstance(model, wrappers):
@@ -81,10 +80,8 @@ def check_optimizers(optimizers: Iterable[Any]) -> None:
     Raises:
         RuntimeError: one is a ``FP16_Optimizer``.
     """
-    from amp_runtime.apex.fp16_utils.fp16_optimizer import FP16_Optimizer
-
     for optimizer in optimizers:
-        if isinstance(optimizer, FP16_Optimizer):
+        if isinstance(optimizer, WrappingOptimizer):
             raise RuntimeError(
                 f"An incoming optimizer is an instance of {type(optimizer).__module__}.{type(optimizer).__qualname__}. "
                 "The optimizer(s) passed to amp.initialize() must be bare instances of either ordinary Pytorch "
@@ -98,30 +95,6 @@ def device_type(models: Iterable[nn.Module]) -> str:
         for parameter in model.parameters():
             return parameter.device.type
     return context.device_type()
-
-
-def cast_model(model: nn.Module, dtype: torch.dtype, keep_batchnorm_fp32: bool) -> None:
-    """Casts floating parameters and buffers in place; the parameters stay the same objects.
-
-    Args:
-        model: the model.
-        dtype: the new type.
-        keep_batchnorm_fp32: leave batch norm with weights as it is. Batch norm without is cast, as in Apex.
-    """
-    with torch.no_grad():
-        for module in model.modules():
-            if keep_batchnorm_fp32 and isinstance(module, _BatchNorm) and module.affine:
-                continue
-            for parameter in module.parameters(recurse=False):
-                if parameter.is_floating_point() and parameter.dtype is not dtype:
-                    gradient, parameter.grad = parameter.grad, None
-                    parameter.data = parameter.data.to(dtype)
-                    parameter.grad = None if gradient is None else gradient.to(dtype)
-            for name, buffer in module.named_buffers(recurse=False):
-                if buffer.is_floating_point():
-                    module._buffers[name] = buffer.to(dtype)
-            if isinstance(module, nn.RNNBase):
-                module.flatten_parameters()
 
 
 def cast_tree(value: Any, dtype: torch.dtype) -> Any:
@@ -191,7 +164,5 @@ def broadcast_from_rank_0(models: Iterable[nn.Module]) -> None:
     """Copies rank 0's parameters and buffers to the others, where there are several processes. A collective."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return
-    from amp_runtime.apex.parallel.distributed import broadcast
-
     for model in models:
         broadcast([*model.parameters(), *model.buffers()])

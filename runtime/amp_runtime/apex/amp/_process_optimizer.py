@@ -11,9 +11,10 @@ import torch
 
 from amp_runtime._core.context import HALF_DTYPES
 from amp_runtime._core.models import name_of
-from amp_runtime.apex.amp import _agreement
+from amp_runtime._scaling.gradients import is_finite
+from amp_runtime.apex import _replicas
 from amp_runtime.apex.amp._amp_state import _amp_state, master_params, maybe_print
-from amp_runtime.apex.amp.scaler import LossScaler, _numbers
+from amp_runtime.apex.amp.scaler import LossScaler
 
 
 class Stash:
@@ -121,12 +122,12 @@ class Stash:
         """
         for parameter, master in self.pairs():
             parameter.grad = None
-            if master.grad is not None and _agreement.is_local(parameter):
+            if master.grad is not None and _replicas.is_local(parameter):
                 parameter.grad = (master.grad * scale).to(parameter.dtype)
                 master.grad = None
         self.kept = []
         for parameter in self.own_masters():
-            if parameter.grad is not None and _agreement.is_local(parameter):
+            if parameter.grad is not None and _replicas.is_local(parameter):
                 parameter.grad = parameter.grad.detach() * scale
                 self.kept.append(None)
                 continue
@@ -170,7 +171,7 @@ class Stash:
         return [
             name_of(parameter) or f"a parameter of shape {tuple(parameter.shape)}"
             for parameter, master in pairs
-            if master.grad is not None and not bool(torch.isfinite(_numbers(master.grad)).all())
+            if master.grad is not None and not is_finite(master.grad)
         ]
 
     def skip_next_step(self, message: str) -> None:
@@ -316,7 +317,7 @@ def _patch_step(optimizer: Any, stash: Stash) -> None:
             result = original(*args, **kwargs)
         stash.copy_to_model()
         stash.drop_master_gradients()
-        _agreement.settle(stash.model_params())
+        _replicas.settle(stash.model_params())
         return result
 
     optimizer.step = types.MethodType(step, optimizer)
@@ -326,10 +327,10 @@ def _skip(optimizer: Any, stash: Stash) -> None:
     maybe_print(stash.skip_message)
     stash.already_patched = False
     stash.drop_master_gradients()
-    _agreement.settle(stash.model_params())
+    _replicas.settle(stash.model_params())
     for one in (optimizer, getattr(optimizer, "optim", optimizer)):
         one._opt_called = True  # a scheduler would otherwise warn that it was stepped before the optimizer
-    if hasattr(optimizer, "most_recent_scale"):
+    if hasattr(optimizer, "most_recent_scale"):  # FusedSGD divides by it: a skipped step must not leave it behind
         optimizer.most_recent_scale = 1.0
         optimizer.scale_set_by_backward = False
 

@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from amp_runtime._core.hooks import Hook
-from amp_runtime.apex.amp import _agreement, _initialize
+from amp_runtime.apex import _replicas
+from amp_runtime.apex.amp import _initialize
 from amp_runtime.apex.amp._amp_state import _amp_state, maybe_print, warn_or_err
+from amp_runtime.apex.amp._functions import init
 from amp_runtime.apex.amp._process_optimizer import process_optimizer
-from amp_runtime.apex.amp.amp import init
 from amp_runtime.apex.amp.scaler import LossScaler
 
 _MASTERS = "master_params"
@@ -271,7 +272,7 @@ def initialize(
     if combine_ddp:
         _initialize.broadcast_from_rank_0(model_list)
         for model in model_list:
-            _agreement.mark(model.parameters(), combined=True)
+            _replicas.mark(model.parameters(), combined=True)
     for optimizer in optimizer_list:
         if properties.cast_model_type and not properties.master_weights and optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())  # its state in the type of the weights
@@ -352,7 +353,7 @@ def _prepare_models(models: list[nn.Module], properties: Properties, outputs: to
     for model in models:
         _initialize.process_model(model, cast_type, outputs, bool(properties.keep_batchnorm_fp32))
         if properties.opt_level != "O0":
-            model.register_forward_pre_hook(Hook(_agreement.notice_torch_ddp))
+            model.register_forward_pre_hook(Hook(_replicas.notice_torch_ddp))
 
 
 def state_dict(destination: Any = None) -> Any:

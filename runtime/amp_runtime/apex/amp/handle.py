@@ -5,19 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
 from amp_runtime._core.context import context
 from amp_runtime._scaling.skips import GradientOverflowError
-from amp_runtime.apex.amp import _agreement, wrap
+from amp_runtime.apex import _replicas
+from amp_runtime.apex.amp import _patching
 from amp_runtime.apex.amp._amp_state import _amp_state
 from amp_runtime.apex.amp._initialize import half_dtype
+from amp_runtime.apex.amp._optim_wrapper import OptimWrapper
 from amp_runtime.apex.amp.scaler import LossScaler
-
-if TYPE_CHECKING:
-    from amp_runtime.apex.amp.opt import OptimWrapper
 
 
 @contextmanager
@@ -63,6 +62,7 @@ def scale_loss(
         return
     several = _as_list(optimizers)
     scaler = _scaler(loss_id)
+    # Nothing to divide and no masters to fill. Apex left O3 out here as well; its overflows are looked for.
     fixed_at_one = not scaler.dynamic and scaler.loss_scale() == 1.0 and not properties.master_weights
     if fixed_at_one and properties.opt_level == "O0":
         yield loss.float()
@@ -77,14 +77,15 @@ def scale_loss(
         for stash in stashes:
             stash.params_have_scaled_gradients = True
         return
+    # What was found counts for this backward pass alone; a delayed one before it has not looked at its gradients.
     scaler.clear_overflow_state()
     for optimizer, stash in zip(several, stashes, strict=True):
-        _agreement.average_combined(stash)
+        _replicas.average_combined(stash)
         optimizer._post_amp_backward(scaler)
         stash.params_have_scaled_gradients = False
     if delay_overflow_check:
         return
-    scaler._found = _agreement.agree(scaler._found, (p for stash in stashes for p in stash.model_params()))
+    scaler._found = _replicas.agree(scaler._found, (p for stash in stashes for p in stash.model_params()))
     if _update(scaler, stashes):
         what = "reducing loss scale to" if scaler.dynamic else "at the fixed loss scale"
         message = f"Gradient overflow.  Skipping step, loss scaler {loss_id} {what} {scaler.loss_scale()}"
@@ -166,7 +167,7 @@ class AmpHandle:
         self.casts_cpu = kind == "cpu"
         self._loss_scale = loss_scale
         self._is_active = True
-        self._disabled = threading.local()
+        self._disabled = threading.local()  # a block of one thread leaves the casts of DataParallel's others on
 
     def is_active(self) -> bool:
         """Whether casts are on in this thread."""
@@ -191,7 +192,7 @@ class AmpHandle:
     def _deactivate(self) -> None:
         """Turns casts off for good and gives torch its functions back."""
         self._is_active = False
-        wrap.restore_all()
+        _patching.restore_all()
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer, num_loss: int = 1) -> OptimWrapper:
         """An optimizer with ``scale_loss``, in the manner before ``amp.initialize``.
@@ -200,8 +201,6 @@ class AmpHandle:
             optimizer: the optimizer.
             num_loss: the number of losses, and of backward passes, before each step.
         """
-        from amp_runtime.apex.amp.opt import OptimWrapper
-
         return OptimWrapper(optimizer, self, num_loss)
 
     def scale_loss(self, loss: torch.Tensor, optimizer: Any) -> Any:
@@ -240,8 +239,6 @@ class NoOpHandle:
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer, num_loss: int = 1) -> OptimWrapper:
         """An optimizer whose ``scale_loss`` yields the loss itself."""
-        from amp_runtime.apex.amp.opt import OptimWrapper
-
         return OptimWrapper(optimizer, self, num_loss)
 
     @contextmanager

@@ -8,10 +8,12 @@ from typing import Any, Literal
 import torch
 
 from amp_runtime._precision.properties import fixed_loss_scale
+from amp_runtime._scaling.gradients import multiply
 from amp_runtime._scaling.overflow import OverflowLocation
 from amp_runtime._scaling.scaler import scaler as runtime_scaler
 from amp_runtime._scaling.skips import GradientOverflowError, Skips
 
+# float16's smallest normal number. Apex halved on until 0, where every true gradient is NaN.
 _FLOOR = 2.0**-14
 
 
@@ -127,16 +129,9 @@ class LossScaler:
 
     def _divide(self, gradients: Iterable[torch.Tensor], scale: float | None = None) -> None:
         """Divides gradients in place by the scale and notes whether one is not finite."""
-        inverse = 1.0 / (self._loss_scale if scale is None else scale)
-        groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
-        for gradient in gradients:
-            numbers = _numbers(gradient)
-            groups.setdefault((numbers.device, numbers.dtype), []).append(numbers)
-        for (device, _), members in groups.items():
-            found = torch.zeros((), dtype=torch.float32, device=device)
-            factor = torch.full((), inverse, dtype=torch.float32, device=device)
-            torch._amp_foreach_non_finite_check_and_unscale_(members, found, factor)
-            self._found.append(found)
+        several = list(gradients)
+        if several:
+            self._found.append(multiply(several, 1.0 / (self._loss_scale if scale is None else scale)).reshape(()))
 
     def found_overflow(self) -> bool:
         """Whether a gradient was not finite since the last ``clear_overflow_state``. Waits for the device."""
@@ -181,9 +176,3 @@ class LossScaler:
             "otherwise give the part that overflows to amp.register_float_function",
             location,
         )
-
-
-def _numbers(gradient: torch.Tensor) -> torch.Tensor:
-    """The numbers of a gradient as a real, dense tensor that shares its memory."""
-    dense = gradient._values() if gradient.is_sparse else gradient
-    return torch.view_as_real(dense) if dense.is_complex() else dense

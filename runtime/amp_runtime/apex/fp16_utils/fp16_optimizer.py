@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import HALF_DTYPES
-from amp_runtime.apex.amp import _agreement
+from amp_runtime.apex import _replicas
 from amp_runtime.apex.fp16_utils.fp16util import clip_grad_norm
 from amp_runtime.apex.fp16_utils.loss_scaler import DynamicLossScaler, LossScaler, found_in
 
@@ -188,7 +188,7 @@ class FP16_Optimizer(WrappingOptimizer):
     def update_master_grads(self) -> None:
         """Copies the model's gradients to the masters, with their true values, unless they overflowed."""
         model_params = [p for group in (*self.fp16_groups, *self.fp32_from_fp32_groups) for p in group]
-        self.overflow = any(bool(flag.item()) for flag in _agreement.agree(found_in(model_params), model_params))
+        self.overflow = any(bool(flag.item()) for flag in _replicas.agree(found_in(model_params), model_params))
         if self.overflow:
             return
         inverse = 1.0 / self.loss_scaler.loss_scale

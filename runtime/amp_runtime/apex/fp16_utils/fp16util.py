@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from amp_runtime.apex.amp._initialize import cast_model
+from amp_runtime.apex._half_model import cast_model
 
 clip_grad_norm = nn.utils.clip_grad_norm_
 

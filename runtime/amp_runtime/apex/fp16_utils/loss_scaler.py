@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from amp_runtime._precision.properties import fixed_loss_scale
-from amp_runtime.apex.amp.scaler import _numbers
+from amp_runtime._scaling.gradients import is_finite, values
 from amp_runtime.apex.fp16_utils.fp16util import to_python_float as to_python_float
 
 _LARGEST = 2.0**126  # a larger one would overflow float32
@@ -77,7 +77,7 @@ class DynamicLossScaler(LossScaler):
     @staticmethod
     def _has_inf_or_nan(x: torch.Tensor) -> bool:
         """Whether ``x`` has an element that is infinite or NaN."""
-        return not bool(torch.isfinite(_numbers(x)).all())
+        return not is_finite(x)
 
     def update_scale(self, overflow: bool) -> None:
         """Adapts the scale after a step.
@@ -97,12 +97,12 @@ class DynamicLossScaler(LossScaler):
 
 def found_in(params: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """For each device a scalar that is not 0 if a gradient there is infinite or NaN."""
-    largest: dict[torch.device, list[torch.Tensor]] = {}
+    flags: dict[torch.device, list[torch.Tensor]] = {}
     for parameter in params:
-        if parameter.grad is not None and _numbers(parameter.grad).numel():
-            values = _numbers(parameter.grad.detach())
-            largest.setdefault(values.device, []).append((~torch.isfinite(values)).any())
-    return [torch.stack(flags).any().float() for flags in largest.values()]
+        if parameter.grad is not None and values(parameter.grad).numel():
+            finite = torch.isfinite(values(parameter.grad.detach()))
+            flags.setdefault(finite.device, []).append((~finite).any())
+    return [torch.stack(of_device).any().float() for of_device in flags.values()]
 
 
 def has_overflow(params: Iterable[torch.Tensor]) -> bool:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from amp_runtime.apex._autocast import cast_if_autocast, without_autocast
+from amp_runtime.apex._layer_casts import cast_if_autocast, without_autocast
 
 
 class FusedDense(nn.Module):

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from amp_runtime.apex._autocast import cast_if_autocast, without_autocast
+from amp_runtime.apex._layer_casts import cast_if_autocast, without_autocast
 
 Shape = int | Sequence[int]
 
@@ -113,17 +113,6 @@ def mixed_dtype_fused_rms_norm_affine(
     cast, scale = cast_if_autocast(input, weight)
     with without_autocast(cast):
         return _rms_norm(cast, scale, _shape(normalized_shape), eps).to(scale.dtype)
-
-
-def manual_rms_norm(
-    input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None, eps: float
-) -> torch.Tensor:
-    """RMS norm in plain arithmetic: the mean of squares in float32, the result in the type of the weight."""
-    dims = tuple(range(-len(normalized_shape), 0))
-    normal = input * torch.rsqrt(input.float().square().mean(dims, keepdim=True) + eps)
-    if weight is None:
-        return normal
-    return weight * (normal.to(weight.dtype) if weight.dtype in (torch.float16, torch.bfloat16) else normal)
 
 
 class FusedLayerNorm(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_runtime.apex.optimizers.fp16_optimizer import FP16_Optimizer as FP16_Optimizer
+from amp_runtime.apex.contrib.optimizers.fp16_optimizer import FP16_Optimizer as FP16_Optimizer
 from amp_runtime.optim.fused_adagrad import FusedAdagrad as FusedAdagrad
 from amp_runtime.optim.fused_adam import FusedAdam as FusedAdam
 from amp_runtime.optim.fused_lamb import FusedLAMB as FusedLAMB

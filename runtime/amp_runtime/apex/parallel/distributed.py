@@ -1,11 +1,9 @@
-"""Apex's DistributedDataParallel and Reducer, and the helpers that send many tensors as one."""
+"""Apex's DistributedDataParallel and Reducer."""
 
 from __future__ import annotations
 
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,176 +11,14 @@ import torch.distributed as dist
 from torch import nn
 
 from amp_runtime._distributed.exchange import Exchange
-from amp_runtime._distributed.group import flag_device
-from amp_runtime.apex.amp import _agreement
-
-
-def flatten(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """One vector with the elements of all tensors, which have one type."""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
-def unflatten(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Views of ``flat`` in the shapes of ``tensors``."""
-    pieces = torch.split(flat[: sum(tensor.numel() for tensor in tensors)], [tensor.numel() for tensor in tensors])
-    return tuple(piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True))
-
-
-def apply_flat_dist_call(bucket: Sequence[torch.Tensor], call: Callable[..., Any], extra_args: Any = None) -> None:
-    """Applies a collective to tensors of one type as one vector, in place; sums become means.
-
-    Args:
-        bucket: the tensors.
-        call: a function of ``torch.distributed`` that works in place. For ``all_reduce`` the mean is taken.
-        extra_args: further positional arguments for it.
-    """
-    coalesced = flatten([tensor.detach() for tensor in bucket])
-    call(coalesced, *(extra_args or ()))
-    if call is dist.all_reduce:
-        coalesced /= dist.get_world_size()
-    with torch.no_grad():
-        for tensor, synced in zip(bucket, unflatten(coalesced, bucket), strict=True):
-            tensor.copy_(synced)
-
-
-def split_half_float_double(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """The tensors by type: float16, bfloat16, float32, float64; without empty lists."""
-    tensors = list(tensors)
-    kinds = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    buckets = [[tensor for tensor in tensors if tensor.dtype is kind] for kind in kinds]
-    return [bucket for bucket in buckets if bucket]
-
-
-def split_by_type(tensors: Iterable[torch.Tensor]) -> OrderedDict[str, list[torch.Tensor]]:
-    """The tensors by ``tensor.type()``, in order."""
-    buckets: OrderedDict[str, list[torch.Tensor]] = OrderedDict()
-    for tensor in tensors:
-        buckets.setdefault(tensor.type(), []).append(tensor)
-    return buckets
-
-
-def flat_dist_call(tensors: Iterable[torch.Tensor], call: Callable[..., Any], extra_args: Any = None) -> None:
-    """Applies a collective to tensors of any types in place, one vector a type; see ``apply_flat_dist_call``."""
-    for bucket in split_by_type(tensors).values():
-        apply_flat_dist_call(bucket, call, extra_args)
-
-
-def broadcast(tensors: Iterable[torch.Tensor], source: int = 0) -> None:
-    """Copies one rank's tensors to all ranks. A collective; does nothing alone."""
-    if _world_size() == 1:
-        return
-    with torch.no_grad():
-        for bucket in split_by_type([_real(tensor.detach()) for tensor in tensors]).values():
-            flat = flatten([tensor.to(flag_device(tensor.device)) for tensor in bucket])
-            dist.broadcast(flat, source)
-            for tensor, sent in zip(bucket, unflatten(flat, bucket), strict=True):
-                tensor.copy_(sent)
-
-
-def average(parameters: Iterable[torch.Tensor]) -> None:
-    """Replaces gradients by their means over all ranks. A collective; does nothing alone."""
-    if _world_size() == 1:
-        return
-    for bucket in _buckets(list(parameters), None, frozenset()):
-        bucket.launch(_AVERAGE, False)
-        bucket.finish(_AVERAGE, False)
-
-
-_AVERAGE = Exchange(predivide=1.0)
-
-
-def _world_size() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
-
-
-@dataclass
-class _Bucket:
-    """Parameters whose gradients travel together.
-
-    Behind the gradients travels, for each parameter, whether this rank has one: a rank without takes part with zeros,
-    and learns whether any other had one. So all ranks send the same buckets, whatever they used of the model.
-    """
-
-    parameters: list[torch.Tensor]
-    waiting: set[int] = field(default_factory=set)
-    flat: torch.Tensor | None = None
-    work: Any = None
-
-    def await_all(self) -> None:
-        """Begins a backward pass: no gradient has arrived."""
-        self.waiting = {id(parameter) for parameter in self.parameters}
-
-    @torch.no_grad()
-    def launch(self, exchange: Exchange, overlap: bool) -> None:
-        """Starts the sum."""
-        pieces = []
-        for parameter in self.parameters:
-            gradient = parameter.grad
-            if gradient is None:
-                gradient = torch.zeros_like(parameter)
-            pieces.append(_real(gradient.detach().to_dense() if gradient.is_sparse else gradient.detach()))
-        has = [float(parameter.grad is not None) for parameter in self.parameters]
-        flat = flatten([*pieces, torch.tensor(has, dtype=pieces[0].dtype, device=pieces[0].device)])
-        divisor, _ = exchange.factors(_world_size())
-        self.flat = exchange.widen(flat)
-        if divisor != 1.0:
-            self.flat /= divisor
-        self.work = dist.all_reduce(self.flat, async_op=overlap)
-
-    @torch.no_grad()
-    def finish(self, exchange: Exchange, retain: bool) -> torch.Tensor:
-        """Waits for the sum and writes it into the gradients; returns the vector of gradients."""
-        assert self.flat is not None
-        if self.work is not None:
-            self.work.wait()
-        _, after = exchange.factors(_world_size())
-        flat, self.flat, self.work = self.flat, None, None
-        present = flat[flat.numel() - len(self.parameters) :]
-        absent = any(parameter.grad is None for parameter in self.parameters)
-        anywhere = (present != 0).tolist() if absent else [True] * len(self.parameters)
-        flat = flat[: flat.numel() - len(self.parameters)]
-        if after != 1.0:
-            flat *= after
-        flat = flat.to(_real(self.parameters[0].detach()).dtype)
-        shapes = [_real(parameter.detach()) for parameter in self.parameters]
-        for parameter, mean, used in zip(self.parameters, unflatten(flat, shapes), anywhere, strict=True):
-            if used:
-                _write(parameter, torch.view_as_complex(mean) if parameter.is_complex() else mean, retain)
-        return flat
-
-
-def _write(parameter: torch.Tensor, mean: torch.Tensor, retain: bool) -> None:
-    if parameter.grad is not None and parameter.grad.is_sparse:
-        parameter.grad = mean.to_sparse(1)
-    elif retain:
-        parameter.grad = mean
-    elif parameter.grad is None:
-        parameter.grad = mean.clone()
-    else:
-        parameter.grad.copy_(mean)
-
-
-def _buckets(parameters: list[torch.Tensor], message_size: int | None, triggers: frozenset[int]) -> list[_Bucket]:
-    """Parameters in buckets of one type and device, last ones first: their gradients come first."""
-    buckets: list[_Bucket] = []
-    kind: Any = None
-    size = 0
-    ordered = parameters[::-1]
-    if message_size is None:  # one message a type, so types need not stay in order
-        ordered.sort(key=lambda parameter: str((parameter.dtype, parameter.device)))
-    for parameter in ordered:
-        if (parameter.dtype, parameter.device) != kind or (message_size is not None and size >= message_size):
-            buckets.append(_Bucket([]))
-            kind, size = (parameter.dtype, parameter.device), 0
-        buckets[-1].parameters.append(parameter)
-        size += parameter.numel()
-        if id(parameter) in triggers:
-            kind = None
-    return buckets
+from amp_runtime.apex import _replicas
+from amp_runtime.apex._buckets import Bucket, average, broadcast, buckets_of, world_size
+from amp_runtime.apex._buckets import apply_flat_dist_call as apply_flat_dist_call
+from amp_runtime.apex._buckets import flat_dist_call as flat_dist_call
+from amp_runtime.apex._buckets import flatten as flatten
+from amp_runtime.apex._buckets import split_by_type as split_by_type
+from amp_runtime.apex._buckets import split_half_float_double as split_half_float_double
+from amp_runtime.apex._buckets import unflatten as unflatten
 
 
 class _Arrival:
@@ -265,13 +101,13 @@ class DistributedDataParallel(nn.Module):
         self._disable_allreduce = False
         self._reset()
         broadcast(module.parameters())
-        _agreement.mark(module.parameters())
+        _replicas.mark(module.parameters())
         self._refresh()
 
     def _reset(self) -> None:
         self._handles: list[Any] = []
         self._hooked: list[torch.Tensor] = []
-        self._order: list[_Bucket] = []
+        self._order: list[Bucket] = []
         self._next = 0
         self._queued = False
 
@@ -293,7 +129,7 @@ class DistributedDataParallel(nn.Module):
         """Follows parameters that were frozen, thawed or replaced since the last forward pass."""
         parameters: list[torch.Tensor] = [p for p in self.module.parameters() if p.requires_grad]
         same = [id(parameter) for parameter in parameters] == [id(parameter) for parameter in self._hooked]
-        if _world_size() == 1 or (same and not self.needs_refresh):
+        if world_size() == 1 or (same and not self.needs_refresh):
             return
         for handle in self._handles:
             handle.remove()
@@ -301,12 +137,12 @@ class DistributedDataParallel(nn.Module):
         self._handles = [p.register_post_accumulate_grad_hook(hook) for p in parameters]  # type: ignore[no-untyped-call]
         self._hooked = parameters
         triggers = frozenset(id(parameter) for parameter in self.allreduce_trigger_params or ())
-        self._order = _buckets(parameters, None if self.delay_allreduce else self.message_size, triggers)
+        self._order = buckets_of(parameters, None if self.delay_allreduce else self.message_size, triggers)
         self.needs_refresh = False
 
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
         if self._disable_allreduce:
-            _agreement.keep_local((parameter,))
+            _replicas.keep_local((parameter,))
             return
         if not self._queued:
             self._queued = True
@@ -358,7 +194,7 @@ class Reducer:
         if isinstance(module_or_grads_list, nn.Module):
             self.module = module_or_grads_list
             broadcast(self.module.parameters())
-            _agreement.mark(self.module.parameters())
+            _replicas.mark(self.module.parameters())
         elif isinstance(module_or_grads_list, (list, tuple)):
             self.grads = list(module_or_grads_list)
         else:
@@ -370,5 +206,5 @@ class Reducer:
         """Replaces the gradients by their means. A collective; does nothing alone."""
         if self.module is not None:
             average([parameter for parameter in self.module.parameters() if parameter.requires_grad])
-        elif _world_size() > 1:
+        elif world_size() > 1:
             flat_dist_call(self.grads, dist.all_reduce)

@@ -62,7 +62,7 @@ def _environment(rank: int, size: int) -> dict[str, str]:
     }
 
 
-_ports: dict[str, str] = {}
+_ports: dict[str, str] = {}  # one free port for all processes; each would find another
 
 
 def _free_port() -> str:
@@ -77,7 +77,7 @@ def _wait(workers: list[subprocess.Popen[bytes]]) -> int:
     while running:
         for worker in list(running):
             try:
-                status = worker.wait(timeout=0.2)
+                status = worker.wait(timeout=0.2)  # then the next one is looked at: any of them may fail first
             except subprocess.TimeoutExpired:
                 continue
             running.remove(worker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sys
 from typing import Any
@@ -42,6 +43,13 @@ class Draws:
         """Whether any number was drawn."""
         before, now = self._before, self._states()
         return len(before) != len(now) or not all(map(self._equal, before, now))
+
+    def digest(self) -> str:
+        """The states of all generators in one word."""
+        parts = [
+            bytes(state.tolist()) if hasattr(state, "tolist") else repr(state).encode() for state in self._states()
+        ]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
 
     def _equal(self, one: Any, other: Any) -> bool:
         if isinstance(one, self._torch.Tensor):

@@ -44,6 +44,7 @@ class Steps:
         scales: what scaled losses were multiplied by, by the number of the object; see :mod:`.scaling`.
         last_scale: the last of them since the backward call before.
         updates: how many steps of optimizers were seen.
+        optimizers: all that were made, in that order.
         events: see :class:`amp_migrate.verify.traces.RankTrace`.
     """
 
@@ -57,7 +58,7 @@ class Steps:
         self.updates = 0
         self.events: set[str] = set()
         self._inside = False
-        self._optimizers: list[Any] = []
+        self.optimizers: list[Any] = []
         self._stepping: weakref.WeakSet[Any] = weakref.WeakSet()
         self._looked_at: dict[str, int] = {}
         self._names: dict[str, str] = {}
@@ -87,8 +88,8 @@ class Steps:
         @functools.wraps(init)
         def remembered(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             # A strong reference: an optimizer that is local to main() must still be there at the end.
-            if all(optimizer is not known for known in self._optimizers):
-                self._optimizers.append(optimizer)
+            if all(optimizer is not known for known in self.optimizers):
+                self.optimizers.append(optimizer)
             init(optimizer, *args, **kwargs)
 
         return remembered
@@ -189,7 +190,7 @@ class Steps:
     @guarded
     def _update(self, optimizer: Any) -> None:
         torch = self.torch
-        number = next((index for index, known in enumerate(self._optimizers) if known is optimizer), None)
+        number = next((index for index, known in enumerate(self.optimizers) if known is optimizer), None)
         if number is None:  # a copy, which was never made
             return
         gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
@@ -213,9 +214,10 @@ class Steps:
         """What is known at the end."""
         torch = self.torch
         yield "device", self.device or "cpu"
+        yield "half_type", _half_type(torch, self.device)
         yield "versions", {"python": platform.python_version(), "torch": str(torch.__version__)}
         yield "peak_memory", _peak_memory(torch, self.device)
-        yield "parameters", [_digest(torch, optimizer) for optimizer in self._optimizers]
+        yield "parameters", [_digest(torch, optimizer) for optimizer in self.optimizers]
         yield "events", sorted(self.events | set(self._late_events()))
         yield "outside", sorted(self._outside())
         apex = sys.modules.get("apex")
@@ -269,11 +271,21 @@ def _digest(torch: Any, optimizer: Any) -> str:
     digest = hashlib.sha256()
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            data = parameter.detach().cpu().contiguous().reshape(-1)
-            data = data.float() if data.dtype in (torch.float16, torch.bfloat16) else data
-            # Not through numpy, which may be missing.
-            digest.update(ctypes.string_at(data.data_ptr(), data.numel() * data.element_size()))
+            digest.update(bytes_of(torch, parameter))
     return digest.hexdigest()
+
+
+def bytes_of(torch: Any, tensor: Any) -> bytes:
+    """The numbers of a tensor, halves as float32; not through numpy, which may be missing."""
+    data = tensor.detach().cpu().contiguous().reshape(-1)
+    data = data.float() if data.dtype in (torch.float16, torch.bfloat16) else data
+    return ctypes.string_at(data.data_ptr(), data.numel() * data.element_size())
+
+
+def _half_type(torch: Any, device: str | None) -> str:
+    """The half type that the device computes in: GPUs before Ampere only emulate bfloat16."""
+    on_gpu = device not in (None, "cpu") and torch.cuda.is_available()
+    return "fp16" if on_gpu and torch.cuda.get_device_capability() < (8, 0) else "bf16"
 
 
 def _peak_memory(torch: Any, device: str | None) -> int:

@@ -9,33 +9,6 @@ from torch import nn
 _ACTIVATIONS = (None, "", "silu", "swish")
 
 
-def torch_group_norm(
-    x: torch.Tensor,
-    g: int,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    eps: float,
-    act: str | None = "",
-) -> torch.Tensor:
-    """Group norm, then SiLU where ``act`` is ``silu`` or ``swish``.
-
-    Args:
-        x: of shape ``(batch, channels, ...)``.
-        g: the number of groups.
-        w: weight of shape ``(channels,)``, or ``None``.
-        b: bias of shape ``(channels,)``, or ``None``.
-        eps: added to the variance.
-        act: ``None``, ``""``, ``silu`` or ``swish``.
-
-    Returns:
-        A tensor like ``x``.
-    """
-    wide = x if w is None or w.dtype == x.dtype else x.to(torch.promote_types(x.dtype, w.dtype))
-    scale, shift = (None if p is None else p.to(wide.dtype) for p in (w, b))
-    normal = F.group_norm(wide, g, scale, shift, eps).to(x.dtype)
-    return F.silu(normal) if act in ("silu", "swish") else normal
-
-
 class GroupNorm(nn.Module):
     """``apex.contrib.group_norm.GroupNorm``: group norm with the parameter names of ``torch.nn.GroupNorm``.
 
@@ -87,9 +60,19 @@ class GroupNorm(nn.Module):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalizes ``input``, of shape ``(batch, num_channels, ...)``."""
-        return torch_group_norm(input, self.num_groups, self.weight, self.bias, self.eps, self.act)
+        return _normalised(input, self.num_groups, self.weight, self.bias, self.eps, self.act)
 
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
         options = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
         return f"{options}, act={self.act}" if self.act else options
+
+
+def _normalised(
+    x: torch.Tensor, groups: int, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, act: str | None
+) -> torch.Tensor:
+    """Group norm of ``(batch, channels, ...)``, then SiLU where ``act`` is ``silu`` or ``swish``."""
+    wide = x if weight is None or weight.dtype == x.dtype else x.to(torch.promote_types(x.dtype, weight.dtype))
+    scale, shift = (None if parameter is None else parameter.to(wide.dtype) for parameter in (weight, bias))
+    normal = F.group_norm(wide, groups, scale, shift, eps).to(x.dtype)
+    return F.silu(normal) if act in ("silu", "swish") else normal

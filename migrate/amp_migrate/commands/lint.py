@@ -1,0 +1,197 @@
+"""The command ``amp-lint``: its options, and the order in which the other modules are called.
+
+Everything slow is imported inside functions, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from amp_rules.lattice.mode import DEVICES, HALF_TYPES, LEVELS
+from amp_rules.lint.finding import SEVERITIES
+
+from amp_migrate.commands.shared import (
+    PathArgument,
+    color_option,
+    config_option,
+    listed,
+    refuse_mixed_stdin,
+    run_command,
+    stdin_filename_option,
+)
+from amp_migrate.exit_codes import ExitCode, help_on_exit_codes
+from amp_migrate.out.lint import FORMATS
+from amp_migrate.settings.linting import DEFAULT_TIMEOUT, LintSettings, load_settings, parse_jobs
+from amp_migrate.settings.pyproject import settings_folder
+
+if TYPE_CHECKING:
+    from amp_migrate.lint.command import Request
+
+
+_EXIT_CODES = help_on_exit_codes(
+    {
+        ExitCode.FINE: "nothing was found (or --exit-zero was given)",
+        ExitCode.FOUND: "something was found, at least as severe as --severity asks",
+        ExitCode.ERROR: "an error: a file that cannot be read, a wrong option",
+    }
+)
+_EPILOG = f"""{_EXIT_CODES}
+
+Files with errors are named, and the other files are still judged. Defaults can be
+set under [tool.amp-lint] in pyproject.toml, named as the options here.
+"""
+
+
+def _jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else parse_jobs(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is neither 'auto' nor a whole number from 0.", ctx, param) from error
+
+
+def _choice(values: tuple[str, ...]) -> click.Choice[str]:
+    return click.Choice(values, case_sensitive=False)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
+@click.argument("paths", nargs=-1, metavar="PATH...", type=PathArgument())
+@click.option(
+    "--opt-level", type=_choice(LEVELS), metavar="O1|O2|O3", help="Precision level, named as in Apex. [default: O1]"
+)
+@click.option("--dtype", type=_choice(HALF_TYPES), help="Half precision type. [default: fp16]")
+@click.option("--device", type=_choice(DEVICES), help="Device that the code runs on. [default: cuda]")
+@click.option("--ddp/--no-ddp", default=None, help="Judge the code as run by several processes. [default: no]")
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="RULES",
+    callback=listed,
+    help="Ask these rules only: codes, names, prefixes or ALL, separated by commas.",
+)
+@click.option("--ignore", multiple=True, metavar="RULES", callback=listed, help="Do not ask these rules.")
+@click.option("--extend-select", multiple=True, metavar="RULES", callback=listed, help="Ask these rules as well.")
+@click.option("--preview/--no-preview", default=None, help="Ask rules in preview too. [default: no]")
+@click.option(
+    "--severity",
+    "--min-severity",
+    "min_severity",
+    type=_choice(SEVERITIES),
+    help="Report what is at least as severe; nothing else counts for the exit status. [default: info]",
+)
+@click.option("--fix", is_flag=True, help="Mend what can be mended safely, in place.")
+@click.option(
+    "--unsafe-fixes/--no-unsafe-fixes",
+    default=None,
+    help="With --fix or --diff, mend what wants a reader too. [default: no]",
+)
+@click.option("--diff", is_flag=True, help="Print what --fix would change, and change nothing.")
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Do not report the findings that FILE lists.",
+)
+@click.option(
+    "--write-baseline", type=click.Path(path_type=Path), metavar="FILE", help="List all findings in FILE and exit."
+)
+@click.option("--format", "output_format", type=_choice(FORMATS), help="How to print the findings. [default: full]")
+@click.option(
+    "--output-file", type=click.Path(path_type=Path), metavar="FILE", help="Print to FILE, not to standard output."
+)
+@click.option("--statistics", is_flag=True, help="Print the number of findings of each rule.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever is found.")
+@click.option("--explain", multiple=True, metavar="RULES", callback=listed, help="Print the pages of these rules.")
+@click.option("--list-rules", is_flag=True, help="List all rules; with --format json, as data.")
+@color_option
+@click.option("-q", "--quiet", is_flag=True, help="Print no summary, only findings and errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what is done, with tracebacks of internal errors.")
+@click.option(
+    "--jobs", metavar="N", callback=_jobs, help="Number of processes; 0 or auto for one a core. [default: auto]"
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help=f"Skip a file that takes the processor longer; 0 for no bound. [default: {DEFAULT_TIMEOUT:g}]",
+)
+@click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Where results are kept between runs. [default: .amp-lint-cache beside the configuration]",
+)
+@click.option("--cache/--no-cache", default=None, help="Keep results between runs. [default: yes]")
+@config_option("tool.amp-lint")
+@stdin_filename_option("findings")
+@click.version_option(package_name="amp-migrate", prog_name="amp-lint")
+@click.pass_context
+def main(ctx: click.Context, /, **arguments: Any) -> None:
+    """Find what goes wrong in mixed precision or with several processes in PyTorch code.
+
+    PATH is a file, a folder, a notebook, or '-' for standard input. The code is read and never run.
+
+    \b
+      amp-lint src/                                 judge it as run with autocast in fp16
+      amp-lint src/ --opt-level O3 --dtype bf16     ... wholly in bfloat16
+      amp-lint src/ --fix                           mend what can be mended safely
+      amp-lint --explain AMP601                     what a rule is about
+    """
+    from amp_migrate.lint import command
+    from amp_migrate.out.terminal import Messages
+
+    messages = Messages(arguments["color"], arguments["quiet"], arguments["verbose"])
+
+    def action() -> int:
+        _refuse_contradictions(arguments)
+        return command.run(_request(arguments), _settings(arguments), messages)
+
+    run_command(ctx, arguments["verbose"], action)
+
+
+def _refuse_contradictions(arguments: dict[str, Any]) -> None:
+    """Raise for options that cannot both be followed."""
+    if not arguments["paths"] and not (arguments["explain"] or arguments["list_rules"]):
+        raise click.UsageError("Missing argument 'PATH...'.")
+    refuse_mixed_stdin(arguments)
+    if arguments["fix"] and arguments["diff"]:
+        raise click.UsageError("--fix changes the files and --diff only prints what it would change; give one of them.")
+    if arguments["write_baseline"] and (arguments["fix"] or arguments["diff"]):
+        raise click.UsageError("--write-baseline lists the findings as they are; give no --fix or --diff with it.")
+
+
+_KEYS = (
+    "opt-level",
+    "dtype",
+    "device",
+    "ddp",
+    "select",
+    "ignore",
+    "extend-select",
+    "preview",
+    "min-severity",
+    "unsafe-fixes",
+    "jobs",
+    "timeout",
+    "cache",
+)
+_PATH_KEYS = ("baseline", "cache-dir")
+
+
+def _settings(arguments: dict[str, Any]) -> LintSettings:
+    folder = settings_folder(arguments["paths"], arguments["stdin_filename"])
+    settings = load_settings(folder, arguments["config"])
+    values = {key: arguments[key.replace("-", "_")] for key in _KEYS}
+    for key in _PATH_KEYS:
+        given = arguments[key.replace("-", "_")]
+        values[key] = given and given.absolute()
+    values["format"] = arguments["output_format"]
+    return settings.overridden(values, "the command line")
+
+
+def _request(arguments: dict[str, Any]) -> Request:
+    from amp_migrate.lint.command import Request
+
+    return Request(**{item.name: arguments[item.name] for item in fields(Request)})

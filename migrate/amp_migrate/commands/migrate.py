@@ -1,0 +1,396 @@
+"""The command ``amp-migrate``: its options, and the order in which the other modules are called.
+
+Everything slow is imported inside functions, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from amp_rules.plan.options import Options
+from click.core import ParameterSource
+
+from amp_migrate.commands.migration_options import migration_options, voice_options
+from amp_migrate.commands.shared import PathArgument, refuse_mixed_stdin, run_command, stdin_filename_option
+from amp_migrate.exit_codes import ExitCode, help_on_exit_codes
+from amp_migrate.problems import Problem, UserError
+from amp_migrate.report.option import report_option
+from amp_migrate.settings.migration import Settings, settings_of
+from amp_migrate.settings.selected_rewrites import left_out
+
+if TYPE_CHECKING:
+    from amp_rules.source.text import SourceFile
+
+    from amp_migrate.out.summary import Summary
+    from amp_migrate.run.migration import Run
+
+_DIFFS, _DOCUMENTS = ("diff", "cells"), ("json", "github", "sarif", "rdjson")
+
+_EXIT_CODES = help_on_exit_codes(
+    {
+        ExitCode.FINE: "all went well, whether or not anything changes (or, with --check, nothing is due)",
+        ExitCode.FOUND: "with --check: changes are due, or there is something to undo",
+        ExitCode.ERROR: "an error: a file that cannot be read or written, a wrong option",
+    }
+)
+_EPILOG = f"""\b
+Another command:
+  amp-migrate verify train.py   run a script before and after its migration, and compare
+                                (amp-migrate verify --help)
+
+{_EXIT_CODES}
+
+Files with errors are left as they were, and the other files are still dealt with.
+
+\b
+-w writes all files of a project or none. It keeps a journal of the last 10 runs, from
+which --undo puts them back: in the folder amp-migrate of the project's git folder, and
+outside git under $XDG_STATE_HOME/amp-migrate (~/.local/state/amp-migrate).
+
+Defaults of --opt-level to --ignore, and of --vendor, can be set under [tool.amp-migrate]
+in pyproject.toml (opt-level = "O2"), and exclude = [...] with gitignore patterns.
+"""
+
+
+class _Command(click.Command):
+    """``amp-migrate``, whose first argument may be another command."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **more: Any
+    ) -> Any:
+        """Run the command, or the one that the first word names; a file of that name is ``./verify``."""
+        words = sys.argv[1:] if args is None else list(args)
+        if words[:1] == ["verify"]:
+            from amp_migrate.commands.verify import verify
+
+            return verify.main(words[1:], f"{prog_name or 'amp-migrate'} verify", **more)
+        return super().main(words, prog_name, **more)
+
+
+@click.command(
+    cls=_Command,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EPILOG,
+)
+@click.argument("paths", nargs=-1, metavar="PATH...", type=PathArgument())
+@migration_options
+@click.option(
+    "--entry",
+    "entries",
+    multiple=True,
+    metavar="SCRIPT",
+    help="Of the training scripts found in a folder, take this one; may be repeated, and may be a pattern.",
+)
+@click.option(
+    "--vendor/--no-vendor",
+    default=None,
+    help="With -w or -o, copy the package amp_runtime beside each migrated script. [default: no]",
+)
+@click.option("-w", "--write", is_flag=True, help="Change the files in place.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="PATH",
+    help="Write the changed files (only those) elsewhere: to a file if PATH ends in .py or .ipynb, else below the "
+    "folder PATH with their relative layout; '-' is standard output.",
+)
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if changes are due.")
+@click.option(
+    "--allow-dirty",
+    is_flag=True,
+    help="With -w, also change files that git could not give back: uncommitted, untracked or ignored ones. "
+    "With --undo, also put back files that were edited since.",
+)
+@click.option("--undo", is_flag=True, help="Put back what the last -w in this project changed.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice([*_DIFFS, *_DOCUMENTS]),
+    default="diff",
+    help="What to print on standard output. A diff is what `git apply` takes, of a notebook that of its JSON; cells "
+    "shows notebooks cell by cell, as diff does on a terminal; github, sarif and rdjson are for reviews. "
+    "[default: diff]",
+)
+@report_option
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Number of processes; 0 for one a core. [default: 0]",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    metavar="SECONDS",
+    help="Give a script up after this time; 0 for never. [default: 120]",
+)
+@click.option("--cache/--no-cache", default=True, help="Keep results between runs. [default: yes]")
+@click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="PATH",
+    help="Where results are kept. [default: $XDG_CACHE_HOME/amp-migrate]",
+)
+@voice_options
+@stdin_filename_option("diff")
+@click.version_option(package_name="amp-migrate", prog_name="amp-migrate")
+@click.pass_context
+def main(ctx: click.Context, /, **arguments: Any) -> None:
+    """Rewrite PyTorch training scripts for mixed precision and several GPUs.
+
+    PATH is a training script, a notebook, a folder (its training scripts are found), or '-' for standard
+    input. The modules of your own that a script imports are migrated with it where that is needed. Prints a
+    diff that `git apply` accepts; -w writes the files.
+
+    \b
+      amp-migrate train.py                          show what would change
+      amp-migrate train.py --opt-level O2 --ddp -w  change the files
+      amp-migrate src/ --check                      fail if anything is left to migrate
+    """
+
+    def action() -> int:
+        from amp_migrate.out.summary import Summary
+
+        summary = Summary(arguments["color"], arguments["quiet"], arguments["verbose"])
+        _refuse_contradictions(arguments)
+        if arguments["undo"]:
+            return _undo(arguments, summary)
+        settings = settings_of(arguments)
+        if ctx.get_parameter_source("sync_bn") is ParameterSource.COMMANDLINE and not settings.options.ddp:
+            summary.line("note: --sync-bn and --no-sync-bn say nothing without --ddp")
+        for note in left_out(settings.options):
+            summary.line(f"note: {note}")
+        return _migrate(arguments, settings, summary)
+
+    run_command(ctx, arguments["verbose"], action)
+
+
+def _refuse_contradictions(arguments: dict[str, Any]) -> None:
+    """Raise for options that cannot both be followed."""
+    refuse_mixed_stdin(arguments)
+    if arguments["undo"]:
+        _refuse_beside_undo(arguments)
+    if not arguments["paths"] and not arguments["undo"]:
+        raise click.UsageError("Missing argument 'PATH...': a training script or a folder.")
+    output = arguments["output"]
+    if arguments["write"] and output is not None:
+        raise click.UsageError("-w changes the files in place and -o writes elsewhere; give one of them.")
+    if arguments["check"] and (arguments["write"] or output is not None):
+        raise click.UsageError("--check writes nothing; it cannot be combined with -w or -o.")
+    if output == "":
+        raise click.UsageError("-o needs a path.")
+    if math.isnan(arguments["timeout"]):
+        raise click.UsageError("--timeout needs a number of seconds.")
+    if _wants_text(arguments) and arguments["output_format"] in _DOCUMENTS:
+        raise click.UsageError(
+            f"standard output cannot take both the migrated text and --format {arguments['output_format']}."
+        )
+
+
+def _refuse_beside_undo(arguments: dict[str, Any]) -> None:
+    """Raise for options that mean nothing to ``--undo``."""
+    if arguments["write"] or arguments["output"] is not None:
+        raise click.UsageError("--undo puts files back; it cannot be combined with -w or -o.")
+    if Path("-") in arguments["paths"] or arguments["output_format"] in _DOCUMENTS:
+        raise click.UsageError("--undo puts files back; it reads no standard input and prints no document.")
+    if arguments["reports"]:
+        raise click.UsageError("--undo puts files back; there is nothing to report.")
+    if len(arguments["paths"]) > 1:
+        raise click.UsageError("--undo takes one path: a file or the folder of a project.")
+
+
+def _wants_text(arguments: dict[str, Any]) -> bool:
+    """Tell whether the migrated text itself goes to standard output."""
+    return arguments["output"] == "-" or (Path("-") in arguments["paths"] and arguments["write"])
+
+
+def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) -> int:
+    from amp_migrate.launch.launches import launches
+    from amp_migrate.projects import project_folder
+    from amp_migrate.run import discovery
+    from amp_migrate.run.deciding import MigrationJob
+    from amp_migrate.run.decision_cache import DecisionCache, cache_folder
+    from amp_migrate.run.migration import run_all
+    from amp_migrate.run.scripts import choose
+
+    paths: tuple[Path, ...] = arguments["paths"]
+    given: SourceFile | None = None
+    if paths == (Path("-"),):
+        given = _read_stdin(arguments["stdin_filename"])
+        paths = (given.path,)
+        found = discovery.Discovery([discovery.Target(given.path, named=True)])
+    else:
+        found = discovery.discover(paths, settings.exclude, settings.root, own_only=True)
+    if given is None:
+        from amp_migrate.write.transaction import notice_interrupted
+
+        for note in notice_interrupted(paths, writing=arguments["write"]):
+            summary.line(("warning: ", "yellow"), note)
+    for note in found.notes:
+        summary.line("note: ", note)
+    scripts = choose(found.targets, arguments["entries"], modernize=settings.options.modernize)
+    plan = MigrationJob(
+        settings.options, scripts.named, {given.path: given} if given else {}, arguments["timeout"], scripts.parsed
+    )
+    folder = (arguments["cache_dir"] or cache_folder()) if arguments["cache"] and given is None else None
+    memory = DecisionCache(folder, settings.options, project_folder(Path(os.path.realpath(paths[0]))))
+    with summary.progress(len(scripts.chosen) + len(scripts.leftovers)) as advance:
+        run = run_all(
+            scripts.chosen,
+            plan,
+            leftovers=scripts.leftovers,
+            jobs=arguments["jobs"],
+            memory=memory,
+            advance=advance,
+        )
+    run.problems[:0] = found.problems
+    if given is None and settings.options.ddp:
+        run.launches = launches(run.reports)
+
+    # First of all: a report is of the files as they were read.
+    _report(arguments["reports"], run, settings.options, summary)
+    written = _deliver(arguments, settings, summary, run, paths, given)
+
+    for folder in found.barren:
+        summary.line(("warning: ", "yellow"), f"no Python files below {folder}, or all are ignored or excluded")
+    summary.found(scripts, run)
+    summary.reports(run.reports, scripts)
+    summary.unreached(scripts, run)
+    if run.reports:
+        summary.counts(run)
+    if not arguments["check"] and not _wants_text(arguments):
+        summary.launches(run.launches)
+        if not run.problems:
+            is_patch = given is None and arguments["output_format"] == "diff"
+            summary.next_steps(run, written, settings.vendor, is_patch=is_patch)
+    for problem in run.problems:
+        summary.problem(problem)
+    if run.problems:
+        return ExitCode.ERROR
+    return ExitCode.FOUND if arguments["check"] and run.updates else ExitCode.FINE
+
+
+def _deliver(
+    arguments: dict[str, Any],
+    settings: Settings,
+    summary: Summary,
+    run: Run,
+    paths: tuple[Path, ...],
+    given: SourceFile | None,
+) -> dict[Path, Path]:
+    """Print or write the result; return where each written file went."""
+    from amp_migrate.out import delivery
+    from amp_migrate.problems import shown
+    from amp_migrate.write import vendor
+
+    output = arguments["output"]
+    writing = arguments["write"] or output is not None
+    runtime = vendor.runtime_folder() if settings.vendor and run.updates else None
+    done = delivery.Delivery()
+    if _wants_text(arguments):
+        _print_text(run, paths, given)
+    elif writing:
+        if output is not None:
+            done = delivery.write_elsewhere(run, output, paths, runtime)
+        else:
+            done = delivery.write_in_place(run, runtime, allow_dirty=arguments["allow_dirty"])
+        run.problems += done.problems
+    elif arguments["output_format"] in _DIFFS and not arguments["check"]:
+        delivery.print_diffs(run, arguments["color"], by_cell=arguments["output_format"] == "cells")
+    if arguments["output_format"] in _DOCUMENTS:
+        delivery.print_document(run, arguments["output_format"], given)
+    for path in done.files.values():
+        summary.line(("wrote ", "green"), shown(path))
+    for note in done.notes:
+        summary.line("note: ", note)
+    if arguments["check"]:
+        for path in sorted(run.updates):
+            summary.line("would change ", shown(path))
+    if runtime is not None and not done.files and not run.problems:
+        for folder in delivery.entry_folders(run, {path: path for path in run.updates}):
+            summary.line(f"--vendor will copy {vendor.PACKAGE} to {shown(folder / vendor.PACKAGE)}")
+    return done.files
+
+
+def _report(paths: Sequence[Path], run: Run, options: Options, summary: Summary) -> None:
+    """Write what ``--report`` asks for."""
+    if not paths:
+        return
+    from amp_migrate.problems import shown
+    from amp_migrate.report.option import write_reports
+    from amp_migrate.report.pages import Migration
+
+    write_reports(paths, Migration(run, options))
+    for path in paths:
+        summary.line(("wrote ", "green"), shown(path))
+
+
+def _undo(arguments: dict[str, Any], summary: Summary) -> int:
+    """Put back the last run, or with ``--check`` say what that would do."""
+    from amp_migrate.out.terminal import plural
+    from amp_migrate.problems import shown
+    from amp_migrate.write.undo import undo
+
+    dry = arguments["check"]
+    path = arguments["paths"][0] if arguments["paths"] else None
+    undone = undo(path, overwrite=arguments["allow_dirty"], dry=dry)
+    for problem in undone.problems:
+        summary.problem(problem)
+    if undone.problems:
+        return ExitCode.ERROR
+    for file in undone.restored:
+        summary.line(("would put back " if dry else "put back ", "green"), shown(file))
+    for file in undone.removed:
+        summary.line(("would remove " if dry else "removed ", "green"), shown(file))
+    for note in undone.notes:
+        summary.line("note: ", note)
+    if not dry:
+        how = ", which was cut off," if undone.interrupted else ""
+        earlier = f"; {plural(undone.earlier, 'earlier run')} can be undone" if undone.earlier else ""
+        summary.line(f"the run of {undone.record.when}{how} is undone{earlier}")
+    return ExitCode.FOUND if dry else ExitCode.FINE
+
+
+def _print_text(run: Run, paths: tuple[Path, ...], given: SourceFile | None) -> None:
+    """Print the one migrated text, or the text as it was where nothing changes."""
+    from amp_migrate.notebook.source import load
+    from amp_migrate.out.terminal import print_bytes
+    from amp_migrate.problems import shown
+
+    if run.problems:
+        return
+    entry = given.path if given else paths[0].resolve()
+    others = sorted(path for path in run.updates if path != entry)
+    if len(paths) > 1 or others or entry.is_dir():
+        names = ", ".join(shown(path) for path in others) or "several paths"
+        raise UserError(f"standard output can take one file only, but there is more to write: {names}")
+    if entry in run.updates:
+        print_bytes(run.updates[entry].data)
+    else:
+        print_bytes(given.data if given else load(entry).data)
+
+
+def _read_stdin(name: Path | None) -> SourceFile:
+    """Read standard input as the file ``name``, or as one of no name in the working directory.
+
+    Raises:
+        UserError: it is no Python text.
+    """
+    from amp_rules.source.text import SourceError
+
+    from amp_migrate.notebook.source import source_of
+
+    path = name.resolve() if name else Path.cwd() / "<stdin>"
+    try:
+        return source_of(sys.stdin.buffer.read(), path)
+    except SourceError as error:
+        raise UserError(str(Problem.from_source_error(error))) from error

@@ -1,0 +1,91 @@
+"""Options that say what is migrated, which every command that migrates has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS
+
+from amp_migrate.commands.shared import color_option, config_option, listed
+from amp_migrate.settings.migration import parse_loss_scale
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    try:
+        return None if value is None else parse_loss_scale(value)
+    except ValueError as error:
+        message = f"{value!r} is neither 'dynamic' nor a positive number."
+        raise click.BadParameter(message, ctx, param) from error
+
+
+_MIGRATION = (
+    click.option(
+        "--opt-level",
+        type=click.Choice(OPT_LEVELS, case_sensitive=False),
+        metavar="O0|O1|O2|O3",
+        help="Precision level, named as in Apex. [default: O1]",
+    ),
+    click.option("--ddp/--no-ddp", default=None, help="Also migrate to several processes. [default: no]"),
+    click.option(
+        "--sync-bn/--no-sync-bn",
+        default=None,
+        help="With --ddp, synchronise batch norm over the processes. [default: yes]",
+    ),
+    click.option("--fused/--no-fused", default=None, help="Use the runtime's fused optimizers. [default: yes]"),
+    click.option(
+        "--dtype", type=click.Choice(DTYPES, case_sensitive=False), help="Half precision type. [default: auto]"
+    ),
+    click.option(
+        "--loss-scale",
+        metavar="dynamic|N",
+        callback=_loss_scale,
+        help="Dynamic, or a fixed loss scale. [default: dynamic]",
+    ),
+    click.option(
+        "--apex",
+        type=click.Choice(APEX_MODES, case_sensitive=False),
+        help="Scripts for NVIDIA Apex: idiom rewrites them like any other, compat changes their imports only, auto "
+        "takes the first where the whole project is understood. [default: auto]",
+    ),
+    click.option(
+        "--modernize/--no-modernize",
+        default=None,
+        help="Also replace what a current PyTorch no longer has: Variable, volatile, loss.data[0] and the like. "
+        "[default: no]",
+    ),
+    click.option(
+        "--select",
+        multiple=True,
+        metavar="CODES",
+        callback=listed,
+        help="Carry out these rewrites only: codes such as AMP105, or their beginnings.",
+    ),
+    click.option("--ignore", multiple=True, metavar="CODES", callback=listed, help="Leave these rewrites out."),
+)
+_VOICE = (
+    color_option,
+    click.option("-q", "--quiet", is_flag=True, help="Print no summary, only errors."),
+    click.option("-v", "--verbose", is_flag=True, help="List every edit, and tracebacks of internal errors."),
+    config_option("tool.amp-migrate"),
+)
+
+
+def migration_options(command: Decorated) -> Decorated:
+    """Add the options that say what is migrated."""
+    return _with(command, _MIGRATION)
+
+
+def voice_options(command: Decorated) -> Decorated:
+    """Add the options that say how much is told and in which colours, and where the settings stand."""
+    return _with(command, _VOICE)
+
+
+def _with(command: Decorated, options: Sequence[Callable[[Any], Any]]) -> Decorated:
+    # As decorators stand above each other: the last one is the first to be applied.
+    for option in reversed(options):
+        command = option(command)
+    return command

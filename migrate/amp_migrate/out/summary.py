@@ -1,0 +1,185 @@
+"""What people read: the summary on standard error."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from amp_rules.plan.report import Note, Outcome, Refusal, Report, Unit
+
+from amp_migrate.installation import install_line
+from amp_migrate.launch.launches import Launches, nearest_first
+from amp_migrate.out.terminal import Messages, plural
+from amp_migrate.problems import place, shown
+from amp_migrate.run.discovery import NOTEBOOK
+from amp_migrate.run.migration import Run
+from amp_migrate.run.scripts import Scripts
+
+_LISTED = 12
+# Of one script and unit: as many as somebody mends in one go. More would bury the first, which decides.
+_MOST_REASONS = 5
+_NOT_TRAINING: set[Outcome] = {"absent", "not requested"}
+_STYLES: dict[Outcome, str] = {
+    "migrated": "green",
+    "declined": "yellow",
+    "already": "cyan",
+    "absent": "dim",
+    "not requested": "dim",
+}
+
+
+@dataclass
+class Summary(Messages):
+    """Prints what was done, what was left alone and why, and what to do next; ``verbose`` also lists every edit."""
+
+    def reports(self, reports: Sequence[Report], scripts: Scripts) -> None:
+        """Print one paragraph for each entry script; of walked files only those that train."""
+        alone = set(scripts.leftovers)
+        told: set[Refusal] = set()
+        noted: set[Note] = set()
+        for report in reports:
+            untouched = {report.precision, report.distribution} <= {"absent", "already", "not requested"}
+            # What is noted of a script that was migrated before came into it since.
+            silent = untouched and not report.changes and not (report.precision == "already" and report.notes)
+            if silent and not self.verbose and report.entry not in scripts.named:
+                continue
+            self._report(report, told, noted, alone=report.entry in alone)
+
+    def found(self, scripts: Scripts, run: Run) -> None:
+        """Print how many of a folder's files train."""
+        if not scripts.files:
+            return
+        scanned = [report for report in run.reports if report.entry in set(scripts.chosen)]
+        training = [
+            report for report in scanned if report.precision != "absent" or report.distribution not in _NOT_TRAINING
+        ]
+        lines = plural(scripts.lines, "line")
+        self.line((plural(len(training), "training script"), "bold"), f" in {plural(scripts.files, 'file')} ({lines})")
+
+    def unreached(self, scripts: Scripts, run: Run) -> None:
+        """Print which files hold a training step that none of the scripts leads to."""
+        missed = [path for path in scripts.trainers if path not in run.reached and path not in scripts.chosen]
+        for path in missed[:_LISTED]:
+            self.line(
+                ("note: ", "bold"),
+                f"{shown(path)} has a training step, and no script found leads to it; name it to migrate it by itself",
+            )
+        if len(missed) > _LISTED:
+            self.line(("note: ", "bold"), f"and {len(missed) - _LISTED} more such files")
+
+    def counts(self, run: Run) -> None:
+        """Print the number of edits, by rule."""
+        edits = {edit for report in run.reports for edit in report.edits}
+        if not run.updates:
+            self.line("nothing to change")
+            return
+        by_rule = Counter((edit.code, edit.name) for edit in edits)
+        rules = ", ".join(f"{code} {name} {count}" for (code, name), count in sorted(by_rule.items()))
+        numbers = f"{plural(len(edits), 'edit')} in {plural(len(run.updates), 'file')}"
+        self.line((numbers, "bold"), f": {rules}" if rules else "")
+
+    def next_steps(self, run: Run, written: Mapping[Path, Path], vendored: bool, *, is_patch: bool) -> None:
+        """Print what to do with the result.
+
+        Args:
+            run: what came of all scripts.
+            written: where each file went, if anywhere.
+            vendored: whether the runtime is copied.
+            is_patch: whether what was printed can be applied to files.
+        """
+        migrated = [report for report in run.reports if "migrated" in (report.precision, report.distribution)]
+        if run.updates and not written and is_patch:
+            self.line(("next: ", "bold"), "read the diff, then write it with -w, or pipe it into `git apply`")
+        if not written or not migrated:
+            return
+        scripts = {report.entry: _word(written.get(report.entry, report.entry)) for report in migrated}
+        first = scripts[migrated[0].entry]
+        steps = [f"compare with full precision: AMP_OPT_LEVEL=O0 python {first}"]
+        if migrated[0].entry.suffix == NOTEBOOK:
+            steps = [f"compare with full precision: `%env AMP_OPT_LEVEL=O0` in a first cell of {first}"]
+        distributed = [report for report in migrated if report.distribution == "migrated"]
+        if distributed and not run.launches.found:
+            launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"
+            steps.insert(0, f"launch N processes: {launch}")
+        if not vendored:
+            steps.append(f"where it trains: {install_line('runtime')}, or copy the runtime with --vendor")
+        for step in steps:
+            self.line(("next: ", "bold"), step)
+
+    def launches(self, launches: Launches) -> None:
+        """Print the commands that start one process, nearest to their scripts first."""
+        found = nearest_first(launches.found)
+        if found:
+            self.line(("launches", "bold"), ", not edited; for several processes, with their number for N:")
+        for launch in found[:_LISTED]:
+            self.line(f"  {place(launch.path, launch.line)}: {launch.command}")
+            self.line(("      -> ", "green"), launch.replacement)
+            for note in launch.notes:
+                self.line(f"         {note}")
+        if len(found) > _LISTED:
+            self.line(f"  and {len(found) - _LISTED} more (--format json lists them all)")
+        if launches.incomplete:
+            self.line(
+                "note: the project is too large or too deep to be searched whole for commands that start its scripts"
+            )
+
+    def _report(self, report: Report, told: set[Refusal], noted: set[Note], *, alone: bool) -> None:
+        if alone:
+            done = "its interfaces are brought up to date" if report.changes else "it stays as it is"
+            self.line(f"{shown(report.entry)}: no training script leads to it; {done}")
+        elif report.precision == "absent" and report.distribution in ("absent", "not requested"):
+            self.line(f"{shown(report.entry)}: no training step found")
+        else:
+            self.line(
+                f"{shown(report.entry)}: precision ",
+                (report.precision, _STYLES[report.precision]),
+                ", distribution ",
+                (report.distribution, _STYLES[report.distribution]),
+                " (--ddp asks for it)"
+                if report.distribution == "not requested" and report.entry.suffix != NOTEBOOK
+                else "",
+            )
+        if self.verbose:
+            for edit in sorted(report.edits, key=lambda edit: (str(edit.path), edit.cell or 0, edit.span)):
+                start = edit.span.start
+                where = place(edit.path, start.line, start.column, cell=edit.cell)
+                self.line(f"  {where}: ", (f"{edit.code} {edit.name}", "cyan"), f": {edit.message}")
+        new = [refusal for refusal in report.refusals if refusal not in told]
+        told.update(new)
+        self._refused(new)
+        if report.refusals and not new:
+            first = report.refusals[0]
+            where = place(first.path, first.span.start.line if first.span else None, cell=first.cell)
+            self.line(f"  {where}: ", (f"{first.code} {first.name}", "yellow"), ", as above")
+        for note in report.notes if not alone else ():
+            if note not in noted:
+                where = place(note.path, note.line, cell=note.cell)
+                self.line(f"  note: {where}: ", (f"{note.code} {note.name}", "cyan"), f": {note.text}")
+        noted.update(report.notes)
+
+    def _refused(self, refusals: Iterable[Refusal]) -> None:
+        """Print the reasons of each unit, as many as can be mended in one go; places of old names are no reasons."""
+        count: Counter[Unit] = Counter()
+        for refusal in refusals:
+            count[refusal.unit] += 1
+            if refusal.unit == "modern" or self.verbose or count[refusal.unit] <= _MOST_REASONS:
+                self._refusal(refusal)
+        for unit, number in count.items():
+            more = number - _MOST_REASONS
+            if more > 0 and unit != "modern" and not self.verbose:
+                self.line(f"  and {more} more {'reason' if more == 1 else 'reasons'} ({unit}; -v shows them)")
+
+    def _refusal(self, refusal: Refusal) -> None:
+        start = refusal.span.start if refusal.span else None
+        where = place(refusal.path, start.line if start else None, cell=refusal.cell)
+        self.line(f"  {where}: ", (f"{refusal.code} {refusal.name}", "yellow"), f": {refusal.message}")
+        for line in refusal.recipe.splitlines():
+            self.line(f"      {line}" if line.strip() else "")
+
+
+def _word(path: Path) -> str:
+    """The path as a shell takes it."""
+    return shlex.quote(shown(path))

@@ -1,0 +1,141 @@
+"""What both commands share at the terminal: colour, messages and the progress bar on standard error, and raw output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from amp_migrate.problems import Problem, UserError, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Fewer files are done before anybody could read a bar.
+_BAR_FROM = 8
+
+
+def wants_colour(choice: str, stream: TextIO) -> bool:
+    """Decide on colour: ``--color`` first, then NO_COLOR and TERM, then whether anybody is watching."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def print_bytes(data: bytes) -> None:
+    """Write to standard output.
+
+    Raises:
+        UserError: it cannot be written, for another reason than that nobody reads on.
+    """
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # As in ``amp-migrate . | head``: nothing is wrong, and nothing more is wanted.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise UserError(f"standard output cannot be written: {error.strerror or error}") from error
+
+
+def print_diff(lines: bytes, encoding: str, colour: str) -> None:
+    """Write the diff of one file to standard output."""
+    from amp_migrate.out.diff import coloured, for_terminal
+
+    if sys.stdout.isatty():
+        lines = for_terminal(lines, encoding).encode(sys.stdout.encoding or "utf-8", "replace")
+    print_bytes(coloured(lines) if wants_colour(colour, sys.stdout) else lines)
+
+
+@dataclass
+class Messages:
+    """Prints to standard error, for people.
+
+    Attributes:
+        colour: ``--color``.
+        quiet: say nothing but errors.
+        verbose: say more, and show the traceback of an internal error.
+    """
+
+    colour: str = "auto"
+    quiet: bool = False
+    verbose: bool = False
+    _console: Console | None = field(default=None, init=False)
+
+    @property
+    def console(self) -> Console:
+        """The console, made when first needed: importing rich takes longer than ``--help`` should."""
+        if self._console is None:
+            from rich.console import Console
+
+            colour = wants_colour(self.colour, sys.stderr)
+            self._console = Console(
+                file=sys.stderr,
+                force_terminal=colour,
+                color_system="standard" if colour else None,
+                soft_wrap=True,
+                highlight=False,
+                markup=False,
+                emoji=False,
+            )
+        return self._console
+
+    @contextmanager
+    def progress(self, total: int) -> Iterator[Callable[[Path], None]]:
+        """Yield the function to call before each file; it draws a bar where somebody watches."""
+        if self.quiet or total < _BAR_FROM or not sys.stderr.isatty():
+            yield lambda path: None
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+        with Progress(*columns, console=self.console, transient=True) as bar:
+            task = bar.add_task("", total=total, completed=-1)
+
+            def advance(path: Path) -> None:
+                bar.update(task, advance=1, description=shown(path))
+
+            yield advance
+
+    def line(self, *parts: str | tuple[str, str]) -> None:
+        """Print one line of plain or (text, style) parts, unless quiet."""
+        if not self.quiet:
+            self._print(*parts)
+
+    def problem(self, problem: Problem) -> None:
+        """Print why a file was left as it was."""
+        self._print(("error: ", "bold red"), str(problem))
+        if self.verbose and problem.detail:
+            for line in problem.detail.rstrip().splitlines():
+                self._print(f"    {line}")
+
+    def _print(self, *parts: str | tuple[str, str]) -> None:
+        # Control characters in a file's name or text are shown, lest they steer the terminal.
+        styled = [(visible(part), "") if isinstance(part, str) else (visible(part[0]), part[1]) for part in parts]
+        if not wants_colour(self.colour, sys.stderr):
+            # Importing rich would take longer than many a run.
+            print("".join(text for text, _ in styled), file=sys.stderr)
+            return
+        from rich.text import Text
+
+        self.console.print(Text.assemble(*styled), soft_wrap=True)
+
+
+def visible(text: str) -> str:
+    """Return ``text`` with its control characters shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in " \t" else ascii(char)[1:-1] for char in text)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 file`` or ``2 files``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

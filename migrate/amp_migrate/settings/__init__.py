@@ -1,0 +1,1 @@
+"""What was asked for, on the command line and in ``pyproject.toml``, checked."""

@@ -1,0 +1,99 @@
+"""Settings from ``[tool.amp-migrate]`` and how they are checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, Options
+
+from amp_migrate.settings.pyproject import Key, boolean, choice, load_table, settings_folder, strings
+from amp_migrate.settings.selected_rewrites import known_codes
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is to do, from defaults, configuration file and command line.
+
+    Attributes:
+        options: what the migration itself is asked for.
+        vendor: copy the runtime beside the entry scripts.
+        exclude: gitignore patterns of files that are passed over in directories.
+        root: the folder that ``exclude`` is relative to.
+    """
+
+    options: Options = field(default_factory=Options)
+    vendor: bool = False
+    exclude: tuple[str, ...] = ()
+    root: Path = field(default_factory=Path.cwd)
+
+    def overridden(self, values: Mapping[str, Any]) -> Settings:
+        """Return these settings with those of ``values``, keyed as in the file, that are not None."""
+        given = {key: value for key, value in values.items() if value is not None}
+        vendor = given.pop("vendor", self.vendor)
+        exclude = tuple(given.pop("exclude", self.exclude))
+        options = replace(self.options, **{key.replace("-", "_"): value for key, value in given.items()})
+        return replace(self, options=options, vendor=vendor, exclude=exclude)
+
+
+def load_settings(start: Path, explicit: Path | None) -> Settings:
+    """Read the configuration that holds for ``start``, or the file named by ``--config``.
+
+    Raises:
+        UserError: the file cannot be read, or holds a key or a value that is not known.
+    """
+    table = load_table("amp-migrate", KEYS, start, explicit)
+    if table is None:
+        return Settings()
+    return Settings(root=table.path.resolve().parent).overridden(table.values)
+
+
+def parse_loss_scale(value: object) -> float | Literal["dynamic"]:
+    """Return a valid loss scale.
+
+    Raises:
+        ValueError: it is neither ``"dynamic"`` nor a positive finite number.
+    """
+    if value == "dynamic":
+        return "dynamic"
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        number = float(value)
+        if math.isfinite(number) and number > 0:
+            return number
+    raise ValueError(value)
+
+
+EXCLUDE = strings('a list of gitignore patterns, as in ["legacy/", "*_test.py"]')
+CODES = strings('a list of codes of rewrites, as in ["AMP105", "AMP2"]')
+KEYS = {
+    "opt-level": choice(OPT_LEVELS),
+    "ddp": boolean(),
+    "sync-bn": boolean(),
+    "fused": boolean(),
+    "dtype": choice(DTYPES),
+    "loss-scale": Key('"dynamic" or a positive number', parse_loss_scale),
+    "apex": choice(APEX_MODES),
+    "modernize": boolean(),
+    "select": CODES,
+    "ignore": CODES,
+    "vendor": boolean(),
+    "exclude": EXCLUDE,
+}
+
+
+def settings_of(arguments: dict[str, Any]) -> Settings:
+    """Join what stands in the configuration with what was given on the command line.
+
+    Raises:
+        UserError: the configuration cannot be read, or something in it is not known.
+    """
+    folder = settings_folder(arguments["paths"], arguments["stdin_filename"])
+    settings = load_settings(folder, arguments["config"])
+    settings = replace(settings, options=known_codes(settings.options, "[tool.amp-migrate] "))
+    given = known_codes(Options(select=arguments["select"] or (), ignore=arguments["ignore"] or ()), "--")
+    arguments |= {key: getattr(given, key) for key in ("select", "ignore") if arguments[key] is not None}
+    keys = [key for key in KEYS if key != "exclude"]
+    return settings.overridden({key: arguments[key.replace("-", "_")] for key in keys})

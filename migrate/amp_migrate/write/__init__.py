@@ -1,0 +1,1 @@
+"""Writing over a project and taking it back: all files or none."""

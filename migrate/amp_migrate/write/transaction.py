@@ -1,0 +1,283 @@
+"""Writing over one project: all of its files or none, with a journal from which ``--undo`` puts them back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from amp_migrate.problems import Problem, UserError, shown
+from amp_migrate.projects import project_folder
+from amp_migrate.write import vendor
+from amp_migrate.write.journal import (
+    Journal,
+    JournalStore,
+    Record,
+    SavedCopy,
+    SavedFile,
+    digest,
+    digests,
+    new_record,
+    stores_about,
+    stores_for_writing,
+)
+from amp_migrate.write.lock import LockedError
+from amp_migrate.write.replacing import Replacement, replace_all
+
+_NOT_KEPT = "nothing was written, because it could not be undone"
+
+
+def write_project(
+    replacements: Sequence[Replacement], runtime_beside: Sequence[Path], runtime: Path | None
+) -> Problem | None:
+    """Replace the files of one project, and copy the runtime into the folders ``runtime_beside``; all of it or nothing.
+
+    Every replacement says what it expects. Returns what prevented it.
+    """
+    root = min((project_folder(item.path) for item in replacements), key=lambda folder: (len(folder.parts), folder))
+    try:
+        with _opened(root) as store:
+            settle(store)
+            return _write(store, replacements, runtime_beside if runtime is not None else (), runtime)
+    except UserError as error:
+        return Problem(root, str(error))
+    except OSError as error:
+        return Problem(Path(error.filename or root), f"{error.strerror or error}; nothing was written")
+
+
+def copy_beside(folders: Sequence[Path], runtime: Path) -> Problem | None:
+    """Copy the runtime into the folders, into all or none."""
+    made: list[Path] = []
+    for folder in folders:
+        missing = vendor.state(folder, runtime) == "missing"
+        if problem := vendor.copy_runtime(folder, runtime):
+            for other in made:
+                shutil.rmtree(other / vendor.PACKAGE, ignore_errors=True)
+            return problem
+        if missing:
+            made.append(folder)
+    return None
+
+
+def notice_interrupted(paths: Sequence[Path], *, writing: bool) -> list[str]:
+    """Look for runs over the projects of ``paths`` that were cut off, and return what is to be said about them.
+
+    With ``writing``, those that left nothing half done are settled.
+
+    Raises:
+        UserError: with ``writing``, a project is half written.
+    """
+    notes: list[str] = []
+    for store in stores_about(paths):
+        if all(journal.state == "done" for journal in store.journals()):
+            continue
+        if not writing:
+            notes.append(f"{_half_written(store.root)} (unless it is being written at this moment)")
+            continue
+        with held(store):
+            notes += settle(store)
+    return notes
+
+
+def settle(store: JournalStore) -> list[str]:
+    """Deal with a run that was cut off, unless it left the project half written.
+
+    Raises:
+        UserError: it did.
+    """
+    notes = []
+    for journal in store.journals():
+        if journal.state == "done":
+            continue
+        record = journal.load(store.root)
+        standing = {condition(file).name for file in record.files}
+        if "after" not in standing:
+            # Either nothing was replaced yet, or all of it is put back already.
+            remove_copies(store, journal, record)
+            clean(record)
+            store.drop(journal)
+            notes.append(f"a run over {shown(store.root)} was cut off and left no changes; its journal was removed")
+        elif "before" not in standing:
+            clean(record)
+            store.mark(journal, "done")
+        else:
+            raise UserError(_half_written(store.root))
+    return notes
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How a file stands to a run: ``before`` or ``after`` it, ``other`` for edited since, or ``gone``."""
+
+    name: str
+    data: bytes | None
+
+
+def condition(file: SavedFile) -> Condition:
+    """Compare a file with what a run made of it.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        data = file.path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return Condition("gone", None)
+    except OSError as error:
+        raise UserError(f"{shown(file.path)}: cannot be read: {error.strerror or error}") from error
+    if file.path.is_symlink():
+        return Condition("other", data)
+    if data == file.original:
+        return Condition("before", data)
+    return Condition("after" if digest(data) == file.after else "other", data)
+
+
+def remove_copies(store: JournalStore, journal: Journal, record: Record) -> tuple[list[Path], list[Path]]:
+    """Remove the copies of the runtime that a run made; return those removed and those that had to stay."""
+    removed, kept = [], []
+    others = [other.load(store.root) for other in store.journals() if other != journal]
+    used = {copy.path for other in others for copy in other.copies}
+    for copy in record.copies:
+        if not copy.made or not copy.path.exists():
+            continue
+        if copy.path in used or copy.path.is_symlink() or digests(copy.path) != copy.files:
+            kept.append(copy.path)
+            continue
+        # First out of the way: a folder that is half deleted would be neither there nor gone.
+        aside = copy.path.with_name(copy.temporary)
+        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            os.rename(copy.path, aside)
+        except OSError:
+            kept.append(copy.path)
+        else:
+            shutil.rmtree(aside, ignore_errors=True)
+            removed.append(copy.path)
+    return removed, kept
+
+
+def clean(record: Record) -> None:
+    """Remove what a run had only prepared."""
+    for file in record.files:
+        with contextlib.suppress(OSError):
+            file.path.with_name(file.temporary).unlink(missing_ok=True)
+    for copy in record.copies:
+        shutil.rmtree(copy.path.with_name(copy.temporary), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def held(store: JournalStore) -> Iterator[None]:
+    """Keep other runs out.
+
+    Raises:
+        UserError: another run is writing, and does not come to an end.
+    """
+    try:
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(store.locked())
+            except OSError as error:
+                raise UserError(f"{store.folder}: {error.strerror or error}") from error
+            yield
+    except LockedError as error:
+        raise UserError(
+            f"another amp-migrate is writing in {shown(store.root)} ({error}); run again when it has finished"
+        ) from error
+
+
+@contextlib.contextmanager
+def _opened(root: Path) -> Iterator[JournalStore]:
+    """Choose where the journal is kept, and keep other runs out."""
+    failure = "the home folder is not known; set XDG_STATE_HOME"
+    for store in stores_for_writing(root):
+        try:
+            store.prepare()
+            break
+        except OSError as error:
+            failure = f"{store.folder}: {error.strerror or error}"
+    else:
+        raise UserError(f"no journal can be kept ({failure}); {_NOT_KEPT}")
+    with held(store):
+        yield store
+
+
+def _write(
+    store: JournalStore, replacements: Sequence[Replacement], runtime_beside: Sequence[Path], runtime: Path | None
+) -> Problem | None:
+    token = secrets.token_hex(4)
+    # The journal names what is prepared, so that it can be cleared away after a crash.
+    items = [
+        replace(item, temporary=f".{item.path.name[:60]}.{token}{number}.tmp")
+        for number, item in enumerate(replacements)
+    ]
+    try:
+        files = [
+            SavedFile(item.path, item.expected or b"", digest(item.data), item.path.stat().st_mode & 0o7777, name)
+            for item in items
+            if (name := item.temporary)
+        ]
+        copies = [
+            SavedCopy(
+                folder / vendor.PACKAGE,
+                vendor.state(folder, runtime) == "missing",
+                digests(runtime),
+                f".{vendor.PACKAGE}.{token}.tmp",
+            )
+            for folder in runtime_beside
+            if runtime is not None
+        ]
+    except OSError as error:
+        return Problem(Path(error.filename or store.root), f"cannot be read: {error.strerror or error}")
+    record = new_record(store.root, files, copies)
+    try:
+        journal = store.begin(record)
+    except OSError as error:
+        return Problem(store.folder, f"the journal cannot be written: {error.strerror or error}; {_NOT_KEPT}")
+    try:
+        problem = _copy(record, runtime) or replace_all(items)
+    except BaseException:
+        _abandon(store, journal, record)
+        raise
+    if problem is not None:
+        return _abandon(store, journal, record) or problem
+    with contextlib.suppress(OSError):
+        # The next run sees for itself that everything is written.
+        store.mark(journal, "done")
+        store.prune()
+    return None
+
+
+def _copy(record: Record, runtime: Path | None) -> Problem | None:
+    for copy in record.copies:
+        if copy.made and runtime is not None:
+            if problem := vendor.copy_runtime(copy.path.parent, runtime, copy.temporary):
+                return problem
+    return None
+
+
+def _abandon(store: JournalStore, journal: Journal, record: Record) -> Problem | None:
+    """Forget a run that failed and was taken back; keep its journal where that did not succeed."""
+    with contextlib.suppress(UserError, OSError):
+        if all(condition(file).name != "after" for file in record.files):
+            remove_copies(store, journal, record)
+            clean(record)
+            store.drop(journal)
+            return None
+    return Problem(
+        store.root, f"could be neither written nor put back; free some space, then `{undo_command(store.root)}`"
+    )
+
+
+def undo_command(root: Path) -> str:
+    """Return the command that undoes the last run over a project."""
+    inside = Path.cwd().is_relative_to(root)
+    return "amp-migrate --undo" if inside else f"amp-migrate --undo {shlex.quote(shown(root))}"
+
+
+def _half_written(root: Path) -> str:
+    return f"a run over {shown(root)} was cut off while it wrote; `{undo_command(root)}` puts its files back"

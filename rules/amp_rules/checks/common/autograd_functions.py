@@ -1,0 +1,171 @@
+"""What the body of an ``autograd.Function`` does with its tensors, read from its text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from amp_rules.source.facts import ClassFacts, FunctionFacts, ModuleFacts
+from amp_rules.source.syntax import last_name
+
+LOWER = frozenset(
+    """
+    matmul mm bmm mv addmm addmv addbmm baddbmm linear einsum conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+    conv_transpose3d chain_matmul scaled_dot_product_attention
+    """.split()
+)
+"""Operations that autocast lowers and that refuse operands of different types."""
+_EXTENSION = re.compile(
+    r"(?:^|_)(?:cuda|ext|ext_module|_?C|kernels?|backend|cpp|gpu)(?:$|_|\d)|_cuda|cuda_|_ext$|^ops$"
+)
+_OTHER = re.compile(
+    r"^(?:numpy|math|triton|torch\w*|jax|os|sys|time|warnings|logging|functools|itertools|scipy|einops|copy)(?:$|\.)|"
+    r"dist|comm|parallel|mpu|checkpoint|util|profil|helper|config|logger"
+)
+"""Modules that hold something else than kernels."""
+_LOADERS = ("load_ext", "load", "load_inline", "_import_extension", "import_module")
+_WHOLE = re.compile(
+    r"ind(?:ex|ices)|idx|ids?$|offset(?!s?$)|length|len(?:$|_)|count|num|size|stride|pad|dim|batch|shape|coord|label|target|lens|"
+    r"cu_|seed|axis|mode|eps|scale$|shift|rank|group|ptr|perm|graph|gidx|name|handle|segment|riv|running|mean|var$|stats?$|ctx|rois?$|xyz|dense_shape"
+)
+_CASTS = frozenset("to type_as type float half double bfloat16".split())
+
+
+def tensor_inputs(forward: FunctionFacts) -> list[str]:
+    """The parameters of ``forward`` that may hold floating point tensors."""
+    found = []
+    arguments = forward.node.args
+    for item in [*arguments.posonlyargs, *arguments.args][1:]:
+        default = forward.defaults.get(item.arg)
+        if isinstance(default, ast.Constant) and default.value is not None:
+            continue
+        if item.annotation is not None and "Tensor" not in ast.unparse(item.annotation):
+            continue
+        if not _WHOLE.search(item.arg.lower()):
+            found.append(item.arg)
+    return found
+
+
+def names_in(node: ast.AST) -> Iterator[str]:
+    """The names of an operand: of itself, its views and its conversions, not of what is computed from it."""
+    while True:
+        if isinstance(node, ast.Name):
+            yield node.id
+            return
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in _CASTS:
+            node = node.func.value
+        elif (isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "data", "H")) or isinstance(
+            node, ast.Subscript
+        ):
+            node = node.value
+        else:
+            return
+
+
+def aliases(root: ast.AST) -> dict[str, set[str]]:
+    """Names that are given to a tensor, or to a view of it, as a second one."""
+    found: dict[str, set[str]] = {}
+    for item in ast.walk(root):
+        if isinstance(item, ast.Assign) and len(item.targets) == 1 and isinstance(item.targets[0], ast.Name):
+            behind = next(names_in(item.value), None)
+            if behind is not None and behind != item.targets[0].id:
+                found.setdefault(item.targets[0].id, set()).add(behind)
+    return found
+
+
+def products(root: ast.AST) -> Iterator[tuple[ast.expr, list[str]]]:
+    """Yield each operation that autocast lowers, with the names of its operands."""
+    for item in ast.walk(root):
+        if isinstance(item, ast.BinOp) and isinstance(item.op, ast.MatMult):
+            yield item, [*names_in(item.left), *names_in(item.right)]
+        elif isinstance(item, ast.Call) and last_name(item.func) in LOWER:
+            operands: list[ast.expr] = list(item.args)
+            if isinstance(item.func, ast.Attribute):
+                operands.insert(0, item.func.value)
+            yield item, [name for operand in operands for name in names_in(operand)]
+
+
+def kernels(root: ast.AST, module: ModuleFacts) -> Iterator[tuple[ast.Call, list[str]]]:
+    """Yield each call of a compiled extension, with the names that it is given."""
+    for item in ast.walk(root):
+        if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and _is_extension(item.func, module):
+            given = [*item.args, *(word.value for word in item.keywords)]
+            yield item, [name for operand in given for name in names_in(operand)]
+
+
+def _is_extension(function: ast.Attribute, module: ModuleFacts) -> bool:
+    dotted = module.dotted(function) or ""
+    if dotted.startswith("torch."):
+        return dotted.startswith("torch.ops.")
+    holder = function.value
+    if not isinstance(holder, ast.Name):
+        return isinstance(holder, ast.Attribute) and bool(_EXTENSION.search(holder.attr))
+    made = module.constants.get(holder.id)
+    if isinstance(made, ast.Call):
+        return last_name(made.func) in _LOADERS
+    if _is_loaded_late(holder.id, module):
+        return True
+    if holder.id not in module.imports or _OTHER.search(module.imports[holder.id]):
+        return False
+    return module.project.resolve(module, module.imports[holder.id]) is None
+
+
+def _is_loaded_late(name: str, module: ModuleFacts) -> bool:
+    """Whether a function of the file loads an extension into a variable of the file."""
+    loads = any(
+        isinstance(target, ast.Name) and target.id == name and last_name(value.func) in _LOADERS
+        for target, value, _ in module.index.assignments
+        if isinstance(value, ast.Call)
+    )
+    return loads and any(isinstance(item, ast.Global) and name in item.names for item in ast.walk(module.module.tree))
+
+
+def aligned(root: ast.AST) -> dict[str, str]:
+    """For each name that is converted to the type of another, a name that all of one type share."""
+    parent: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while parent.get(name, name) != name:
+            name = parent[name]
+        return name
+
+    for item in ast.walk(root):
+        if not (isinstance(item, ast.Assign) and len(item.targets) == 1 and isinstance(item.targets[0], ast.Name)):
+            continue
+        value = item.value
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _CASTS:
+            like = next(
+                (part.id for given in value.args for part in ast.walk(given) if isinstance(part, ast.Name)), None
+            )
+            parent[find(item.targets[0].id)] = find(like) if like and like != "torch" else "float"
+    return {name: find(name) for name in parent}
+
+
+def alignments(root: ast.AST) -> list[ast.Assign]:
+    """The statements that convert one tensor to the type of another."""
+    return [
+        item
+        for item in ast.walk(root)
+        if isinstance(item, ast.Assign)
+        and isinstance(item.value, ast.Call)
+        and isinstance(item.value.func, ast.Attribute)
+        and item.value.func.attr == "type_as"
+    ]
+
+
+def called_with_care(cls: ClassFacts) -> bool:
+    """Whether the calls of ``apply`` in the file see to the types themselves."""
+    text = cls.module.module.source.text
+    if "_cast_if_autocast_enabled" in text:
+        return True
+    for item in ast.walk(cls.module.module.tree):
+        if not (isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr == "apply"):
+            continue
+        if last_name(item.func.value) != cls.name:
+            continue
+        for given in item.args:
+            casts = isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute)
+            if casts and given.func.attr in _CASTS:  # type: ignore[attr-defined]
+                return True
+    return False

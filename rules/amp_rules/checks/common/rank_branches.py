@@ -1,0 +1,213 @@
+"""What a file says about being run by several processes: whether it is, and which of them get to a place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from amp_rules.source.index import FileIndex, Function, keyword, literal
+from amp_rules.source.syntax import last_name
+from amp_rules.torch.frameworks import looks_after_processes
+from amp_rules.torch.idioms import NAMED_DEVICE, NAMED_FIRST_RANK, NAMED_JOIN, NAMED_ONE_RANK, NAMED_RANK
+
+if TYPE_CHECKING:
+    from amp_rules.source.facts import ModuleFacts
+
+_EVIDENCE = frozenset(
+    """
+    init_process_group DistributedDataParallel DistributedSampler DistributedBatchSampler
+    """.split()
+)
+_SHARDED = frozenset(
+    "FullyShardedDataParallel FSDP fully_shard deepspeed DeepSpeedEngine FullyShardedStrategy fsdp xm".split()
+)
+_STARTS = frozenset("spawn start_processes launch Process run_distributed launch_job elastic_launch".split())
+_MAINS = frozenset("main main_worker main_process run_main cli_main".split())
+
+
+def says_it_is_distributed(module: ModuleFacts) -> bool:
+    """Whether the file itself joins processes or splits work among them: an import that is not used says nothing."""
+    for name, calls in module.index.named.items():
+        if name in _EVIDENCE or NAMED_JOIN.search(name):
+            return True
+        if name in module.imports and module.imports[name].rpartition(".")[2] in _EVIDENCE:
+            return True
+        if name == "init" and any(literal(keyword(call, "ddp")) is True for call in calls):
+            return True
+    return False
+
+
+def is_sharded(module: ModuleFacts) -> bool:
+    """Whether weights may be split among the processes, so that all of them take part in a checkpoint."""
+    return bool(module.index.words & _SHARDED)
+
+
+def uses_framework(module: ModuleFacts) -> bool:
+    """Whether a framework that looks after processes itself is at work."""
+    for name in (*module.imports.values(), *module.stars):
+        if looks_after_processes(name):
+            return True
+    return "prepare_loader" in module.index.words
+
+
+def uses_accelerate(module: ModuleFacts) -> bool:
+    """Whether the file makes an ``Accelerator``, which starts nothing by itself: each process runs the whole script."""
+    calls = module.index.named.get("Accelerator", ())
+    others = [
+        name
+        for name in module.imports.values()
+        if looks_after_processes(name) and name.partition(".")[0] != "accelerate"
+    ]
+    return not others and any((module.dotted(call.func) or "").startswith("accelerate.") for call in calls)
+
+
+def names_rank(node: ast.AST) -> bool:
+    """Whether an expression has a name that says which process this is, or how many there are."""
+    for item in ast.walk(node):
+        name = last_name(item)
+        if not name and isinstance(item, ast.Constant) and isinstance(item.value, str):
+            name = item.value
+        if NAMED_RANK.search(name):
+            return True
+    return False
+
+
+_MAX_DEPTH = 3
+"""How far a test is followed, through names, helpers and callers: scripts ask for the rank in a helper of a helper."""
+_HELPER_LINES = 12
+"""A longer function does more than to say which process this is."""
+
+
+def depends_on_process(index: FileIndex, test: ast.AST, depth: int = _MAX_DEPTH) -> bool:
+    """Whether a test may come out differently in different processes."""
+    if names_rank(test):
+        return True
+    for item in ast.walk(test):
+        if isinstance(item, ast.Compare) and _is_first_device(item):
+            return True
+        if depth and isinstance(item, (ast.Name, ast.Attribute)) and isinstance(item.ctx, ast.Load):
+            if any(_of_one_process(index, value, depth) for value in index.values_of(item)):
+                return True
+        if depth and isinstance(item, ast.Call):
+            if any(_answers_by_rank(index, function) for function in index.callees(item)):
+                return True
+    return False
+
+
+def _is_first_device(test: ast.Compare) -> bool:
+    """``gpu == 0``, ``args.device in (-1, 0)``."""
+    name = last_name(test.left)
+    return bool(NAMED_DEVICE.search(name)) and isinstance(
+        test.ops[0], (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Gt, ast.Lt)
+    )
+
+
+def _of_one_process(index: FileIndex, value: ast.expr, depth: int) -> bool:
+    """Whether a value that a name is given is made by one process only, or by asking which process this is."""
+    if isinstance(value, ast.Constant):
+        return False
+    if isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Name, ast.Attribute)):
+        if depends_on_process(index, value.test if isinstance(value, ast.IfExp) else value, depth - 1):
+            return True
+    if isinstance(value, ast.Call) and value.func and names_rank(value.func):
+        return True
+    return isinstance(value, ast.Call) and is_guarded(index, value, depth - 1)
+
+
+def _answers_by_rank(index: FileIndex, function: Function) -> bool:
+    """Whether a small function returns something about the rank."""
+    if (function.end_lineno or 0) - function.lineno > _HELPER_LINES:
+        return False
+    returned = [item.value for item in ast.walk(function) if isinstance(item, ast.Return) and item.value is not None]
+    return any(names_rank(item) for item in returned)
+
+
+def is_guarded(index: FileIndex, node: ast.AST, depth: int = _MAX_DEPTH) -> bool:
+    """Whether it depends on the process, within its function, whether ``node`` is reached."""
+    if depth <= 0:
+        return False
+    if any(depends_on_process(index, test, depth) for test, _ in index.branches(node)):
+        return True
+    # ``if several: if rank == 0: save() else: save()``
+    return any(names_rank(item) for item in _other_branches(index, node))
+
+
+def _other_branches(index: FileIndex, node: ast.AST) -> Iterator[ast.AST]:
+    """What runs in place of ``node``."""
+    child = node
+    for item in index.ancestors(node):
+        if isinstance(item, ast.If) and child is not item.test:
+            for statement in item.orelse if child in item.body else item.body:
+                yield from (inner.test for inner in ast.walk(statement) if isinstance(inner, ast.If))
+        elif isinstance(item, Function):
+            return
+        child = item
+
+
+def every_process_runs(index: FileIndex, node: ast.AST, seen: set[ast.AST] | None = None) -> bool:
+    """Whether a way leads from the start of the script to ``node`` on which no test asks for the process.
+
+    False also where the way is not known: a function that this file does not call.
+    """
+    seen = set() if seen is None else seen
+    function = index.scope(node)
+    if function in seen or is_guarded(index, node):
+        return False
+    if function is None:
+        return index.owner(node) is None
+    seen.add(function)
+    if isinstance(function, ast.Lambda):
+        return False
+    if any(NAMED_ONE_RANK.search(ast.unparse(item)) for item in function.decorator_list):
+        return False
+    callers = index.callers(function)
+    if any(every_process_runs(index, call, seen) for call in callers):
+        return True
+    return is_start(index, function, bool(callers))
+
+
+def training_runs(index: FileIndex, node: ast.AST, depth: int = 2) -> bool:
+    """Whether ``node`` is reached, whatever the process, from a training loop that asks for the process elsewhere.
+
+    A function that computes gradients and lets one of the processes do something on the side is run by all of them.
+    """
+    function = index.scope(node)
+    if function is None or isinstance(function, ast.Lambda) or is_guarded(index, node):
+        return False
+    if any(NAMED_ONE_RANK.search(ast.unparse(item)) for item in function.decorator_list):
+        return False
+    # ``model.train()`` and ``accelerator.save()`` are no calls of methods of this class.
+    callers = [call for call in index.callers(function) if not _is_of_another(call)]
+    if not callers:
+        inner = list(ast.walk(function))
+        trains = any(isinstance(item, ast.Call) and last_name(item.func) == "backward" for item in inner)
+        return trains and any(isinstance(item, ast.If) and _is_first(item.test) for item in inner)
+    return depth > 0 and any(training_runs(index, call, depth - 1) for call in callers)
+
+
+def _is_of_another(call: ast.Call) -> bool:
+    """Whether a method is called of something else than the object itself."""
+    held = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return held is not None and not (isinstance(held, ast.Name) and held.id == "self")
+
+
+def _is_first(test: ast.AST) -> bool:
+    """Whether a test is true in one of the processes only, by its names."""
+    for item in ast.walk(test):
+        name = last_name(item)
+        if NAMED_FIRST_RANK.search(name):
+            return True
+        if isinstance(item, ast.Compare) and isinstance(item.ops[0], ast.Eq) and literal(item.comparators[0]) == 0:
+            return "rank" in last_name(item.left)
+    return False
+
+
+def is_start(index: FileIndex, function: Function, is_called: bool) -> bool:
+    """Whether processes start with a function."""
+    for call in index.calls:
+        if last_name(call.func) in _STARTS:
+            given = [*call.args, *(item.value for item in call.keywords)]
+            if any(last_name(item) == function.name for item in given):
+                return not is_guarded(index, call)
+    return not is_called and function.name in _MAINS and index.owner(function) is None

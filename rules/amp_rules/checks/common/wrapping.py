@@ -1,0 +1,157 @@
+"""Where a model is wrapped for several processes, and where its parameters become other objects."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from amp_rules.source.facts import ModuleFacts
+from amp_rules.source.index import FileIndex, before, keyword, literal
+from amp_rules.source.syntax import last_name, spelling
+
+_SYNC = ("convert_sync_batchnorm", "convert_syncbn_model")
+_OPTIMIZERS = frozenset(
+    """
+    SGD Adam AdamW Adamax RAdam NAdam Adagrad Adadelta RMSprop Rprop ASGD LBFGS SparseAdam Adafactor Lion FusedAdam
+    FusedSGD FusedLAMB FusedNovoGrad FusedAdagrad BertAdam LAMB Lamb AdaBelief AdamP RangerLars Ranger Novograd
+    """.split()
+)
+
+
+class WrapEvent(NamedTuple):
+    """Something that happens to a model.
+
+    Attributes:
+        node: the call or statement.
+        model: the model's path in the text, as ``self.model``.
+        what: what happens, for people.
+    """
+
+    node: ast.AST
+    model: str
+    what: str
+
+
+def first_model(call: ast.Call) -> str | None:
+    """The path of the first argument of a call, whether by place or by name."""
+    given = call.args[0] if call.args else keyword(call, "module") or keyword(call, "model")
+    return spelling(given) if given is not None else None
+
+
+def is_ddp(module: ModuleFacts, call: ast.AST) -> bool:
+    """Whether a call wraps a model in torch's or Apex's DistributedDataParallel."""
+    if not isinstance(call, ast.Call):
+        return False
+    return (module.dotted(call.func) or "").endswith("DistributedDataParallel")
+
+
+def wrapped_models(module: ModuleFacts) -> Iterator[WrapEvent]:
+    """Yield the assignments ``model = DistributedDataParallel(model)``, by the name of the result."""
+    for target, value, statement in module.index.assignments:
+        name = spelling(target)
+        if name is not None and is_ddp(module, value):
+            yield WrapEvent(statement, name, "wrapped in DistributedDataParallel")
+
+
+def conversions(module: ModuleFacts) -> Iterator[WrapEvent]:
+    """Yield the calls that make batch norm synchronised."""
+    for name in _SYNC:
+        for call in module.index.named.get(name, ()):
+            model = first_model(call)
+            if model is not None:
+                yield WrapEvent(call, model, name)
+
+
+def replacements(module: ModuleFacts) -> Iterator[WrapEvent]:
+    """Yield what puts other parameters into a model: who holds the old ones holds what is never used again."""
+    index = module.index
+    for call in index.calls:
+        event = _replacing_call(module, call)
+        if event is not None:
+            yield event
+    for target, value, statement in index.assignments:
+        if isinstance(target, ast.Attribute) and _is_layer(module, value):
+            model = spelling(target.value)
+            if model not in (None, "self"):
+                assert model is not None
+                yield WrapEvent(statement, model, f"`{spelling(target)}` is replaced")
+
+
+def _replacing_call(module: ModuleFacts, call: ast.Call) -> WrapEvent | None:
+    name, model = last_name(call.func), first_model(call)
+    dotted = module.dotted(call.func) or ""
+    if name == "resize_token_embeddings" and isinstance(call.func, ast.Attribute):
+        owner = spelling(call.func.value)
+        return WrapEvent(call, owner, "`resize_token_embeddings` makes new embeddings") if owner else None
+    if model is None:
+        return None
+    if name == "convert_syncbn_model":
+        return WrapEvent(
+            call, model, "Apex's `convert_syncbn_model` makes new batch norm layers with copied parameters"
+        )
+    if name == "fully_shard":
+        return WrapEvent(call, model, "`fully_shard` puts sharded parameters in their place")
+    if dotted.endswith("FullyShardedDataParallel") and literal(keyword(call, "use_orig_params")) is not True:
+        return WrapEvent(call, model, "FullyShardedDataParallel flattens them into new ones")
+    if name == "get_peft_model":
+        return WrapEvent(call, model, "`get_peft_model` freezes them and adds the ones to be trained")
+    return None
+
+
+def _is_layer(module: ModuleFacts, value: ast.expr) -> bool:
+    """Whether an expression builds a layer of torch that has parameters."""
+    if not isinstance(value, ast.Call):
+        return False
+    name = module.dotted(value.func) or ""
+    last = name.rpartition(".")[2]
+    return name.startswith("torch.nn.") and last.startswith(
+        ("Linear", "Conv", "Sequential", "Embedding", "LSTM", "GRU", "Parameter")
+    )
+
+
+def optimizers(module: ModuleFacts) -> Iterator[tuple[ast.Call, str]]:
+    """Yield the calls that build an optimizer, with the path of the model whose parameters it takes."""
+    for call in module.index.calls:
+        name = last_name(call.func)
+        dotted = module.dotted(call.func) or ""
+        if name in _OPTIMIZERS or (dotted.startswith("torch.optim.") and "lr_scheduler" not in dotted):
+            for model in models_in(module.index, call):
+                yield call, model
+
+
+_MAX_NAMES = 3
+"""Names on the way from an optimizer to its models: a list of groups, a group, its parameters."""
+
+
+def models_in(index: FileIndex, call: ast.Call) -> set[str]:
+    """The paths of the models whose parameters are among the arguments of a call."""
+    found: set[str] = set()
+    pending = [*call.args, *(item.value for item in call.keywords)]
+    for _ in range(_MAX_NAMES):
+        following: list[ast.expr] = []
+        for item in pending:
+            for inner in ast.walk(item):
+                model = parameters_of(inner)
+                if model is not None:
+                    found.add(model)
+                elif isinstance(inner, ast.Name):
+                    following += index.values_of(inner) if not found else []
+        pending = following
+    return found
+
+
+def parameters_of(node: ast.AST) -> str | None:
+    """``model`` of ``model.parameters()``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in ("parameters", "named_parameters"):
+            return spelling(node.func.value)
+    return None
+
+
+def is_assigned_between(index: FileIndex, path: str, first: ast.AST, second: ast.AST) -> bool:
+    """Whether a name is given another value between two places of the text."""
+    return any(
+        spelling(target) == path and before(first, statement) and before(statement, second)
+        for target, _, statement in index.assignments
+    )

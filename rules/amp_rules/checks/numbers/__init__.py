@@ -1,0 +1,1 @@
+"""Constants and epsilons against the range of half types."""

@@ -1,0 +1,87 @@
+"""Epsilons that are 0 in half precision."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.checks.common.number_limits import described, origin, other_half, vanishes
+from amp_rules.checks.common.zero_guards import EPSILON_USED, SINGULAR, Guard, guards_of, may_be_zero, singular_argument
+from amp_rules.lattice.abstract_values import Value
+from amp_rules.lattice.frame import Frame
+from amp_rules.lint.check import Check, replacement
+from amp_rules.lint.finding import Fix
+
+
+class EpsUnderflow(Check):
+    """Epsilons that are 0 in half precision.
+
+    ## What it does
+    Finds `x + eps`, `x.clamp(min=eps)`, `torch.maximum(x, eps)`, `torch.where(x > 0, x, eps)` where the number becomes
+    0 in the half type, `x` is half, and the result divides, or goes into `log`, `sqrt`, `rsqrt` or `reciprocal`. The
+    number is followed through defaults, `self.eps`, constants and imports, and the finding stands where it is written.
+
+    ## Why
+    The smallest positive float16 is 5.96e-8, and whatever is not above 2.98e-8 rounds to 0: with 1e-8 a divisor of 0
+    stays 0 and 0 / 0 is NaN, `log(0 + 1e-8)` is -inf, the gradient of `sqrt(0 + 1e-8)` is infinite. 1e-7 survives as
+    1.19e-7. bfloat16 has the exponents of float32, there only numbers below 4.6e-41 vanish.
+
+    ## Example
+        norm = x.norm(dim=-1, keepdim=True)
+        return x / (norm + 1e-8)
+
+    ## Use instead
+        norm = x.float().norm(dim=-1, keepdim=True)
+        return (x / (norm + 1e-8)).to(x.dtype)
+
+    ## When it is silent
+    The guarded tensor is float32: made by `.float()`, by a sum of integers or a mask, or under autocast by one of the
+    operations that run in float32 (`norm`, `sum`, `exp`, `softmax`). The tensor is known to be far from 0, or is
+    made of weights alone. Every call of the function in its file passes float32, or another epsilon. The number is the
+    epsilon of a norm layer, which works in float32, or of an optimizer.
+
+    ## Source
+    https://github.com/pytorch/pytorch/issues/32137
+    """
+
+    code = "AMP605"
+    name = "eps-underflow"
+    severity = "error"
+    message = "An epsilon that keeps a divisor, logarithm or root from zero is zero itself in half precision."
+    advice = "Compute this in float32, or take an epsilon of at least 1e-7."
+    fix_title = "Take an epsilon that half precision holds"
+    fix_safety = "unsafe"
+    triggers = (
+        "1e-08", "e-8", "E-", "e-9", "e-08", "e-09", "e-1", "e-2", "e-3", "e-4", EPSILON_USED, "min=eps",
+        "min=self.eps", "min = eps", "min = self.eps", "EPS", ".tiny", "TINY", "SMALL", ".0000000",
+    )  # fmt: skip
+    operations = SINGULAR
+
+    def visit(self, op: Value, frame: Frame) -> None:
+        """Judge what must not be zero."""
+        argument = singular_argument(op)
+        if argument is None or not argument.tensor:
+            return
+        for guard in guards_of(argument):
+            number = vanishes(guard.epsilon, frame.mode)
+            if number is not None and self._is_half(guard, frame) and may_be_zero(guard.tensor, frame.mode):
+                self._report(op, guard, number, frame)
+
+    def _is_half(self, guard: Guard, frame: Frame) -> bool:
+        tensor = guard.tensor
+        return tensor.low and frame.is_tensor(tensor) and not other_half(tensor, frame.mode)
+
+    def _report(self, op: Value, guard: Guard, number: float, frame: Frame) -> None:
+        node, epsilon = guard.op.node, guard.epsilon
+        if node is None or op.node is None:
+            return
+        place = origin(frame, epsilon, node)
+        text = epsilon.node if place is epsilon.node and not isinstance(place, ast.arg) else None
+        written = described(frame, text, number) if text is not None else f"{number:g}"
+        role = "divisor" if op.op in ("div", "pow", "reciprocal") else f"argument of `{op.op}`"
+        message = f"{written} is 0 in {frame.mode.dtype} and does not keep the {role} `{frame.text(node)}` from 0"
+        self.report(frame, place, message, culprit=epsilon, fix=self._fix(place, frame))
+
+    def _fix(self, place: ast.AST, frame: Frame) -> Fix | None:
+        if isinstance(place, ast.Constant) and frame.mode.fp16:
+            return replacement(frame, self.fix_title, "unsafe", (place, "1e-6"))
+        return None

@@ -1,0 +1,1 @@
+"""Several processes, performance and hardware."""

@@ -1,0 +1,224 @@
+"""Distributed samplers that are never told the epoch."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.checks.common.carriers import Carriers
+from amp_rules.checks.common.rank_branches import uses_framework
+from amp_rules.lint.check import Check, LintedFile
+from amp_rules.lint.finding import Fix, TextEdit
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.index import FileIndex, Function, Loop, keyword, literal
+from amp_rules.source.syntax import last_name, spelling
+from amp_rules.torch.idioms import NAMED_EPOCH, NAMED_EVALUATION
+
+_MAX_CALLERS = 3
+"""Functions between the loops over epochs and batches: ``main``, ``fit``, ``train_epoch``. Beyond, nothing is said."""
+
+
+class SamplerSetEpoch(Check):
+    """Distributed samplers that are never told the epoch.
+
+    ## What it does
+
+    Finds an epoch loop whose loader draws its batches through a `DistributedSampler` that shuffles, where nothing in
+    the file calls `set_epoch`.
+
+    ## Why
+
+    The sampler shuffles with a generator seeded by `seed + epoch`, and its `epoch` stays 0 until `set_epoch` is
+    called. Without it every epoch has the same order: with 8 samples and 2 processes, rank 0 gets the same 4 samples
+    in the same order in each of 10 epochs, and never one of the other 4.
+
+    ## Example
+
+        sampler = DistributedSampler(dataset)
+        loader = DataLoader(dataset, batch_size=32, sampler=sampler)
+        for epoch in range(epochs):
+            for batch in loader:
+                step(batch)
+
+    ## Use instead
+
+        for epoch in range(epochs):
+            sampler.set_epoch(epoch)
+            for batch in loader:
+                step(batch)
+
+    ## When it is silent
+
+    When `set_epoch` occurs in the file; for samplers with `shuffle=False` and those of validation sets; when the
+    loader is handed to code that is not part of the project, or to a framework that calls `set_epoch` itself; and
+    when no epoch loop over the loader is in the file.
+
+    ## Source
+
+    https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler
+    """
+
+    code = "AMP901"
+    name = "sampler-set-epoch"
+    severity = "warning"
+    message = "A distributed sampler is never told the epoch, so that it shuffles alike in all of them."
+    advice = "Call `set_epoch(epoch)` on the sampler at the start of each epoch."
+    fix_title = "Tell the sampler the epoch"
+    fix_safety = "unsafe"
+    triggers = ("DistributedSampler",)
+
+    def visit_module(self, file: LintedFile) -> None:
+        """Follow the samplers of a file to the loops over their loaders."""
+        module = file.module
+        index = module.index
+        if "set_epoch" in index.words or uses_framework(module):
+            return
+        made = [call for call in _samplers(index) if _shuffles(index, call)]
+        if not made:
+            return
+        origins = set(map(id, made))
+        carriers = Carriers(index, lambda node: id(node) in origins, lambda call: _cannot_tell(module, call))
+        if carriers.escapes:
+            return
+        for loop, place in _epoch_loops(index, carriers):
+            sampler = _sampler_text(index, carriers, made, place)
+            self._report(file, loop, place, sampler, made[0])
+
+    def _report(self, file: LintedFile, loop: Loop, place: ast.AST, sampler: str | None, made: ast.Call) -> None:
+        module = file.module
+        text = sampler or module.module.text(made)
+        message = f"`{text}` is not told the epoch, so this loop has the same order in every epoch"
+        if place is loop:
+            message = f"`{text}` is not told the epoch, so every turn of this loop has the same order"
+        self.report_in(file, place, message, fix=_fix(module, loop, sampler))
+
+
+def _samplers(index: FileIndex) -> list[ast.Call]:
+    """The calls that make a distributed sampler, also through a name that may stand for the class."""
+    found = list(index.named.get("DistributedSampler", ()))
+    for target, value, _ in index.assignments:
+        if isinstance(target, ast.Name) and isinstance(value, ast.IfExp):
+            if "DistributedSampler" in (last_name(value.body), last_name(value.orelse)):
+                found += [call for call in index.named.get(target.id, ()) if isinstance(call.func, ast.Name)]
+    return found
+
+
+def _shuffles(index: FileIndex, call: ast.Call) -> bool:
+    """Whether a sampler is sure to shuffle, and for training."""
+    shuffle = keyword(call, "shuffle") or (call.args[3] if len(call.args) > 3 else None)
+    if (shuffle is not None and literal(shuffle) is not True) or keyword(call, "seed") is not None:
+        return False
+    about = [ast.unparse(item) for item in call.args[:1]]
+    about += [ast.unparse(item.value) for item in call.keywords if item.arg == "dataset"]
+    statement = index.statement(call)
+    if isinstance(statement, ast.Assign):
+        about += [ast.unparse(item) for item in statement.targets]
+    function = index.scope(call)
+    if isinstance(function, Function):
+        about.append(function.name)
+    return not any(NAMED_EVALUATION.search(item) for item in about)
+
+
+def _cannot_tell(module: ModuleFacts, call: ast.Call) -> bool:
+    """Whether a function of another file gets a loader and sets no epoch."""
+    name = module.dotted(call.func)
+    found = module.project.resolve(module, name) if name else None
+    if not isinstance(found, FunctionFacts):
+        return False
+    return not {"set_epoch", "Trainer"} & found.module.index.words
+
+
+def _epoch_loops(index: FileIndex, carriers: Carriers) -> list[tuple[Loop, ast.AST]]:
+    """The epoch loops in which a loader is gone through, each with the place to speak of."""
+    found: dict[int, tuple[Loop, ast.AST]] = {}
+    for use in _uses(index, carriers):
+        for loop, inner in _loops_over(index, use):
+            found.setdefault(id(loop), (loop, _place(index, loop, use, inner)))
+    return list(found.values())
+
+
+def _uses(index: FileIndex, carriers: Carriers) -> list[ast.AST]:
+    """The places where a loader is gone through, or given to a function of another file."""
+    found: list[ast.AST] = [
+        loop for loop in index.loops if not isinstance(loop, ast.While) and _is_loader(carriers, loop.iter)
+    ]
+    for call in index.calls:
+        if (last_name(call.func) in ("iter", "next") and any(_is_loader(carriers, item) for item in call.args)) or (
+            not index.callees(call) and any(carriers.carries(item) for item in call.args) and carriers.may_pass(call)
+        ):
+            found.append(call)
+    return found
+
+
+def _is_loader(carriers: Carriers, node: ast.expr) -> bool:
+    return carriers.carries(node) and not NAMED_EVALUATION.search(ast.unparse(node))
+
+
+def _loops_over(index: FileIndex, use: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> list[tuple[Loop, ast.AST]]:
+    """The epoch loops around a place, in its function or in those that call it; with the node that stands in each."""
+    here = [loop for loop in index.loops_around(use) if _counts_epochs(loop)]
+    if here:
+        return [(here[-1], use)]
+    function = index.scope(use)
+    if not isinstance(function, Function) or function in seen or len(seen) > _MAX_CALLERS:
+        return []
+    if NAMED_EVALUATION.search(function.name):
+        return []
+    return [found for call in index.callers(function) for found in _loops_over(index, call, seen | {function})]
+
+
+def _counts_epochs(loop: Loop) -> bool:
+    if isinstance(loop, ast.While):
+        return bool(NAMED_EPOCH.search(ast.unparse(loop.test)))
+    return bool(NAMED_EPOCH.search(ast.unparse(loop.target)) or NAMED_EPOCH.search(ast.unparse(loop.iter)))
+
+
+def _place(index: FileIndex, loop: Loop, use: ast.AST, inner: ast.AST) -> ast.AST:
+    """The loop over the loader, where the epoch is known there; else the epoch loop."""
+    function = index.scope(use)
+    if not isinstance(use, ast.For):
+        return loop
+    if use is inner:
+        return use
+    is_method = isinstance(function, Function) and index.owner(function) is not None
+    return use if is_method and any("epoch" in item.arg for item in function.args.args) else loop  # type: ignore[union-attr]
+
+
+def _sampler_text(index: FileIndex, carriers: Carriers, made: list[ast.Call], place: ast.AST) -> str | None:
+    """The sampler's name, where it can be used at ``place``."""
+    for call in made:
+        for target, value, _ in index.assignments:
+            if any(item is call for item in ast.walk(value)) and not last_name(value):
+                text = spelling(target)
+                is_sampler = value is call or (isinstance(value, ast.IfExp) and call in (value.body, value.orelse))
+                if text is None or not is_sampler:
+                    continue
+                if index.scope(target) in (None, index.scope(place)) or text.startswith("self."):
+                    return text
+    return None
+
+
+def _fix(module: ModuleFacts, loop: Loop, sampler: str | None) -> Fix | None:
+    """Tell the sampler the epoch, first thing in the loop."""
+    if sampler is None or not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name):
+        return None
+    index = module.index
+    if sampler.startswith("self.") and index.owner(index.scope(loop) or loop) is None:
+        return None
+    if loop.target.id == "_":
+        return None
+    text = f"{sampler}.set_epoch({loop.target.id})"
+    others = _other_values(index, sampler)
+    if others:
+        only_none = all(literal(item) is None for item in others)
+        text = f"if {sampler} is not None: {text}" if only_none else f'if hasattr({sampler}, "set_epoch"): {text}'
+    edit = TextEdit("insert before", module.module.span(loop.body[0]), text)
+    return Fix(SamplerSetEpoch.fix_title, "unsafe", (edit,))
+
+
+def _other_values(index: FileIndex, sampler: str) -> list[ast.expr]:
+    """What else the sampler's name may hold."""
+    found: list[ast.expr] = []
+    for target, value, _ in index.assignments:
+        if spelling(target) == sampler:
+            found += [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    return [item for item in found if not (isinstance(item, ast.Call) and last_name(item.func) == "DistributedSampler")]

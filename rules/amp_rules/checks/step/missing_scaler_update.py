@@ -1,0 +1,108 @@
+"""Stepping without ever updating the scale, or updating without a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amp_rules.checks.common.step_events import Event, StepCheck, is_disabled, is_wrapped, statement_of
+from amp_rules.checks.common.step_text import scaler_methods, step_state
+from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.paths import LOST
+from amp_rules.lint.finding import Fix, TextEdit
+from amp_rules.source.facts import FunctionFacts
+
+
+class MissingScalerUpdate(StepCheck):
+    """`scaler.step` without `scaler.update`, or the other way round.
+
+    ## What it does
+
+    Finds loops in which `scaler.step(optimizer)` comes round again without `scaler.update()`, functions that step
+    in files which never update, and `update()` twice with no step between.
+
+    ## Why
+
+    Without `update` the scale never changes and the second `step` raises "step() has already been called since the
+    last update()". An `update` with no step before it raises "No inf checks were recorded prior to update".
+
+    ## Example
+
+        for batch in loader:
+            optimizer.zero_grad()
+            scaler.scale(compute_loss(batch)).backward()
+            scaler.step(optimizer)
+
+    ## Use instead
+
+        for batch in loader:
+            optimizer.zero_grad()
+            scaler.scale(compute_loss(batch)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    ## When it is silent
+
+    Where the scaler is handed to a function that is not known, and in files that leave the step to Accelerate,
+    Lightning or DeepSpeed.
+
+    ## Source
+
+    https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler.update
+    """
+
+    code = "AMP814"
+    name = "missing-scaler-update"
+    severity = "error"
+    message = "The calls of `scaler.step` and `scaler.update` do not alternate."
+    advice = "Call `scaler.update()` once after the steps of all optimizers."
+    fix_title = "Update the scaler after the step"
+    fix_safety = "safe"
+    states = ("$update",)
+    slack = 1
+
+    def advance(self, state: Any, event: Event, frame: Frame) -> tuple[bool | None, Any]:
+        """Keep the last call of each scaler."""
+        held: frozenset[Any] = state or frozenset()
+        if event.kind == "escape":
+            return None, frozenset({("escape", None, None, None)})
+        if event.kind not in ("update", "scaler_step", "unscale") or event.value is None:
+            return None, state
+        if is_disabled(event.value.args[0]) or any(item[0] == "escape" for item in held):
+            return None, frozenset(item for item in held if item[0] != "escape") if event.kind == "update" else state
+        own = [item for item in held if item[1] == event.scaler]
+        entry = (event.kind, event.scaler, event.optimizer, event.node)
+        if event.kind == "update":
+            bad = any(item[0] == "update" for item in own)
+            return bad, (held - set(own)) | {entry}
+        held = frozenset(item for item in held if item not in own or item[0] != "update")
+        bad = event.kind == "scaler_step" and any(item == entry for item in own)
+        return bad, held | {entry}
+
+    def found(self, state: Any, event: Event, frame: Frame) -> None:
+        """Report at the call that raises."""
+        if event.kind == "update":
+            message = "`update` is called again without a `step` between, which raises"
+            self.report(frame, event.node, message, here=True)
+        else:
+            message = "`step` comes round again without `update`, which raises"
+            self.report(frame, event.node, message, fix=self._fix(frame, event.node), here=True)
+
+    def visit_function(self, function: FunctionFacts, frame: Frame) -> None:
+        """A step in a file that never updates."""
+        ends = step_state(frame, self.key)
+        if not ends or scaler_methods(frame.module, "update") or is_wrapped(frame.module):
+            return
+        if any(item.state is LOST or any(entry[0] == "escape" for entry in item.state or ()) for item in ends):
+            return
+        for item in ends:
+            for kind, _, _, node in item.state or ():
+                if kind == "scaler_step":
+                    message = "`step` is called and nothing in this file calls `update`: the second call raises"
+                    self.report(frame, node, message, fix=self._fix(frame, node), here=True)
+
+    def _fix(self, frame: Frame, node: Any) -> Fix | None:
+        statement = statement_of(frame, node)
+        if statement is None or scaler_methods(frame.module, "update"):
+            return None
+        text = f"{frame.text(node.func.value)}.update()"
+        return Fix(f"Call `{text}` after the step", "safe", (TextEdit("insert after", frame.span(statement), text),))

@@ -1,0 +1,104 @@
+"""Stepping around the scaler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amp_rules.checks.common.step_events import PLAIN, SCALED, Event, StepCheck, is_disabled
+from amp_rules.checks.common.step_text import calls_of
+from amp_rules.lattice.abstract_values import alternatives
+from amp_rules.lattice.frame import Frame
+from amp_rules.lint.check import replacement
+
+_FROM_ELSEWHERE = frozenset({"param", "attr", "name", "element", "starargs", "other"})
+
+
+class ScalerBypass(StepCheck):
+    """The optimizer steps with scaled gradients, or the scaler with gradients that never were scaled.
+
+    ## What it does
+
+    Finds `optimizer.step()` after `scaler.scale(loss).backward()`, and `scaler.step(optimizer)` after a plain
+    `loss.backward()`.
+
+    ## Why
+
+    With `optimizer.step()` the gradients go into the weights 65536 times too large, infinities included: one step of
+    SGD with a learning rate of 0.1 leaves weights of 19661 where 0.3 were due. The other way round `scaler.step`
+    divides gradients by a scale that was never in them, or raises when `scale` was not called at all.
+
+    ## Example
+
+        scaler.scale(loss).backward()
+        optimizer.step()
+        scaler.update()
+
+    ## Use instead
+
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    ## When it is silent
+
+    After `scaler.unscale_`, where the loss comes from outside of the function, and where a test that asks for mixed
+    precision stands between.
+
+    ## Source
+
+    https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler.step
+    """
+
+    code = "AMP815"
+    name = "scaler-bypass"
+    severity = "error"
+    message = "The step does not go with the backward pass: one is scaled and the other is not."
+    advice = "Use `scaler.scale(loss).backward()` together with `scaler.step(optimizer)`, or neither."
+    fix_title = "Step through the scaler"
+    fix_safety = "unsafe"
+    states = ("$bypass",)
+
+    def advance(self, state: Any, event: Event, frame: Frame) -> tuple[bool | None, Any]:
+        """Keep what the last backward pass was of."""
+        kind = event.kind
+        if kind == "backward":
+            if event.how == SCALED:
+                return None, ("scaled", event.node, event.scaler)
+            return None, ("plain", event.node) if _is_plain(event) else None
+        if kind in ("unscale", "update", "escape", "zero_grad"):
+            return None, None
+        if kind == "scaler_step":
+            disabled = event.value is not None and is_disabled(event.value.args[0])
+            return (True if state is not None and state[0] == "plain" and not disabled else None), None
+        if kind == "step" and state is not None:
+            return (True if state[0] == "scaled" else None), state
+        return None, state
+
+    def found(self, state: Any, event: Event, frame: Frame) -> None:
+        """Report at the step."""
+        holder = frame.text(event.node.func.value)  # type: ignore[attr-defined]
+        if event.kind == "scaler_step":
+            message = f"`{holder}.step` unscales gradients of a backward pass that was not scaled"
+            self.report(frame, event.node, message, here=True)
+            return
+        scaler = state[1].func.value
+        message = f"`{holder}.step()` applies gradients that are multiplied by the loss scale"
+        fix = None
+        scale = getattr(scaler, "func", None)
+        if scale is not None and not event.node.args and _is_alone(frame):  # type: ignore[attr-defined]
+            text = f"{frame.text(scale.value)}.step({holder})"
+            fix = replacement(frame, f"Call `{text}`", "unsafe", (event.node, text))
+        self.report(frame, event.node, message, fix=fix, here=True)
+
+
+def _is_alone(frame: Frame) -> bool:
+    """Whether the function has a single backward pass, so that its step can only be that one's."""
+    root = frame.function.node if frame.function is not None else frame.module.module.tree
+    return len(list(calls_of(root, "backward"))) == 1
+
+
+def _is_plain(event: Event) -> bool:
+    """Whether the loss is known to be unscaled: it was computed here."""
+    if event.how != PLAIN or event.value is None:
+        return False
+    return all(item.op not in _FROM_ELSEWHERE for item in alternatives(event.value))

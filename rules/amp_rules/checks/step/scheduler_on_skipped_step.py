@@ -1,0 +1,70 @@
+"""Schedules that go on where the scaler skipped the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amp_rules.checks.common.step_events import Event, StepCheck
+from amp_rules.lattice.frame import Frame
+
+
+class SchedulerOnSkippedStep(StepCheck):
+    """The learning rate schedule advances although the scaler may have skipped the step.
+
+    ## What it does
+
+    Finds `scheduler.step()` in the same loop as `scaler.step(optimizer)`, where nothing compares the scale before and
+    after.
+
+    ## Why
+
+    `scaler.step` skips the optimizer when a gradient is infinite, as it is on purpose in the first steps, while the
+    scale comes down from 65536. The schedule counts these steps; warm-up is shorter than it should be, and torch warns
+    that `lr_scheduler.step()` was called before `optimizer.step()`. A handful of steps in most runs.
+
+    ## Example
+
+        scaler.step(optimizer)
+        scaler.update()
+        scheduler.step()
+
+    ## Use instead
+
+        before = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        if scaler.get_scale() >= before:
+            scheduler.step()
+
+    ## When it is silent
+
+    For schedules that are stepped once an epoch, and in functions that call `get_scale`.
+
+    ## Source
+
+    https://discuss.pytorch.org/t/optimizer-step-before-lr-scheduler-step-error-using-gradscaler/92930
+    """
+
+    code = "AMP821"
+    name = "scheduler-on-skipped-step"
+    severity = "info"
+    message = "The schedule advances although the scaler may have skipped the step."
+    advice = "Step the schedule only if `scaler.get_scale()` did not fall."
+    preview = "a schedule that is a few steps ahead seldom changes what is trained"
+    states = ("$schedule",)
+    triggers = ("scaler.step(",)
+
+    def advance(self, state: Any, event: Event, frame: Frame) -> tuple[bool | None, Any]:
+        """Look for a schedule's step in the loop of the scaler's."""
+        if event.kind == "scaler_step":
+            return None, (frame.loops, event.node)
+        if event.kind == "schedule" and state is not None:
+            return frame.loops == state[0] and frame.loops > 0, state
+        return None, state
+
+    def found(self, state: Any, event: Event, frame: Frame) -> None:
+        """Report at the schedule."""
+        if "get_scale" in frame.module.module.source.text:
+            return
+        holder = frame.text(event.node.func.value)  # type: ignore[attr-defined]
+        self.report(frame, event.node, f"`{holder}` advances even where the scaler skipped the step", here=True)

@@ -1,0 +1,102 @@
+"""Roots and angles of what rounding pushes out of their domain."""
+
+from __future__ import annotations
+
+from amp_rules.checks.common.arithmetic import is_tensor, runs_in_half, squared, terms, ways
+from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, Value, source_of
+from amp_rules.lattice.frame import Frame
+from amp_rules.lint.check import Check
+
+_PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum", "dot", "inner", "mv", "vecdot", "addmm", "baddbmm"})
+
+
+class HandrolledDistance(Check):
+    """A distance, deviation or angle by a formula that rounding takes out of its domain.
+
+    ## What it does
+    Finds ``sqrt(a ** 2 + b ** 2 - 2 * a @ b)`` and ``sqrt(mean(x ** 2) - mean(x) ** 2)``, whose argument nothing keeps
+    from becoming negative, and ``acos`` of a cosine that nothing keeps at 1.
+
+    ## Why
+    The difference of two nearly equal numbers keeps only their rounding errors: for equal rows of length 10 the result
+    is anywhere between -0.05 and 0.05 in float16, and -1e-5 in float32. The root of a negative number is NaN, and so
+    is ``acos`` of 1.0000001. Autocast computes the product in half precision and the squares in float32, which
+    makes the difference negative as often as not.
+
+    ## Example
+        dist = (a.pow(2).sum(-1, keepdim=True) + b.pow(2).sum(-1) - 2 * a @ b.T).sqrt()
+        angle = torch.acos((u * v).sum(-1))
+
+    ## Use instead
+        dist = torch.cdist(a, b)
+        angle = torch.acos((u * v).sum(-1).clamp(-1 + 1e-6, 1 - 1e-6))
+
+    ## When it is silent
+    The argument is clamped, made positive (``relu``, ``abs``, ``maximum``), or masked before the root or ``acos``.
+    Without autocast, angles outside of modules and losses, which need not be given half tensors.
+
+    ## Source
+    https://docs.pytorch.org/docs/stable/generated/torch.cdist.html; https://github.com/pytorch/pytorch/issues/8069
+    (``acos`` at and beyond 1).
+    """
+
+    code = "AMP717"
+    name = "handrolled-distance"
+    severity = "error"
+    message = "The root or angle is NaN where rounding takes its argument out of the domain."
+    advice = "Use torch.cdist or torch.var, or clamp the argument before the root or acos."
+    triggers = ("sqrt(", "acos(", "arccos(", "** 0.5", "**0.5")
+    operations = ("sqrt", "pow", "acos")
+
+    def visit(self, op: Value, frame: Frame) -> None:
+        """Judge a root or an angle."""
+        if not op.args or op.node is None:
+            return
+        text = frame.text(op.node)
+        for item in ways(op.args[0]):
+            if op.op == "acos":
+                if _is_cosine(item) and runs_in_half(item, frame):
+                    self.report(frame, op.node, f"`{text}` is NaN where rounding makes the cosine more than 1")
+                    return
+            elif op.op == "sqrt" or (len(op.args) == 2 and op.args[1].number == 0.5):
+                if _cancels(item) and is_tensor(item, frame):
+                    self.report(frame, op.node, f"`{text}` is NaN where rounding makes the difference negative")
+                    return
+
+
+def _is_cosine(value: Value) -> bool:
+    """A product of vectors, or what was divided by their lengths afterwards: 1 at most, but for rounding."""
+    if value.op == "cosine_similarity" or _is_product(value):
+        return True
+    if value.op == "div" and len(value.args) == 2:
+        return _is_product(source_of(value.args[0]))
+    return False
+
+
+def _cancels(value: Value) -> bool:
+    parts = list(terms(value))
+    negative = [item for sign, item in parts if sign < 0]
+    positive = [item for sign, item in parts if sign > 0]
+    if any(sign == -2.0 and _is_product(item) for sign, item in parts):
+        return any(_is_square(item) for item in positive)
+    return len(positive) == len(negative) == 1 and _is_variance(positive[0], negative[0])
+
+
+def _is_product(value: Value) -> bool:
+    return value.op in _PRODUCTS or (value.op == "sum" and bool(value.args) and source_of(value.args[0]).op == "mul")
+
+
+def _is_square(value: Value) -> bool:
+    if value.op == "sum" and value.args:
+        return squared(value.args[0]) is not None
+    return squared(value) is not None
+
+
+def _is_variance(positive: Value, negative: Value) -> bool:
+    """``E[x ** 2] - E[x] ** 2``."""
+    mean = squared(negative)
+    if mean is None or source_of(mean).op not in ("mean", "sum", "div"):
+        return False
+    return positive.op in ("mean", "sum", "div") and any(
+        squared(item) is not None for item in positive.behind(IN_ONE_EXPRESSION)
+    )

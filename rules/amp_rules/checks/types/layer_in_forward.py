@@ -1,0 +1,114 @@
+"""Layers with weights that are built in the forward pass."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from amp_rules.lattice.abstract_values import Value
+from amp_rules.lattice.frame import Frame
+from amp_rules.lint.check import Check
+
+_WITH_WEIGHTS = frozenset(
+    """
+    Linear Bilinear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Embedding EmbeddingBag
+    BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LayerNorm GroupNorm RMSNorm PReLU LSTM GRU RNN LSTMCell GRUCell
+    MultiheadAttention TransformerEncoderLayer TransformerDecoderLayer Transformer
+    """.split()
+)
+_SWITCHES = ("affine", "elementwise_affine", "_weight")
+
+
+class LayerInForward(Check):
+    """Layers with weights that are built in the forward pass.
+
+    ## What it does
+
+    Looks for `nn.Linear(...)`, `nn.Conv2d(...)`, `nn.Embedding(...)` and other layers with weights that a module's
+    `forward` builds and calls.
+
+    ## Why
+
+    Such a layer gets new random weights in every step. It is no part of the module: `model.parameters()` does not
+    have it, the optimizer never updates it, and `model.half()`, `model.to(device)`, checkpoints and
+    DistributedDataParallel pass it by. In half precision it is the one float32 layer, which refuses half inputs.
+
+    ## Example
+
+        def forward(self, x):
+            return nn.Linear(x.shape[-1], 10)(x)
+
+    ## Use instead
+
+        def __init__(self, width):
+            super().__init__()
+            self.head = nn.Linear(width, 10)
+
+        def forward(self, x):
+            return self.head(x)
+
+    ## When it is silent
+
+    On layers without weights (`nn.Softmax`, `nn.ReLU`, losses, `affine=False`), and where the layer is kept in an
+    attribute or gets its weights from elsewhere.
+
+    ## Source
+
+    https://docs.pytorch.org/docs/stable/notes/modules.html
+    """
+
+    code = "AMP757"
+    name = "layer-in-forward"
+    severity = "warning"
+    message = "A layer with weights is built in the forward pass."
+    advice = "Build the layer in `__init__` and keep it in an attribute."
+    triggers = (")(", re.compile(rf"^[ \t]+\w+ = [\w.]*(?:{'|'.join(sorted(_WITH_WEIGHTS))})\(", re.MULTILINE))
+    operations = ("layer",)
+
+    def visit(self, op: Value, frame: Frame) -> None:
+        """Judge a layer that was built."""
+        name = (op.sym or "").rpartition(".")[2]
+        function = frame.function
+        if name not in _WITH_WEIGHTS or function is None or not function.is_forward or op.node is None:
+            return
+        if frame.caller is not None or any(_is_false(op, switch) for switch in _SWITCHES):
+            return
+        if _is_called(frame, op.node):
+            message = f"`{frame.text(op.node)}` is built anew in every `{function.name}`, with weights nobody trains"
+            self.report(frame, op.node, message)
+
+
+def _is_false(op: Value, switch: str) -> bool:
+    given = (op.kwargs or {}).get(switch)
+    return given is not None and (switch == "_weight" or (given.is_const and not given.const))
+
+
+def _is_called(frame: Frame, node: ast.AST) -> bool:
+    """Whether the layer is called where it is built, or under a local name that is used for nothing else."""
+    parents = frame.module.module.parents
+    parent = parents.get(node)
+    while isinstance(parent, (ast.Attribute, ast.Call)) and node is not parent:
+        if isinstance(parent, ast.Call) and parent.func is node:
+            grown = parents.get(parent)
+            if not isinstance(node, ast.Attribute):
+                return True
+            node, parent = parent, grown
+            continue
+        if isinstance(parent, ast.Call):
+            return False
+        node, parent = parent, parents.get(parent)
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not isinstance(parent.targets[0], ast.Name):
+        return False
+    return _only_called(frame, parent.targets[0].id)
+
+
+def _only_called(frame: Frame, name: str) -> bool:
+    parents = frame.module.module.parents
+    assert frame.function is not None
+    uses = [
+        item
+        for item in ast.walk(frame.function.node)
+        if isinstance(item, ast.Name) and item.id == name and isinstance(item.ctx, ast.Load)
+    ]
+    calls = [isinstance(parent := parents.get(item), ast.Call) and parent.func is item for item in uses]
+    return bool(calls) and all(calls)

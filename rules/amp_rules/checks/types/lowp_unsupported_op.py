@@ -1,0 +1,115 @@
+"""Operations that have no half precision."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.checks.common.arithmetic import in_training
+from amp_rules.checks.common.mixed_types import float_type, whole_text, written
+from amp_rules.lattice.abstract_values import BOOL, LOW, Value, source_of
+from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.half_precision import fate, why_not
+from amp_rules.lint.check import Check, replacement
+from amp_rules.lint.finding import Fix
+from amp_rules.torch.half_precision import UNSUPPORTED
+
+_AMBIGUOUS = frozenset({"det", "solve", "lu", "cond", "inv"})
+_SHORT_TIME = frozenset({"stft", "istft"})
+_SHAPING = frozenset({"unsqueeze", "view", "reshape", "contiguous", "detach", "to", "float", "half"})
+_NO_PRODUCT = "donot_use_mm"
+
+
+class LowpUnsupportedOp(Check):
+    """Operations that have no half precision.
+
+    ## What it does
+
+    Looks for Fourier transforms, decompositions of matrices, quantiles and distances of half tensors.
+
+    ## Why
+
+    They raise, as in "linalg_inv: Low precision dtypes not supported. Got Half", "quantile() input tensor must be
+    either float or double dtype" and "Unsupported dtype Half". On CUDA Fourier transforms take float16, but only of
+    sizes that are powers of two, and never bfloat16. Autocast on CUDA does not know these operations, except `cdist`.
+
+    ## Example
+
+        weight_inverse = self.conv.weight.squeeze().inverse()
+
+    ## Use instead
+
+        weight = self.conv.weight.squeeze()
+        weight_inverse = weight.float().inverse().to(weight.dtype)
+
+    ## When it is silent
+
+    When the tensor was converted, when its type is not known, and where autocast casts the operation to float32. Under
+    autocast outside of modules and losses: geometry and transforms of data run without it. On `stft` in float16 unless
+    its size is known to be no power of two. On `cdist` of euclidean distances unless both sides are selected by a mask
+    and may be short: more than 25 rows go through a matrix product, which half tensors have.
+
+    ## Source
+
+    https://docs.pytorch.org/docs/stable/generated/torch.quantile.html
+    """
+
+    code = "AMP715"
+    name = "lowp-unsupported-op"
+    severity = "error"
+    message = "An operation that has no half precision is given a half tensor."
+    advice = "Convert with `.float()` first, and convert the result back."
+    fix_title = "convert to float32 first"
+    fix_safety = "unsafe"
+    triggers = (
+        *(f"{name}(" for name in sorted(UNSUPPORTED - _AMBIGUOUS)),
+        *(f".{name}(" for name in sorted(_AMBIGUOUS)),
+        ".inverse(",
+    )
+    operations = tuple(sorted(UNSUPPORTED))
+
+    def visit(self, op: Value, frame: Frame) -> None:
+        """Judge the operand."""
+        if not op.args or op.node is None or fate(op.op, frame.mode, frame.autocast) != "no kernel":
+            return
+        tensor = op.args[0]
+        if float_type(tensor, frame) != LOW or _is_anyones(op.op, tensor, frame) or _is_supported(op, frame):
+            return
+        if frame.autocast and not in_training(frame):
+            return
+        node = written(frame, op, 0)
+        message = f"`{frame.text(node or tensor.node)}` is half, and `{op.op}` {why_not(op.op, frame.mode)}"
+        self.report(frame, op.node, message, culprit=tensor, fix=self._fix(node, frame))
+
+    def _fix(self, node: ast.expr | None, frame: Frame) -> Fix | None:
+        text = whole_text(frame, node)
+        if text is None or node is None:
+            return None
+        return replacement(frame, self.fix_title, "unsafe", (node, f"{text}.float()"))
+
+
+def _is_anyones(op: str, tensor: Value, frame: Frame) -> bool:
+    """Whether a tensor is the argument of a function that is no part of a model: whoever calls it knows its type."""
+    cls = frame.function.cls if frame.function is not None else None
+    return source_of(tensor).op == "param" and (op in _AMBIGUOUS or cls is None or not cls.is_module)
+
+
+def _is_supported(op: Value, frame: Frame) -> bool:
+    """Whether the arguments say, or are likely to say, that half tensors are taken after all."""
+    if op.op in _SHORT_TIME and frame.mode.fp16 and frame.mode.device == "cuda":
+        size = op.arg(1, "n_fft")
+        number = size.number if size is not None else None
+        return number is None or not number.is_integer() or int(number) & (int(number) - 1) == 0
+    if op.op != "cdist":
+        return False
+    power, way = op.arg(2, "p"), op.arg(3, "compute_mode")
+    if (power is not None and power.number not in (None, 2.0)) or (way is not None and _NO_PRODUCT in str(way.const)):
+        return False
+    return not all(_may_be_short(item) for item in op.args[:2])
+
+
+def _may_be_short(value: Value) -> bool:
+    """Whether rows were selected by what they hold, so that there may be any number of them."""
+    value = value.through(_SHAPING)
+    if value.op == "masked_select":
+        return True
+    return value.op == "getitem" and len(value.args) > 1 and value.args[1].dtypes == BOOL

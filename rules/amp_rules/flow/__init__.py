@@ -1,0 +1,1 @@
+"""Points-to analysis: what a name may hold."""

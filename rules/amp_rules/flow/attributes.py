@@ -1,0 +1,108 @@
+"""Attributes of values."""
+
+from __future__ import annotations
+
+from amp_rules.flow.cells import Mark, attribute_key
+from amp_rules.flow.command_line import options_of
+from amp_rules.flow.reached import Reached
+from amp_rules.flow.records import Records
+from amp_rules.flow.store import Store
+from amp_rules.flow.values import Member, MemberOf, Value, dictionary_of
+from amp_rules.roles.kinds import is_module, is_optimizer
+
+_ITSELF = frozenset({"module", "data"})
+"""``model.module`` of a wrapped model and ``tensor.data``: another view of the same object."""
+
+
+class Attributes:
+    """What an attribute of a value can be."""
+
+    def __init__(self, store: Store, reached: Reached, records: Records) -> None:
+        self._store = store
+        self._reached = reached
+        self._records = records
+
+    def of(self, owner: Value, name: str) -> set[Value]:
+        """What ``owner.name`` can hold; empty when nothing is known."""
+        if name == "__dict__" and owner.kind in ("module", "external", "instance"):
+            stored = self._store.read(attribute_key(owner, name)) if owner.kind == "instance" else set()
+            return {dictionary_of(owner), *stored}
+        if owner.kind == "external":
+            return {self._of_library(owner.ref, name)}
+        if owner.kind == "module":
+            return self._of_module(owner, name)
+        if name == "param_groups" and is_optimizer(owner):
+            return {Value("parameters", owner), *self._store.read(attribute_key(owner, name))}
+        if owner.kind in ("instance", "class"):
+            return self._of_class(owner, name)
+        if owner.kind == "object":
+            return self._of_object(owner, name)
+        if owner.kind == "sequence":
+            return self._store.read(attribute_key(owner, name)) | {_member(owner, name)}
+        if owner.kind in ("batch", "parameters"):
+            return {owner}
+        if owner.kind == "attribute":
+            of = MemberOf.DICTIONARY if owner.is_dictionary else MemberOf.RESULT
+            return {Value("attribute", Member(of, name), receiver=owner.receiver)}
+        return set()
+
+    def _of_library(self, owner: str, name: str) -> Value:
+        qualified = f"{owner}.{name}"
+        entry = self._reached.project.entry
+        # A folder of the project without an ``__init__.py`` is a package too, of which only modules are imported.
+        if self._reached.project.is_folder(entry, owner):
+            found = self._reached.module(entry, qualified)
+            if found is not None:
+                return Value("module", found)
+        return Value("external", qualified)
+
+    def _of_module(self, owner: Value, name: str) -> set[Value]:
+        tree = owner.ref.tree
+        values = set(self._store.read((tree, name)))
+        if values:
+            return values
+        submodule = self._reached.submodule(owner.ref, name)
+        if submodule is not None:
+            return {Value("module", submodule)}
+        if owner.ref.is_entry is False and name not in self._reached.scopes[tree].bound:
+            for star in self._store.read((tree, Mark.STAR)):
+                values.add(Value("external", f"{star.name}.{name}"))
+        return values
+
+    def _of_class(self, owner: Value, name: str) -> set[Value]:
+        values: set[Value] = set()
+        for info in owner.ref.mro():
+            values |= self._store.read((info.facts.node, name))
+            method = info.facts.methods.get(name)
+            if method is not None:
+                if method.is_property:
+                    self._reached.reach(method)
+                    return values | self._store.read((method.node, Mark.RETURN))
+                return values | {Value("function", method, receiver=owner)}
+        if values:
+            return values
+        if name == "module":
+            return {owner}
+        values = self._records.by_item(owner, name)
+        if values:
+            return values
+        return {_member(owner, name)} if owner.kind == "instance" else set()
+
+    def _of_object(self, owner: Value, name: str) -> set[Value]:
+        stored = self._store.read(attribute_key(owner, name))
+        if stored:
+            return set(stored)
+        stored = self._records.by_item(owner, name)
+        if stored:
+            return stored
+        if name in _ITSELF:
+            return {owner}
+        if name in ("weight", "bias") and is_module(owner):
+            return {Value("parameters", owner)}
+        return {_member(owner, name), *options_of(owner, name, self._store)}
+
+
+def _member(owner: Value, name: str) -> Value:
+    """An attribute of which no more is known."""
+    of = MemberOf.RESULT if owner.is_result else MemberOf.RECEIVER
+    return Value("attribute", Member(of, name), receiver=owner)

@@ -1,0 +1,244 @@
+"""Calls: which function they run, with which arguments, and what they give."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.flow.call_graph import CallGraph
+from amp_rules.flow.cells import Mark
+from amp_rules.flow.containers import Containers, is_container
+from amp_rules.flow.libraries import Libraries
+from amp_rules.flow.partials import Partials
+from amp_rules.flow.parts import Evaluation, Invocation, Keywords, Overlay
+from amp_rules.flow.reached import Reached
+from amp_rules.flow.records import Records, fields_of, named_tuple
+from amp_rules.flow.registries import Registries
+from amp_rules.flow.returns import Returns
+from amp_rules.flow.store import Store
+from amp_rules.flow.values import ClassInfo, Form, Value
+from amp_rules.roles.kinds import is_module
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+
+
+class CallEvaluator:
+    """Calls of functions, classes and objects of the project; what is not is handed on."""
+
+    def __init__(
+        self,
+        store: Store,
+        reached: Reached,
+        graph: CallGraph,
+        containers: Containers,
+        records: Records,
+        registries: Registries,
+        libraries: Libraries,
+        partials: Partials,
+        returns: Returns,
+        evaluation: Evaluation,
+    ) -> None:
+        self._store = store
+        self._reached = reached
+        self._graph = graph
+        self._containers = containers
+        self._records = records
+        self._registries = registries
+        self._libraries = libraries
+        self._partials = partials
+        self._returns = returns
+        self._evaluation = evaluation
+        self._calls_inside: dict[ast.AST, set[ast.AST]] = {}
+        self._decorations: dict[ast.expr, ast.Call] = {}
+
+    # ---- the call as it is written -------------------------------------------------------------------------------
+
+    def call(self, node: ast.Call, scope: Scope, overlay: Overlay | None) -> set[Value]:
+        """What a call can give."""
+        if isinstance(node.func, ast.Name) and node.func.id == "super" and scope.is_function:
+            return self._super(scope)
+        evaluate = self._evaluation.expressions.evaluate
+        targets = evaluate(node.func, scope, overlay)
+        arguments = [evaluate(argument, scope, overlay) for argument in node.args]
+        keywords = {item.arg: evaluate(item.value, scope, overlay) for item in node.keywords}
+        for values in [*arguments, *keywords.values()]:
+            for value in values:
+                if value.kind == "function":
+                    self._reached.reach(value.ref)
+        given = Invocation(node, arguments, keywords, scope, overlay)
+        found: set[Value] = set()
+        for target in list(targets):
+            found |= self.apply(target, given)
+        return found
+
+    def decorate(self, decorator: ast.expr, decorated: set[Value], scope: Scope) -> None:
+        """Run a decorator of the project for what it does besides: many enter a class into a registry.
+
+        The decorated name keeps its own value.
+        """
+        for target in list(self._evaluation.expressions.evaluate(decorator, scope)):
+            if target.kind == "function" or (target.kind == "instance" and not is_module(target)):
+                call = self._decorations.get(decorator)
+                if call is None:
+                    call = self._decorations[decorator] = ast.Call(decorator, [ast.Name("<decorated>")], [])
+                self.apply(target, Invocation(call, [decorated], {}, scope))
+
+    def _super(self, scope: Scope) -> set[Value]:
+        info = self._reached.functions.get(scope.node)
+        owner = self._reached.class_of(info) if info is not None else None
+        return (
+            {Value("instance", base.ref) for base in owner.bases if base.kind == "class"}
+            if owner is not None
+            else set()
+        )
+
+    # ---- by what is called ---------------------------------------------------------------------------------------
+
+    def apply(self, target: Value, given: Invocation) -> set[Value]:
+        """What calling one value can give."""
+        if target.kind == "function":
+            return self._apply_function(target, given)
+        if target.kind == "class":
+            return {self._apply_class(target.ref, given)}
+        if target.kind == "instance":
+            return self._apply_instance(target, given)
+        if target.kind == "partial":
+            return self._partials.apply(target, given)
+        if target.kind == "external":
+            if target.ref == "functools.partial" and given.arguments:
+                return self._partials.make(given)
+            return self._libraries.apply(target.ref, given)
+        if target.kind == "attribute":
+            return self._libraries.apply_method(target, given)
+        if target.kind == "object":
+            return {self._apply_object(target, given)}
+        return {target} if target.kind == "parameters" else set()
+
+    def _apply_function(self, target: Value, given: Invocation) -> set[Value]:
+        info = target.ref
+        result = {self._made_by(value, info, given.node) for value in self._run(info, given, target.receiver)}
+        if info.name in ("parameters", "named_parameters") and target.receiver is not None:
+            return {Value("parameters", target.receiver)}
+        return result
+
+    def _apply_class(self, info: ClassInfo, given: Invocation) -> Value:
+        info = self._registries.own_class(info, given.node, given.scope)
+        made = Value("instance", info, given.node)
+        self._reached.reach_class(info)
+        initializer = info.find_method("__init__")
+        if initializer is not None:
+            self._run(initializer, given, made, is_method=True)
+        elif fields := fields_of(info):
+            self._records.store(made, fields, given)
+        elif is_container(made):
+            self._containers.fill(made, given)
+        return made
+
+    def _apply_instance(self, target: Value, given: Invocation) -> set[Value]:
+        for name in ("forward", "__call__"):
+            method = target.ref.find_method(name)
+            if method is not None:
+                return self._run(method, given, target, is_method=True)
+        return set()
+
+    def _apply_object(self, target: Value, given: Invocation) -> Value:
+        names = named_tuple(target)
+        if names is not None:
+            made = Value("sequence", Form.RECORD, given.node)
+            self._records.store(made, names, given)
+            return made
+        # What a result gives has no name any more, or names would never stop growing.
+        name = "" if target.is_result else f"{target.ref}()"
+        return Value("object", name, given.node, is_result=True)
+
+    def _made_by(self, value: Value, info: FunctionFacts, call: ast.Call) -> Value:
+        """A model that a factory made is another one for each call of the factory."""
+        if value.site is None or not is_module(value):
+            return value
+        if info.cls is not None and not self._registries.owns(info) and not _is_alone(info):
+            return value
+        return value.at(call) if value.site in self._calls_in(info) else value
+
+    def _calls_in(self, info: FunctionFacts) -> set[ast.AST]:
+        found = self._calls_inside.get(info.node)
+        if found is None:
+            found = {node for node in walk(info.node) if isinstance(node, ast.Call)}
+            self._calls_inside[info.node] = found
+        return found
+
+    # ---- functions of the project --------------------------------------------------------------------------------
+
+    def _run(
+        self, info: FunctionFacts, given: Invocation, receiver: Value | None, *, is_method: bool = False
+    ) -> set[Value]:
+        """Give a function its arguments; what it returns."""
+        self._reached.reach(info)
+        self._graph.add(given.node, given.scope, info)
+        bound = self._bind(info, given, receiver, is_method)
+        for name, values in bound.items():
+            self._store.write((info.node, name), values)
+        yields = self._store.read((info.node, Mark.YIELD))
+        if info.yields:
+            return {self._containers.made(Form.PLAIN, info.node, yields)}
+        return self._returns.of(info, bound)
+
+    def _bind(
+        self, info: FunctionFacts, given: Invocation, receiver: Value | None, is_method: bool
+    ) -> dict[str, set[Value]]:
+        """What each parameter gets from a call; what ``*args`` and ``**kwargs`` gather is stored at once."""
+        bound: dict[str, set[Value]] = {}
+        parameters = info.by_place
+        takes_receiver = not info.is_static and (
+            is_method or (receiver is not None and (receiver.kind == "instance" or info.is_class_method))
+        )
+        if takes_receiver and parameters and receiver is not None:
+            bound[parameters[0]] = {receiver}
+            parameters = parameters[1:]
+        position = 0
+        for argument, values in zip(given.node.args, given.arguments, strict=False):
+            if isinstance(argument, ast.Starred):
+                spread = self._containers.elements(values)
+                for parameter in parameters[position:]:
+                    bound.setdefault(parameter, set()).update(spread)
+                position = len(parameters)
+            elif position < len(parameters):
+                bound.setdefault(parameters[position], set()).update(values)
+                position += 1
+            elif info.node.args.vararg is not None:
+                self._gather_positional(info, info.node.args.vararg, values)
+        rest = [*parameters[position:], *(item.arg for item in info.node.args.kwonlyargs)]
+        self._bind_keywords(info, given.keywords, rest, bound)
+        return bound
+
+    def _bind_keywords(
+        self, info: FunctionFacts, keywords: Keywords, rest: list[str], bound: dict[str, set[Value]]
+    ) -> None:
+        names = info.parameters
+        for keyword, values in keywords.items():
+            if keyword is None:
+                for name in rest:
+                    bound.setdefault(name, set()).update(self._containers.element(values, name))
+            if keyword in names:
+                bound.setdefault(keyword, set()).update(values)
+            else:
+                self._gather_keyword(info, keyword, values)
+
+    def _gather_keyword(self, info: FunctionFacts, keyword: str | None, values: set[Value]) -> None:
+        """What ``**kwargs`` of the function holds besides; all items of a mapping where there is no keyword."""
+        rest = info.node.args.kwarg
+        if rest is None:
+            return
+        holder = Value("sequence", Form.PLAIN, rest)
+        if keyword is None:
+            self._containers.copy_items(holder, values)
+        else:
+            self._store.write_element(holder, keyword, values)
+        self._store.write((info.node, rest.arg), {holder})
+
+    def _gather_positional(self, info: FunctionFacts, rest: ast.arg, values: set[Value]) -> None:
+        self._store.write((info.node, rest.arg), {self._containers.made(Form.PLAIN, rest, values)})
+
+
+def _is_alone(info: FunctionFacts) -> bool:
+    """Whether a method needs no object: a static one, or one of the class."""
+    return info.is_static or info.is_class_method

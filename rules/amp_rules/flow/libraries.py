@@ -1,0 +1,183 @@
+"""What calls of libraries and containers give."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from amp_rules.flow.cells import Mark
+from amp_rules.flow.command_line import declare_option
+from amp_rules.flow.containers import Containers, is_container
+from amp_rules.flow.parts import Evaluation, Invocation
+from amp_rules.flow.reflection import Reflection
+from amp_rules.flow.store import Store
+from amp_rules.flow.values import Form, MemberOf, Value
+from amp_rules.torch.containers import CONFIG_LOADERS, CONTAINERS, NAMESPACES
+from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
+from amp_rules.torch.wrappers import COPIES_FIRST_ARGUMENT, RETURNS_FIRST_ARGUMENT
+
+# Of the parts of a model no more is asked than whose parameters they hold.
+_PARTS = frozenset({"parameters", "named_parameters", "modules", "named_modules", "children", "named_children"})
+_ADDING = frozenset({"append", "add", "insert", "appendleft"})
+_TAKING = frozenset({"get", "pop", "setdefault", "popleft", "__getitem__"})
+_CONTAINER_METHODS = _ADDING | _TAKING | {"extend", "update", "values", "copy", "items"}
+
+
+class Libraries:
+    """Calls of what is not the project's own."""
+
+    def __init__(self, store: Store, containers: Containers, reflection: Reflection, evaluation: Evaluation) -> None:
+        self._store = store
+        self._containers = containers
+        self._reflection = reflection
+        self._evaluation = evaluation
+        self._factory_calls: dict[ast.expr, ast.Call] = {}
+        self._functions: dict[str, Callable[[Invocation], set[Value]]] = {
+            "builtins.next": lambda given: containers.elements(given.first),
+            "builtins.enumerate": self._enumerate,
+            "builtins.zip": self._zip,
+            "builtins.map": self._map,
+            "builtins.filter": lambda given: given.arguments[1] if len(given.arguments) > 1 else set(),
+            "builtins.dict": self._dict,
+            "itertools.chain": self._chain,
+            "itertools.chain.from_iterable": self._chain,
+        }
+
+    # ---- functions and classes -----------------------------------------------------------------------------------
+
+    def apply(self, name: str, given: Invocation) -> set[Value]:
+        """What calling a function or class of a library gives."""
+        reflected = self._reflection.apply(name, given)
+        if reflected is not None:
+            return reflected
+        function = self._functions.get(name)
+        if function is not None:
+            return function(given)
+        if name in RETURNS_FIRST_ARGUMENT:
+            return given.first or given.keywords.get("module", set()) or given.keywords.get("iterable", set())
+        if name in COPIES_FIRST_ARGUMENT:
+            return {value.at(given.node) if value.kind in ("object", "instance") else value for value in given.first}
+        if name in CONFIG_LOADERS:
+            return {Value("sequence", Form.LOADED, given.node)}
+        if name in PARAMETERS_OF_OPTIMIZER:
+            return {Value("parameters", value) for value in given.first}
+        return {self._made(name, given)}
+
+    def _made(self, name: str, given: Invocation) -> Value:
+        """A new object, with what it is given where it is a container."""
+        made = Value("object", name, given.node)
+        if name == "collections.defaultdict":
+            self._store.write_element(made, Mark.ANY, self._made_by_default(given))
+        if name in NAMESPACES or (name in CONTAINERS and name != "torch.nn.ModuleList"):
+            self._containers.fill(made, given)
+        if name.endswith((".Sequential", "ModuleList")):
+            for values in given.arguments:
+                self._store.write_element(made, Mark.ANY, values | self._containers.elements(values))
+        return made
+
+    def _made_by_default(self, given: Invocation) -> set[Value]:
+        """What a ``defaultdict`` holds where nothing was put."""
+        found: set[Value] = set()
+        for factory in given.first:
+            if factory.kind == "external":
+                found.add(Value("sequence", Form.DEFAULT, given.node))
+            elif given.node.args:
+                node = given.node.args[0]
+                call = self._factory_calls.setdefault(node, ast.Call(node, [], []))
+                found |= self._evaluation.calls.apply(factory, Invocation(call, [], {}, given.scope, given.overlay))
+        return found
+
+    def _enumerate(self, given: Invocation) -> set[Value]:
+        return self._containers.rows([(1, self._containers.elements(given.first))], given.node)
+
+    def _zip(self, given: Invocation) -> set[Value]:
+        parts = [(index, self._containers.elements(values)) for index, values in enumerate(given.arguments)]
+        return self._containers.rows(parts, given.node)
+
+    def _map(self, given: Invocation) -> set[Value]:
+        results: set[Value] = set()
+        for value in given.first:
+            if value.kind == "function":
+                for parameter, values in zip(value.ref.parameters, given.arguments[1:], strict=False):
+                    self._store.write((value.ref.node, parameter), self._containers.elements(values))
+                results |= self._store.read((value.ref.node, Mark.RETURN))
+        return {self._containers.made(Form.MAPPED, given.node, results)}
+
+    def _chain(self, given: Invocation) -> set[Value]:
+        made = Value("sequence", Form.PLAIN, given.node)
+        for values in given.arguments:
+            kept = {value for value in values if value.kind == "parameters"}
+            self._store.write_element(made, Mark.ANY, self._containers.elements(values) | kept)
+        return {made}
+
+    def _dict(self, given: Invocation) -> set[Value]:
+        if given.first:
+            return given.first
+        made = Value("sequence", Form.PLAIN, given.node)
+        for keyword, values in given.keywords.items():
+            if keyword is not None:
+                self._store.write_element(made, keyword, values)
+        return {made}
+
+    # ---- methods -------------------------------------------------------------------------------------------------
+
+    def apply_method(self, target: Value, given: Invocation) -> set[Value]:
+        """What calling an attribute gives that is not known from inside."""
+        of, name = target.ref
+        receiver = target.receiver
+        assert receiver is not None
+        if receiver.kind in ("object", "sequence") and name == "__iter__":
+            return {receiver}  # as `iter` does
+        if receiver.kind in ("object", "sequence") and name == "__next__":
+            return self._containers.elements({receiver})
+        if receiver.kind == "sequence" or (name in _CONTAINER_METHODS and is_container(receiver)):
+            return self._container_method(receiver, name, given)
+        if of is MemberOf.DICTIONARY:
+            return self._reflection.apply_to_dictionary(receiver, name, given)
+        if name == "add_argument":
+            declare_option(given.node, self._store)
+        if name in RETURNS_RECEIVER:
+            return {receiver}
+        if name in _PARTS and receiver.kind in ("object", "instance", "attribute"):
+            return {Value("parameters", receiver)}
+        if receiver.kind == "object" and name == "next":
+            return self._containers.elements({receiver})
+        # Chains of methods on what methods gave (tensors, mostly) end in one value, or they would never stop growing.
+        if of is MemberOf.RESULT:
+            return {Value("object", "", is_result=True)}
+        return {Value("object", f"{receiver.ref}.{name}", given.node, is_result=True)}
+
+    def _container_method(self, receiver: Value, name: str, given: Invocation) -> set[Value]:
+        last = given.arguments[-1] if given.arguments else set()
+        if name == "update":
+            self._containers.fill(receiver, given)
+        elif name in _ADDING:
+            self._store.write_element(receiver, Mark.ANY, last)
+        elif name == "extend":
+            self._store.write_element(receiver, Mark.ANY, self._containers.elements(given.first))
+        elif name == "copy":
+            made = Value("sequence", Form.LOADED if receiver.ref is Form.LOADED else Form.COPY, given.node)
+            self._containers.copy_items(made, {receiver})
+            return {made}
+        elif name == "values":
+            return {self._containers.made(Form.VALUES, given.node, self._containers.elements({receiver}))}
+        elif name == "items":
+            return self._containers.rows([(1, self._containers.elements({receiver}))], given.node)
+        elif name in _TAKING:
+            return self._taken(receiver, name, given)
+        return set()
+
+    def _taken(self, receiver: Value, name: str, given: Invocation) -> set[Value]:
+        """``table.get(key, default)``."""
+        key = given.node.args[0] if given.node.args else None
+        default = given.arguments[1] if len(given.arguments) > 1 else set()
+        found = (
+            self._containers.element({receiver}, key.value)
+            if isinstance(key, ast.Constant)
+            else self._containers.elements({receiver})
+        )
+        if name == "setdefault" and len(given.arguments) > 1:
+            index = key.value if isinstance(key, ast.Constant) else Mark.ANY
+            self._store.write_element(receiver, index, default)
+        return found | default

@@ -1,0 +1,201 @@
+"""What the statements of a body bind."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+
+from amp_rules.flow.calls import CallEvaluator
+from amp_rules.flow.cells import Mark
+from amp_rules.flow.containers import Containers
+from amp_rules.flow.expressions import ExpressionEvaluator
+from amp_rules.flow.imports import Imports
+from amp_rules.flow.reached import Reached
+from amp_rules.flow.store import Store
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.source.blocks import suites
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import children
+
+_TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
+
+
+class Statements:
+    """Evaluates bodies, statement by statement, in no order that matters."""
+
+    def __init__(
+        self,
+        store: Store,
+        reached: Reached,
+        containers: Containers,
+        expressions: ExpressionEvaluator,
+        calls: CallEvaluator,
+        imports: Imports,
+    ) -> None:
+        self._store = store
+        self._reached = reached
+        self._containers = containers
+        self._expressions = expressions
+        self._calls = calls
+        self._imports = imports
+        self._by_class: dict[type[ast.AST], Callable[..., Sequence[ast.stmt] | None]] = {
+            ast.Assign: self._assign,
+            ast.AnnAssign: self._annotated,
+            ast.AugAssign: self._augmented,
+            ast.For: self._for,
+            ast.AsyncFor: self._for,
+            ast.While: self._while,
+            ast.If: self._if,
+            ast.With: self._with,
+            ast.AsyncWith: self._with,
+            ast.FunctionDef: self._function,
+            ast.AsyncFunctionDef: self._function,
+            ast.ClassDef: self._class,
+            ast.Import: imports.plain,
+            ast.ImportFrom: imports.from_module,
+            ast.Return: self._return,
+            ast.Expr: self._expression,
+            ast.Match: self._match,
+            **dict.fromkeys(_TRIES, self._try),
+        }
+
+    def body(self, body: ast.AST, scope: Scope) -> None:
+        """Evaluate a module, function or lambda."""
+        if isinstance(body, ast.Lambda):
+            self._store.write((body, Mark.RETURN), self._expressions.evaluate(body.body, scope))
+            return
+        if isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self._defaults(body, scope)
+        self._run(getattr(body, "body", []), scope)
+
+    def _defaults(self, body: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
+        for name, default in self._reached.functions[body].defaults.items():
+            self._store.write((body, name), self._expressions.evaluate(default, scope.parent or scope))
+
+    def _run(self, statements: Iterable[ast.stmt], scope: Scope) -> None:
+        """Evaluate statements and those below them; a chain of ``elif`` nests each test in the one before."""
+        pending = [*statements][::-1]
+        while pending:
+            node = pending.pop()
+            evaluate = self._by_class.get(node.__class__, self._other)
+            pending.extend(reversed(evaluate(node, scope) or ()))
+
+    # ---- statements ----------------------------------------------------------------------------------------------
+    # Each evaluates its own expressions and hands back the statements below it.
+
+    def _assign(self, node: ast.Assign, scope: Scope) -> None:
+        values = self._expressions.evaluate(node.value, scope)
+        for target in node.targets:
+            self._expressions.assign(target, values, scope)
+
+    def _annotated(self, node: ast.AnnAssign, scope: Scope) -> None:
+        if node.value is not None:
+            self._expressions.assign(node.target, self._expressions.evaluate(node.value, scope), scope)
+
+    def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
+        values = self._expressions.evaluate(node.value, scope)
+        if isinstance(node.op, ast.Add):
+            kept = {value for value in values if value.kind in ("sequence", "parameters")}
+            self._expressions.assign(node.target, kept, scope)
+
+    def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> Sequence[ast.stmt]:
+        given = self._containers.elements(self._expressions.evaluate(node.iter, scope))
+        self._expressions.assign(node.target, given, scope)
+        return [*node.body, *node.orelse]
+
+    def _while(self, node: ast.While, scope: Scope) -> Sequence[ast.stmt]:
+        self._expressions.evaluate(node.test, scope)
+        return [*node.body, *node.orelse]
+
+    def _if(self, node: ast.If, scope: Scope) -> Sequence[ast.stmt]:
+        if is_main_guard(node) and not scope.module.is_entry:
+            return node.orelse
+        self._expressions.evaluate(node.test, scope)
+        return [*node.body, *node.orelse]
+
+    def _with(self, node: ast.With | ast.AsyncWith, scope: Scope) -> Sequence[ast.stmt]:
+        for item in node.items:
+            values = self._expressions.evaluate(item.context_expr, scope)
+            if item.optional_vars is not None:
+                self._expressions.assign(item.optional_vars, values, scope)
+        return node.body
+
+    def _try(self, node: ast.stmt, scope: Scope) -> Sequence[ast.stmt]:
+        return [statement for suite in suites(node) for statement in suite]
+
+    def _match(self, node: ast.Match, scope: Scope) -> Sequence[ast.stmt]:
+        self._expressions.evaluate(node.subject, scope)
+        return [statement for case in node.cases for statement in case.body]
+
+    def _return(self, node: ast.Return, scope: Scope) -> None:
+        if node.value is not None and scope.is_function:
+            self._store.write((scope.node, Mark.RETURN), self._expressions.evaluate(node.value, scope))
+
+    def _expression(self, node: ast.Expr, scope: Scope) -> None:
+        self._expressions.evaluate(node.value, scope)
+
+    def _other(self, node: ast.stmt, scope: Scope) -> None:
+        for child in children(node):
+            if isinstance(child, ast.expr):
+                self._expressions.evaluate(child, scope)
+
+    # ---- definitions ---------------------------------------------------------------------------------------------
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
+        info = self._reached.functions.get(node)
+        values = {Value("function", info)} if info is not None else set()
+        for decorator in node.decorator_list:
+            self._calls.decorate(decorator, values, scope)
+        if not scope.is_class:
+            self._store.write((scope.owner(node.name).node, node.name), values)
+
+    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
+        info = self._reached.classes.get(node)
+        if info is None:
+            return
+        self.fill_class(info, scope)
+        for base in info.mro()[1:]:
+            hook = base.facts.methods.get("__init_subclass__")
+            if hook is not None:
+                self._reached.reach(hook)
+                self._reached.give_receiver(hook, Value("class", info))
+        for decorator in node.decorator_list:
+            self._calls.decorate(decorator, {Value("class", info)}, scope)
+        self._store.write((scope.owner(node.name).node, node.name), {Value("class", info)})
+
+    def fill_class(self, info: ClassInfo, scope: Scope) -> None:
+        """Evaluate the bases and the body of a class."""
+        node = info.facts.node
+        for base in node.bases:
+            for value in self._expressions.evaluate(base, scope):
+                if value.kind in ("class", "external") and value not in info.bases and value.ref is not info:
+                    info.bases.append(value)
+        inner = self._reached.scopes[node]
+        for statement in node.body:
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                for decorator in statement.decorator_list:
+                    self._expressions.evaluate(decorator, scope)
+            elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+                self._class_variable(statement, inner)
+            else:
+                self._run([statement], inner)
+
+    def _class_variable(self, statement: ast.Assign | ast.AnnAssign, inner: Scope) -> None:
+        assert statement.value is not None
+        values = self._expressions.evaluate(statement.value, inner)
+        for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
+            if isinstance(target, ast.Name):
+                self._store.write((inner.node, target.id), values)
+
+
+def is_main_guard(node: ast.If) -> bool:
+    """Whether this is ``if __name__ == "__main__":``."""
+    test = node.test
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.Name)
+        and test.left.id == "__name__"
+        and len(test.comparators) == 1
+        and isinstance(test.comparators[0], ast.Constant)
+        and test.comparators[0].value == "__main__"
+    )

@@ -1,0 +1,161 @@
+"""The abstract values that the names of a program can hold."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, NamedTuple
+
+from amp_rules.source.facts import ClassFacts, FunctionFacts
+from amp_rules.source.scopes import Scope
+
+Kind = Literal[
+    "external",  # a name of a library: ref is its qualified name
+    "object",  # what calling something of a library gave: ref is the qualified name called
+    "attribute",  # an attribute or method of what is not known from inside: ref is a Member, receiver its owner
+    "module",  # a module of the project: ref is a Module
+    "class",  # a class of the project: ref is a ClassInfo
+    "function",  # a function of the project: ref is its FunctionFacts
+    "instance",  # an object of a class of the project: ref is its ClassInfo
+    "sequence",  # a list, tuple, dict or generator: ref is a Form; its elements are kept by form and site
+    "batch",  # what iterating a loader gives: ref is the loader's value
+    "parameters",  # some of a model's or an optimizer's parameters: ref is the value of that
+    "partial",  # what functools.partial made of a function, class or object of the project: ref is its value
+    "constant",  # a literal: ref is the constant
+]
+
+
+UNKNOWN_MEMBER = "?"
+"""Stands for the last part of a qualified name where a library's member is found by a name made at run time."""
+
+
+class Form(Enum):
+    """What kind of container a sequence is; one call can make several, ``zip`` a row of pairs and each pair."""
+
+    PLAIN = "a literal, a comprehension, a generator, or what gathers starred arguments"
+    PAIR = "one row of ``zip``, ``enumerate`` or ``items``"
+    ROWS = "all of these rows"
+    RECORD = "a named tuple"
+    MAPPED = "what ``map`` gave"
+    LOADED = "what a file of settings holds, nested to any depth"
+    DEFAULT = "what a ``defaultdict`` makes for a new key"
+    COPY = "a copy of a mapping"
+    VALUES = "the values of a mapping"
+
+    # Members are unlike each other by identity; the hash of Enum costs a call for each look at a cell.
+    __hash__ = object.__hash__
+
+
+class MemberOf(Enum):
+    """What an attribute that is not known from inside was asked of."""
+
+    RECEIVER = "the value's receiver itself"
+    DICTIONARY = "its ``__dict__``"
+    RESULT = "what a method or attribute of the receiver gave"
+
+    __hash__ = object.__hash__
+
+
+class Member(NamedTuple):
+    """The name of an attribute, and what it was asked of."""
+
+    of: MemberOf
+    name: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """One abstract value; ``site`` tells values of one kind apart by where they were made.
+
+    Attributes:
+        kind: see :data:`Kind`.
+        ref: what it is, by kind.
+        site: where it was made.
+        receiver: the object that a method or an attribute is bound to.
+        is_result: of an object of a library: a method of what ``ref`` names made it, or calling what it names.
+    """
+
+    kind: Kind
+    ref: Any
+    site: ast.AST | None = None
+    receiver: Value | None = None
+    is_result: bool = False
+
+    def __hash__(self) -> int:
+        # Values are looked up more often than anything else; what these three leave alike is rare.
+        return hash((self.kind, self.ref, self.site))
+
+    @property
+    def name(self) -> str:
+        """The qualified name of what a library gave, else an empty string."""
+        return self.ref if self.kind in ("external", "object") else ""
+
+    @property
+    def is_dictionary(self) -> bool:
+        """Whether it is the ``__dict__`` of its receiver."""
+        return self.kind == "attribute" and self.ref.name == "__dict__"
+
+    def at(self, site: ast.AST) -> Value:
+        """The same as made elsewhere."""
+        return Value(self.kind, self.ref, site, self.receiver, self.is_result)
+
+
+def dictionary_of(owner: Value) -> Value:
+    """The ``__dict__`` of a value."""
+    return Value("attribute", Member(MemberOf.RECEIVER, "__dict__"), receiver=owner)
+
+
+class ClassInfo:
+    """A class of the project, and what the analysis finds out about it.
+
+    Attributes:
+        facts: what its text says.
+        bases: what its bases may be, as far as that is a class.
+    """
+
+    def __init__(self, facts: ClassFacts) -> None:
+        self.facts = facts
+        self.bases: list[Value] = []
+
+    def __repr__(self) -> str:
+        return f"class {self.facts.name}"
+
+    def mro(self) -> list[ClassInfo]:
+        """This class and its bases within the project, the nearest first."""
+        found: list[ClassInfo] = []
+        pending = [self]
+        while pending:
+            info = pending.pop(0)
+            if info in found:
+                continue
+            found.append(info)
+            pending.extend(base.ref for base in info.bases if base.kind == "class")
+        return found
+
+    def external_bases(self) -> set[str]:
+        """Qualified names of the bases that come from libraries."""
+        return {base.ref for info in self.mro() for base in info.bases if base.kind == "external"}
+
+    def find_method(self, name: str) -> FunctionFacts | None:
+        """The method that attribute access would find."""
+        for info in self.mro():
+            if name in info.facts.methods:
+                return info.facts.methods[name]
+        return None
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """A call and the body it stands in."""
+
+    call: ast.Call
+    scope: Scope
+
+
+@dataclass
+class Cell:
+    """What one variable, attribute or element can hold, and the bodies that read it."""
+
+    values: set[Value] = field(default_factory=set)
+    readers: set[ast.AST] = field(default_factory=set)

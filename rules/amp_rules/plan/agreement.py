@@ -1,0 +1,117 @@
+"""How the ranks come to agree where they have to: what is reduced, and what cannot be.
+
+Remedies are tried on the analysis before anything is written: with each one assumed, the program is run abstractly
+again, until nothing local decides over training any more, or a place is left that no remedy mends.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from amp_rules.plan.definitions import Definitions
+from amp_rules.plan.draws import Draws
+from amp_rules.plan.remedies import Reduction, Remedies
+from amp_rules.plan.sinks import Need, Sink, Sinks
+from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.world import Setting
+from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
+
+_MAX_ROUNDS = 10
+"""Rounds of remedies. One that mends a number may show the next place that it flows into; programs take one to four."""
+
+_MAX_TRIED = 6
+"""Reductions that are each left out once to see whether they are needed; each costs a run over the program."""
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What is done for all ranks to agree.
+
+    Attributes:
+        reductions: numbers that are reduced over the ranks.
+        alike: calls that draw the same random numbers on all ranks.
+        left: places that no remedy mends.
+        ranks: what differs between ranks once all of this is done.
+    """
+
+    reductions: tuple[Reduction, ...]
+    alike: dict[ast.Call, Module]
+    left: tuple[Sink, ...]
+    ranks: Ranks
+
+
+class Agreement:
+    """Finds what makes the ranks of a program agree."""
+
+    def __init__(self, program: Program, setting: Setting, draws: Draws, *, forwards: bool) -> None:
+        self._program = program
+        self._setting = setting
+        self._draws = draws
+        self._forwards = forwards
+        self._definitions = Definitions(program)
+
+    @cached_property
+    def found(self) -> Agreed:
+        """The remedies, and what is left."""
+        made: dict[Reduction, None] = {}
+        alike: dict[ast.Call, Module] = {}
+        ranks = Ranks(self._program, self._setting)
+        for _ in range(_MAX_ROUNDS):
+            sinks = self._sinks(ranks, tuple(made))
+            drawn = {call: module for call, module in self._draws.alike(ranks, sinks).items() if call not in alike}
+            if drawn:
+                alike.update(drawn)
+                ranks = Ranks(self._program, self._with(tuple(made), alike))
+                continue
+            remedies = Remedies(self._program, ranks, self._definitions)
+            # What is read from a file of one path is the same on all ranks.
+            sinks = [sink for sink in sinks if sink.need is Need.PATH] or sinks
+            known = len(made)
+            left = [sink for sink in sinks if not self._mend(remedies, sink, made)]
+            has_progressed = len(made) > known
+            if not has_progressed:
+                # What no remedy mends may only follow from what one did: it is asked again on the mended program.
+                found = Agreed(tuple(made), alike, tuple(left or sinks), ranks)
+                return found if found.left else self._without_needless(found)
+            ranks = Ranks(self._program, self._with(tuple(made), alike))
+        return Agreed(tuple(made), alike, tuple(self._sinks(ranks, tuple(made))), ranks)
+
+    def _without_needless(self, agreed: Agreed) -> Agreed:
+        """Without what followed from a place that is mended itself: a reduction costs every rank a wait."""
+        if not 1 < len(agreed.reductions) <= _MAX_TRIED:
+            return agreed
+        for item in agreed.reductions:
+            fewer = tuple(other for other in agreed.reductions if other != item)
+            ranks = Ranks(self._program, self._with(fewer, agreed.alike))
+            if not self._sinks(ranks, fewer):
+                agreed = replace(agreed, reductions=fewer, ranks=ranks)
+        return agreed
+
+    def _mend(self, remedies: Remedies, sink: Sink, made: dict[Reduction, None]) -> bool:
+        """Add what makes a place right; whether anything does."""
+        found = remedies.of(sink)
+        if found is None:
+            return False
+        made.update(dict.fromkeys(found))
+        return True
+
+    def _sinks(self, ranks: Ranks, made: tuple[Reduction, ...]) -> list[Sink]:
+        # A reduction is met by all ranks, or none.
+        known = (self._setting.reduced, (statement for statement, _ in self._setting.reduced_before))
+        places = frozenset(item.node for item in made).union(*known)
+        return Sinks(self._program, ranks, places, forwards=self._forwards).find()
+
+    def _with(self, made: tuple[Reduction, ...], alike: Iterable[ast.Call]) -> Setting:
+        return replace(
+            self._setting,
+            alike=self._setting.alike.union(alike),
+            reduced=self._setting.reduced | {item.node for item in made if item.variable is None},
+            reduced_before=(
+                *self._setting.reduced_before,
+                *((item.node, item.variable) for item in made if item.variable and isinstance(item.node, ast.stmt)),
+            ),
+        )

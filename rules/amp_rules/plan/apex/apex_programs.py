@@ -1,0 +1,179 @@
+"""Migrating a program that uses Apex: by rewriting it, or by changing its imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from amp_rules.plan import declining, notes
+from amp_rules.plan.apex import stages
+from amp_rules.plan.apex.file import NotUnderstood
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
+from amp_rules.plan.report import Outcome, Refusal, Report
+from amp_rules.plan.selection import Selection, step_for_apex
+from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
+from amp_rules.source.notebook import cell_at
+from amp_rules.source.syntax import walk
+
+MigratePlain = Callable[[Program, bool], Report]
+
+_INITIALIZE, _SCALE_LOSS = "AMP404", "AMP402"
+
+
+class _Left(Exception):
+    """The program cannot be rewritten; says why, in one reason or more."""
+
+    def __init__(self, *refusals: Refusal) -> None:
+        super().__init__(refusals[0].message)
+        self.refusals = refusals
+
+
+def migrate_apex(
+    program: Program,
+    selection: Selection,
+    migrate_plain: MigratePlain,
+    distribution: Callable[[Program], Outcome],
+) -> Report:
+    """Migrate a program that uses Apex.
+
+    Args:
+        program: the program.
+        selection: what was asked for.
+        migrate_plain: the migration of a program without Apex; told whether it is initialised already.
+        distribution: what is to be said about several processes when nothing is done about them.
+    """
+    reasons: tuple[Refusal, ...] = ()
+    options = selection.options
+    if options.apex != "compat":
+        try:
+            return _by_idiom(program, selection, migrate_plain)
+        except NotUnderstood as left:
+            recipe = "migrate with --apex compat, which changes the imports only, or rewrite this place by hand"
+            reasons = (_refusal(left.module, left, recipe),)
+        except (_Left, Declined) as left:
+            reasons = left.refusals
+        if options.apex == "idiom":
+            return _declined(program, distribution(program), reasons)
+    try:
+        return _by_imports(program, selection, reasons[0] if reasons else None, distribution(program))
+    except Declined as left:
+        return _declined(program, distribution(program), (*reasons, *left.refusals))
+    except NotUnderstood as left:
+        missing = _refusal(left.module, left, "replace this part by PyTorch's own, then migrate again")
+        return _declined(program, distribution(program), (*reasons, missing))
+
+
+def bring_up_to_date(program: Program, selection: Selection, report: Report, migrate_plain: MigratePlain) -> Report:
+    """The report for a program that keeps its own mixed precision, now under its present names."""
+    drafts = {draft.original.path: draft for draft in stages.up_to_date(program, selection)}
+    if drafts and report.changes:
+        return joined(drafts, migrate_plain(drafted(program, drafts), False))
+    if drafts:
+        return replace(report, changes=changes_of(drafts.values()), edits=edits_of(drafts.values()))
+    return report
+
+
+def _declined(program: Program, distribution: Outcome, reasons: tuple[Refusal, ...]) -> Report:
+    refusals = (*reasons, *_not_distributed(program, distribution, reasons[0].message, reasons[0].recipe))
+    return Report(program.entry.path, "declined", distribution, refusals=refusals)
+
+
+def _not_distributed(program: Program, distribution: Outcome, message: str, recipe: str) -> tuple[Refusal, ...]:
+    """The reason for leaving the distribution alone, where it was asked for and is not there."""
+    if distribution != "declined":
+        return ()
+    rule = declining.NEEDS_PRECISION
+    return (Refusal(program.entry.path, None, rule.code, rule.name, rule.unit, message, recipe),)
+
+
+def _refusal(module: Module, left: NotUnderstood, recipe: str) -> Refusal:
+    rule = declining.APEX
+    return Refusal(module.path, left.span, rule.code, rule.name, rule.unit, left.reason, recipe)
+
+
+def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlain) -> Report:
+    with_amp = stages.calls_amp(program)
+    if with_amp and not selection.precision:
+        raise _Left(step_for_apex(program.entry.path))
+    drafts = {draft.original.path: draft for draft in stages.idiom(program, selection)}
+    initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
+    plain = drafted(program, drafts)
+    unreached = _unreached(plain, drafts.values())
+    if unreached is not None:
+        raise _Left(unreached)
+    report = joined(drafts, migrate_plain(plain, initialised))
+    if with_amp and (not initialised or report.precision != "migrated"):
+        raise _Left(*_why_not(program, report.refusals))
+    if initialised:
+        text = "the level stays the script's own, as it was given to amp.initialize; AMP_OPT_LEVEL overrides it"
+        report = replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text)))
+    return report
+
+
+def _unreached(plain: Program, drafts: Iterable[Draft]) -> Refusal | None:
+    """Why the loss of some step would no longer be scaled: nothing that the entry runs leads to it."""
+    known = {(site.module.path, site.module.start(site.call)) for site in plain.backwards}
+    for draft in drafts:
+        scaled = {
+            line
+            for edit in draft.edits
+            if edit.code == _SCALE_LOSS
+            for line in range(edit.span.start.line, edit.span.end.line + 1)
+        }
+        for node in walk(draft.module.tree) if scaled else ():
+            if not (
+                isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+            ):
+                continue
+            place = draft.place(draft.module.span(node))
+            if (draft.module.path, draft.module.start(node)) not in known and place.start.line in scaled:
+                rule = declining.APEX
+                message = "the script imports a training step with `amp.scale_loss` that it does not run itself"
+                recipe = "migrate the script that runs it, or this one with --apex compat, which changes imports only"
+                return Refusal(draft.original.path, place, rule.code, rule.name, rule.unit, message, recipe)
+    return None
+
+
+def _why_not(program: Program, refusals: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+    of_the_step = tuple(item for item in refusals if item.unit == "precision")
+    if of_the_step:
+        return of_the_step
+    rule = declining.APEX
+    message = "no training step was found that what `amp.initialize` prepares belongs to"
+    recipe = "migrate with --apex compat, which changes the imports only"
+    return (Refusal(program.entry.path, None, rule.code, rule.name, rule.unit, message, recipe),)
+
+
+def _by_imports(program: Program, selection: Selection, reason: Refusal | None, distribution: Outcome) -> Report:
+    drafts = stages.compatible(program, selection)
+    text = "Apex's interface stays: the runtime has it"
+    if reason is not None:
+        text = f"Apex's interface stays, from the runtime, because {_told(program, reason)}: {reason.message}"
+    return Report(
+        program.entry.path,
+        "migrated",
+        distribution,
+        changes=changes_of(drafts),
+        edits=edits_of(drafts),
+        refusals=_not_distributed(
+            program,
+            distribution,
+            "Apex's interface stays, which the script's own wrapper of the model belongs to",
+            "wrap the model in `DistributedDataParallel` after `amp.initialize`, and give its loader a "
+            "`DistributedSampler`",
+        ),
+        notes=(notes.note(notes.APEX_KEPT, program.entry, None, text),),
+    )
+
+
+def _told(program: Program, reason: Refusal) -> str:
+    """The place of a reason, for people."""
+    if reason.span is None:
+        return reason.path.name
+    line = reason.span.start.line
+    cell = cell_at(program.entry.cells, line) if reason.path == program.entry.path else None
+    where = f"cell {cell.number}:{line - cell.start + 1}" if cell else str(line)
+    return f"{reason.path.name}:{where}"

@@ -1,0 +1,72 @@
+"""One file between two rewrites of older interfaces."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.plan.apex.references import References
+from amp_rules.plan.options import Options
+from amp_rules.plan.vocabularies import chosen
+from amp_rules.source.modules import Module
+from amp_rules.source.resolver import Names, names_of
+from amp_rules.text.vocabulary import Vocabulary
+
+
+class NotUnderstood(Exception):
+    """Something of Apex that cannot be rewritten with certainty.
+
+    Attributes:
+        module: the file.
+        node: the place.
+        reason: what was not understood, for the reader.
+        span: where that is in the file on disk.
+    """
+
+    def __init__(self, module: Module, node: ast.AST, reason: str) -> None:
+        super().__init__(reason)
+        self.module = module
+        self.node = node
+        self.reason = reason
+        self.span = module.span(node)
+
+
+@dataclass
+class ApexFile:
+    """A file between two rewrites: its present text, and what names in it mean of Apex.
+
+    Attributes:
+        wanted_elsewhere: names that other files of the project import or read as attributes.
+    """
+
+    module: Module
+    options: Options
+    wanted_elsewhere: frozenset[str] = frozenset()
+
+    @cached_property
+    def references(self) -> References:
+        """What names in this file mean of Apex."""
+        return References(self.module)
+
+    @cached_property
+    def names(self) -> Names:
+        """What names in this file mean of any package."""
+        return names_of(self.module)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Writes what the rewrites wish for, with names that are chosen when nothing of Apex is left."""
+        return chosen(self.options).for_drafts()
+
+    def source(self, node: ast.AST) -> str:
+        """The exact source of an expression; of several lines, in one."""
+        (line, column), (end_line, end_column) = self.module.start(node), self.module.end(node)
+        rows = self.module.lines[line - 1 : end_line]
+        if len(rows) == 1:
+            return rows[0][column:end_column]
+        return ast.unparse(node)
+
+    def not_understood(self, node: ast.AST, reason: str) -> NotUnderstood:
+        """The exception for a place in this file."""
+        return NotUnderstood(self.module, node, reason)

@@ -1,0 +1,57 @@
+"""Which names of a file mean something of Apex."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+
+from amp_rules.source.resolver import Binding, Names, imported
+from amp_rules.torch import apex as api
+
+
+class References(Names):
+    """The uses of Apex in one file."""
+
+    @cached_property
+    def bindings(self) -> list[Binding]:
+        """Every name that an import binds to Apex, in the order of the file."""
+        found = [item for item in super().bindings if is_apex(item.target)]
+        for node in self.star_imports:
+            found.extend(self._of_star(node))
+        return found
+
+    def _of_star(self, node: ast.ImportFrom) -> Iterator[Binding]:
+        """The names of a ``*`` that the file uses and nothing else binds."""
+        scope = self.scope_of(node)
+        for name in sorted(api.EXPORTS.get(node.module or "", ())):
+            if name not in scope.bound:
+                yield Binding(name, f"{node.module}.{name}", node, scope.owner(name))
+
+    @cached_property
+    def statements(self) -> list[ast.Import | ast.ImportFrom]:
+        """The imports of Apex, in the order of the file; those that bind other names too count."""
+        return [node for node in self.import_statements if any(is_apex(imported(node, alias)) for alias in node.names)]
+
+    @cached_property
+    def star_imports(self) -> list[ast.ImportFrom]:
+        """``from apex.x import *``, in the order of the file."""
+        return [
+            node
+            for node in self.import_statements
+            if isinstance(node, ast.ImportFrom) and is_apex(node.module) and any(a.name == "*" for a in node.names)
+        ]
+
+    def calls(self, target: str) -> list[ast.Call]:
+        """The calls of one function or class of Apex."""
+        found = []
+        for use in self.uses:
+            parent = self.module.parents[use.node]
+            if use.target == target and isinstance(parent, ast.Call) and parent.func is use.node:
+                found.append(parent)
+        return found
+
+
+def is_apex(name: str | None) -> bool:
+    """Whether a qualified name belongs to a package that an installation of Apex brings."""
+    return name is not None and name.split(".")[0] in api.ROOTS

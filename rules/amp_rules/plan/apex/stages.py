@@ -1,0 +1,124 @@
+"""The rewrites of older interfaces, one after the other over all files of a project."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from amp_rules import rewrites
+from amp_rules.plan.apex.file import ApexFile, NotUnderstood
+from amp_rules.plan.apex.references import References
+from amp_rules.plan.drafts import Draft, apart
+from amp_rules.plan.selection import Selection
+from amp_rules.plan.vocabularies import chosen
+from amp_rules.rewrites.loading import Rewrite
+from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
+from amp_rules.torch import apex as api
+
+# Each round takes something away, so that this many are never needed; a rewrite that undid its own work would go on.
+_MAX_ROUNDS = 20
+
+
+def uses_apex(program: Program) -> list[Module]:
+    """The files of the program that import something of Apex."""
+    return [
+        module
+        for module in program.flow.modules
+        if _mentions(module) and not is_part_of_apex(program, module) and _imports(module)
+    ]
+
+
+def calls_amp(program: Program) -> bool:
+    """Whether the program uses ``apex.amp`` or its elders, and not only Apex's layers, optimizers and wrappers."""
+    targets = (use.target for module in uses_apex(program) for use in References(module).uses)
+    return any(
+        target.startswith(("apex.amp", "apex.fp16_utils")) or target.endswith("FP16_Optimizer")
+        for target in targets
+        if not api.is_standalone(target)
+    )
+
+
+def idiom(program: Program, selection: Selection) -> list[Draft]:
+    """The files without Apex.
+
+    Raises:
+        NotUnderstood: something of Apex is not known to have a counterpart.
+        Declined: something that has one is to stay.
+    """
+    drafts = _run(program, selection, "idiom")
+    vocabulary = chosen(selection.options)
+    for draft in drafts:
+        before = draft.module.source.text
+        after = vocabulary.finished(before, draft.module)
+        if after != before:
+            draft.become(after)
+    return drafts
+
+
+def compatible(program: Program, selection: Selection) -> list[Draft]:
+    """The files with Apex's interface from the runtime."""
+    return _run(program, selection, "compat")
+
+
+def up_to_date(program: Program, selection: Selection) -> list[Draft]:
+    """The files of a program with mixed precision of its own, by its present names."""
+    return _run(program, selection, "present names")
+
+
+def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
+    users = set(uses_apex(program))
+    wanted = {module: _wanted_by(module) for module in program.project.modules}
+    drafts = [
+        Draft.of(module, frozenset().union(*(names for other, names in wanted.items() if other is not module)))
+        for module in program.flow.modules
+        if module in users or (_mentions_old_names(module) and not is_part_of_apex(program, module))
+    ]
+    for rewrite in rewrites.of_apex(way):
+        for draft in drafts:
+            _finish(selection, draft, rewrite)
+    return [draft for draft in drafts if draft.changed]
+
+
+def _finish(selection: Selection, draft: Draft, rewrite: Rewrite[ApexFile]) -> None:
+    """Runs one rewrite until it finds nothing more: what it takes away can uncover another place."""
+    for _ in range(_MAX_ROUNDS):
+        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere)
+        try:
+            changes = apart(selection.settled(rewrite.changes(file), draft=draft))
+        except NotUnderstood as left:
+            left.span = draft.place(left.span)
+            raise
+        if not changes:
+            return
+        draft.make(replace(change, message=file.vocabulary.shown(change.message)) for change in changes)
+
+
+def _wanted_by(module: Module) -> set[str]:
+    """Names that a file may take from other files: those that it imports, and its attributes."""
+    names: set[str] = set()
+    for node in module.nodes:
+        if isinstance(node, ast.ImportFrom):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+    return names
+
+
+def _mentions(module: Module) -> bool:
+    return any(name in module.source.text for name in api.ROOTS)
+
+
+def _imports(module: Module) -> bool:
+    references = References(module)
+    return bool(references.statements or references.star_imports)
+
+
+def is_part_of_apex(program: Program, module: Module) -> bool:
+    """Whether the file is Apex itself, in a project that holds a copy of it."""
+    package = program.project.find(program.entry, "apex")
+    return package is not None and package.path.parent in module.path.parents
+
+
+def _mentions_old_names(module: Module) -> bool:
+    return any(name in module.source.text for name in ("local_rank", "local-rank", "torch.cuda", "torch.cpu"))

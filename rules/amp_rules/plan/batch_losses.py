@@ -1,0 +1,134 @@
+"""Losses that relate the samples of a batch, and sums over one: several processes change what they see.
+
+Each process computes its loss over its own batch, and gradients are averaged. Of a mean over samples that is the
+gradient of all of them. A sample that meets the others of its batch meets those of its process only; and of sums the
+average is as large as one of them, where one process with all samples would have them together.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.notes import LOSS_OVER_BATCH, note
+from amp_rules.plan.precision import Precision
+from amp_rules.plan.report import Note
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.losses import OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
+
+
+def notes(program: Program, precision: Precision) -> Iterator[Note]:
+    """Yield the first place of either kind."""
+    nodes = list(_loss_nodes(program, precision))
+    for found, consequence in (
+        (_relates_samples, "relates the samples of a batch: each process has those of its own batch only"),
+        (_sums_samples, "is a sum over the batch, and gradients are averaged over the processes: a step is as large as "
+         "with the batch of one process"),
+    ):  # fmt: skip
+        for node, scope in nodes:
+            if found(program, node, scope):
+                yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {consequence}")
+                break
+
+
+def _short(text: str, most: int = 60) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def _loss_nodes(program: Program, precision: Precision) -> Iterator[tuple[ast.expr, Scope]]:
+    """The expressions that compute losses: in training statements and in what they call, models left out."""
+    statements = [item for run in precision.training for item in run.statements()]
+    covered = {node for item in statements for node in blocks.walk_own(item)}
+    called = program.called_from(covered)
+    # Matrices in a network are of other kinds.
+    networks = {body for body in called if program.is_model_code(body) and not _is_of_loss(program, body)}
+    for node, body, scope in program.nodes():
+        if not isinstance(node, ast.expr) or not (node in covered or body in called) or body in networks:
+            continue
+        if program.without_gradients(scope.module, node, body):
+            continue
+        yield node, scope
+
+
+def _is_of_loss(program: Program, body: ast.AST) -> bool:
+    """Whether a module has nothing that is trained, as losses have not."""
+    info = program.function_of(body)
+    owner = program.flow.class_of(info) if info is not None else None
+    return owner is not None and not program.is_trained(Value("instance", owner)) and not _is_part(program, owner)
+
+
+def _is_part(program: Program, owner: ClassInfo) -> bool:
+    """Whether some model keeps an object of the class."""
+    return any(
+        value.kind == "instance" and owner in value.ref.mro()
+        for (holder, _), cell in program.flow.cells.items()
+        if isinstance(holder, ast.ClassDef)
+        for value in cell.values
+    )
+
+
+def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """``a @ b.t()``, ``torch.cdist(a, b)``, ``z.std(0)``, a miner of pairs."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        return _is_transposed(node.left) or _is_transposed(node.right)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+        return {_widened(node.left), _widened(node.right)} == {0, 1}
+    if not isinstance(node, ast.Call):
+        return False
+    names = program.callee_names(node, scope)
+    if names & PRODUCTS:
+        return any(map(_is_transposed, node.args))
+    if any(value.name.startswith(OF_ALL_PAIRS) for value in program.flow.values(node.func, scope)):
+        return True
+    if names & {"torch.cdist"}:
+        return all(isinstance(argument, ast.Name) for argument in node.args[:2])
+    return isinstance(node.func, ast.Attribute) and node.func.attr in SPREADS and _over_samples(node)
+
+
+def _is_transposed(node: ast.expr) -> bool:
+    """``z.t()``, ``z.T``, ``z.transpose(0, 1)`` of a variable; of an attribute it is a weight."""
+    if isinstance(node, ast.Attribute) and node.attr == "T":
+        return isinstance(node.value, ast.Name)
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    if not isinstance(node.func.value, ast.Name):
+        return False
+    axes = {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+    return (node.func.attr == "t" and not node.args) or (node.func.attr == "transpose" and axes == {0, 1})
+
+
+def _widened(node: ast.expr) -> int | None:
+    """Which of the two axes of samples a variable was given anew: ``z.unsqueeze(1)``, ``z[:, None]``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "unsqueeze":
+        given = node.args[0] if len(node.args) == 1 and isinstance(node.func.value, ast.Name) else None
+        return given.value if isinstance(given, ast.Constant) and isinstance(given.value, int) else None
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        places = [place for place, axis in enumerate(axes) if isinstance(axis, ast.Constant) and axis.value is None]
+        return places[0] if places else None
+    return None
+
+
+def _over_samples(call: ast.Call) -> bool:
+    given = [*call.args[:1], *(item.value for item in call.keywords if item.arg == "dim")]
+    return any(isinstance(axis, ast.Constant) and axis.value == 0 for axis in given)
+
+
+def _sums_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """``F.mse_loss(x, y, reduction="sum")``, or a loss that was made with that."""
+    if not isinstance(node, ast.Call):
+        return False
+    made = [value.site for value in program.flow.values(node.func, scope) if isinstance(value.site, ast.Call)]
+    return any(map(_is_summed, [node, *made]))
+
+
+def _is_summed(call: ast.Call) -> bool:
+    return any(
+        item.arg in SUMMED_BY and isinstance(item.value, ast.Constant) and item.value.value == SUMMED_BY[item.arg]
+        for item in call.keywords
+        if item.arg is not None
+    )

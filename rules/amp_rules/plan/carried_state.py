@@ -1,0 +1,198 @@
+"""Batches that go on where the last one ended, so that only one process can read them in a row."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.roles.batches import DataFlow, TrainingData
+from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.steps import Backward, Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.scopes import FunctionNode, Scope
+from amp_rules.source.syntax import walk
+
+
+def reasons(program: Program, flow: DataFlow, data: TrainingData) -> Iterator[Declined]:
+    """Yield training loops whose model is given what it computed for the last batch, where batches come in order."""
+    in_order = {use.node: use for use in data.uses if not _is_shuffled(use)}
+    if not in_order:
+        return
+    told: set[ast.AST] = set()
+    for site in program.backwards:
+        for loop in flow.loops_of(site):
+            if not _iterates(loop, in_order.values()):
+                continue
+            for where, path in (*_carried_by_loop(program, loop), *_carried_by_model(program, loop, site)):
+                if where.node not in told:
+                    told.add(where.node)
+                    yield _decline(where, path)
+            break
+
+
+def _decline(where: Site, path: str) -> Declined:
+    return declining.decline(
+        declining.BATCHES_IN_A_ROW,
+        where.module,
+        where.node,
+        f"`{path}` comes from the last batch, and the loader gives its batches in order: a process that has only some "
+        "of them would go on from the wrong one",
+        "leave several processes out with `--no-ddp`; or give each rank a part of its own of every sequence, and start "
+        f"`{path}` anew with each batch",
+    )
+
+
+def _is_shuffled(use: LoaderUse) -> bool:
+    """Whether the order of the loader's batches says nothing."""
+    for value in use.values:
+        keywords = {item.arg: item.value for item in value.site.keywords} if isinstance(value.site, ast.Call) else {}
+        shuffle = keywords.get("shuffle")
+        if not (isinstance(shuffle, ast.Constant) and shuffle.value):
+            return False
+    return bool(use.values)
+
+
+def _iterates(loop: Site, uses: Iterable[LoaderUse]) -> bool:
+    """Whether the loop takes its batches from one of the loaders, by its head or in its body."""
+    inside = {*walk(loop.node)}
+    return any(use.node in inside for use in uses) or any(
+        use.module is not loop.module or use.body is not loop.body for use in uses
+    )
+
+
+@dataclass
+class _Round:
+    """What one round of a loop, or one call of a function, reads and writes, in the order of its statements.
+
+    Attributes:
+        carried: paths that are read before they are certain to be written.
+        written: paths that are written in every case.
+    """
+
+    carried: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+
+    def run(self, statements: Sequence[ast.stmt]) -> None:
+        """Go through statements."""
+        for statement in statements:
+            self._run(statement)
+
+    def _run(self, statement: ast.stmt) -> None:
+        if isinstance(statement, FunctionNode):
+            return
+        if isinstance(statement, (ast.With, ast.AsyncWith)):
+            for item in statement.items:
+                self._read(item.context_expr)
+            self.run(statement.body)
+        elif isinstance(statement, ast.If):
+            self._read(statement.test)
+            branches = [_Round(written={*self.written}) for _ in range(2)]
+            for branch, suite in zip(branches, (statement.body, statement.orelse), strict=True):
+                branch.run(suite)
+                self.carried |= branch.carried
+            self.written |= branches[0].written & branches[1].written
+        elif isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
+            self._read(statement.test if isinstance(statement, ast.While) else statement.iter)
+            heads = set() if isinstance(statement, ast.While) else blocks.writes_target(statement)
+            branch = _Round(written=self.written | heads)  # of its first turn, which may be none
+            branch.run(statement.body)
+            self.carried |= branch.carried
+            self.run(statement.orelse)
+        else:
+            self._read(statement)
+            if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+                self.written |= blocks.writes(statement)
+
+    def _read(self, node: ast.AST) -> None:
+        self.carried |= blocks.reads(node) - self.written
+
+
+def _carried_by_loop(program: Program, loop: Site) -> Iterator[tuple[Site, str]]:
+    """Calls of the model in the loop that are given a variable which its last call gave."""
+    body: list[ast.stmt] = getattr(loop.node, "body", [])
+    calls = [
+        node
+        for item in body
+        for node in blocks.walk_own(item)
+        if isinstance(node, ast.Call) and _runs_model(program, node, loop.scope)
+    ]
+    head = blocks.writes_target(loop.node) if isinstance(loop.node, (ast.For, ast.AsyncFor)) else set()
+    yield from _carried(body, calls, Site(loop.module, loop.scope, loop.body, loop.node), head)
+
+
+def _carried(
+    body: list[ast.stmt], calls: list[ast.Call], site: Site, head: set[str] | None = None
+) -> Iterator[tuple[Site, str]]:
+    """Calls of a body that are given what an earlier round of it computed; ``head`` is what each round begins with."""
+    if not calls:
+        return
+    entry = _Round(written=set(head or ()))
+    entry.run(body)
+    given = _derived(body, calls, set())
+    # What the last round's call gave, and is read in this one before it is written.
+    carried = {path for path in entry.carried & given if not _is_called(path, calls)}
+    reached = _derived(body, [], carried)
+    for call in calls:
+        arguments = [*call.args, *(item.value for item in call.keywords)]
+        for path in sorted(path for item in arguments for path in blocks.reads(item) & (reached | carried)):
+            yield Site(site.module, site.scope, site.body, call), path
+            break
+
+
+def _is_called(path: str, calls: list[ast.Call]) -> bool:
+    return any(blocks.path_of(call.func) == path for call in calls)
+
+
+def _derived(body: list[ast.stmt], calls: list[ast.Call], start: set[str]) -> set[str]:
+    """Paths that are assigned from the calls, or from the paths to start with."""
+    derived = {*start}
+    statements = [
+        node for item in body for node in blocks.walk_own(item) if isinstance(node, (ast.Assign, ast.AnnAssign))
+    ]
+    while True:
+        before = len(derived)
+        for statement in statements:
+            value = statement.value
+            if value is None:
+                continue
+            if blocks.reads(value) & derived or any(node in calls for node in walk(value)):
+                derived |= blocks.writes(statement)
+        if len(derived) == before:
+            return derived
+
+
+def _runs_model(program: Program, call: ast.Call, scope: Scope) -> bool:
+    if program.called_models(call, scope):
+        return True
+    return any(
+        isinstance(node, ast.Call) and (located := program.locate(node)) and program.called_models(node, located[1])
+        for info in program.flow.callees(call)
+        if not program.is_model_code(info.node)
+        for node in program.nodes_of(info.node)
+    )
+
+
+def _carried_by_model(program: Program, loop: Site, site: Backward) -> Iterator[tuple[Site, str]]:
+    """Calls within a model that are given an attribute of it which they set in the last forward pass."""
+    inside = {*program.called_from(walk(loop.node))}
+    for body in inside:
+        if not program.is_model_code(body) or not isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        scope = program.flow.scopes[body]
+        calls = [
+            node for node in program.nodes_of(body) if isinstance(node, ast.Call) and program.called_models(node, scope)
+        ]
+        where = Site(scope.module, scope, body, body)
+        for call, path in _carried(body.body, calls, where):
+            owner, _, name = path.rpartition(".")
+            if owner == "self" and not _set_elsewhere(program, inside - {body}, loop, name):
+                yield call, path
+
+
+def _set_elsewhere(program: Program, bodies: set[ast.AST], loop: Site, name: str) -> bool:
+    """Whether a round sets the attribute anew: ``model.hidden = model.init_hidden()``, ``model.reset()``."""
+    parts = [*getattr(loop.node, "body", []), *(item for body in bodies for item in blocks.own_parts(body))]
+    return any(path.rpartition(".")[2] == name for item in parts for path in blocks.writes(item))

@@ -1,0 +1,150 @@
+"""What several processes take in one program, as far as more than one rewrite asks for it."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property
+
+from amp_rules.plan.agreement import Agreed, Agreement
+from amp_rules.plan.downloads import downloads
+from amp_rules.plan.draws import Draws
+from amp_rules.plan.file_guards import FileGuards, file_guards
+from amp_rules.plan.file_order import FileOrder
+from amp_rules.plan.gradient_averaging import Averaging, averaging
+from amp_rules.plan.loaders_to_prepare import share
+from amp_rules.plan.precision import Precision
+from amp_rules.plan.rank_sums import RankSums
+from amp_rules.plan.share_steps import ShareSteps
+from amp_rules.plan.told_apart import told_apart
+from amp_rules.plan.training_loops import TrainingLoop, training_loops
+from amp_rules.plan.whole_lengths import WholeLengths
+from amp_rules.plan.wrapper_names import names_are_seen
+from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.world import Setting
+from amp_rules.roles.batches import DataFlow, TrainingData
+from amp_rules.roles.file_paths import Paths
+from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
+
+
+class Distribution:
+    """Answers that the rewrites for several processes share; each is worked out when it is first asked for.
+
+    What a single rewrite needs is decided in its own file, below :mod:`amp_rules.rewrites.distribution`.
+    """
+
+    def __init__(self, program: Program, precision: Precision) -> None:
+        self.program = program
+        self.precision = precision
+
+    @cached_property
+    def batches(self) -> DataFlow:
+        """Questions about loaders and loops."""
+        return DataFlow(self.program)
+
+    @cached_property
+    def data(self) -> TrainingData:
+        """What feeds the training steps."""
+        return self.batches.training_data()
+
+    @cached_property
+    def loops(self) -> list[TrainingLoop]:
+        """The loops that training steps take their batches from."""
+        return training_loops(self.program, self.batches)
+
+    @cached_property
+    def whole_lengths(self) -> WholeLengths:
+        """Numbers that count the whole of a dataset of which each process has a share."""
+        return WholeLengths(self.program, self.data)
+
+    @cached_property
+    def sums(self) -> RankSums:
+        """Sums over the batches of one rank that are made into numbers of all."""
+        return RankSums(self.program, self.loops, self.whole_lengths)
+
+    @cached_property
+    def step_counts(self) -> ShareSteps:
+        """Numbers of steps that are worked out of the length of the dataset."""
+        return ShareSteps(self.program, self.whole_lengths, self.loops)
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """Which values differ between ranks, before any rewrite makes them equal."""
+        return Ranks(self.program, self.setting)
+
+    @cached_property
+    def agreed(self) -> Agreed:
+        """What makes the ranks agree where they have to."""
+        draws = Draws(self.program, self.data)
+        return Agreement(self.program, self.setting, draws, forwards=not self.averaging.delayed).found
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What the ranks share: which loaders are shared out, and from where each rank draws numbers of its own."""
+        told = told_apart(self.program, self.data)
+        loaders, rebindings = share(self.program, told.data, set(self.program.flow.modules))
+        rebound = [*rebindings, *told.rebindings]
+        return Setting(
+            prepared=frozenset(site.node for site in loaders),
+            rebound=tuple((item.statement, item.variable) for item in rebound if not item.after),
+            rebound_after=tuple((item.statement, item.variable) for item in rebound if item.after),
+            seeded=frozenset(site.statement for site in self.data.random.values()),
+            reduced=frozenset(item.node for item in self.sums.here),
+            reduced_before=tuple(
+                (following, item.path) for item in self.sums.after for following in [*item.place.following()][:1]
+            ),
+            ordered=True,
+            has_dropout=self.batches.has_dropout,
+        )
+
+    @cached_property
+    def averaging(self) -> Averaging:
+        """When the gradients of the ranks are averaged."""
+        return averaging(self.program, self.precision)
+
+    @cached_property
+    def downloads(self) -> list[tuple[Module, ast.stmt]]:
+        """Statements that may download data."""
+        return downloads(self.program, self.precision)
+
+    @cached_property
+    def paths(self) -> Paths:
+        """Which files expressions name."""
+        return Paths(self.program)
+
+    @cached_property
+    def files(self) -> FileGuards:
+        """What the main process writes alone."""
+        return file_guards(self.program, self.paths, self.downloads)
+
+    @cached_property
+    def file_order(self) -> FileOrder:
+        """Where others wait for it."""
+        return FileOrder(self.program, self.paths, self.files)
+
+    @cached_property
+    def keeps_names(self) -> bool:
+        """Whether names of models go on to begin with ``module.``, as inside of ``DataParallel``."""
+        return names_are_seen(self.program)
+
+    @cached_property
+    def visible_devices(self) -> list[tuple[Module, ast.stmt]]:
+        """Statements that set ``CUDA_VISIBLE_DEVICES``."""
+        return visible_devices(self.program)
+
+
+def visible_devices(program: Program) -> list[tuple[Module, ast.stmt]]:
+    """Statements that set ``CUDA_VISIBLE_DEVICES``, which nobody heeds once something has asked for devices."""
+    return [
+        (scope.module, node)
+        for node, _, scope in program.nodes()
+        if isinstance(node, ast.Assign) and any(map(_names_visible_devices, node.targets))
+    ]
+
+
+def _names_visible_devices(target: ast.expr) -> bool:
+    return (
+        isinstance(target, ast.Subscript)
+        and isinstance(target.slice, ast.Constant)
+        and target.slice.value == "CUDA_VISIBLE_DEVICES"
+    )

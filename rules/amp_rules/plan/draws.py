@@ -1,0 +1,140 @@
+"""Random draws that must be the same on all ranks: those that decide what is trained, or are written to weights."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+
+from amp_rules.plan.sinks import Need, Sink
+from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.origins import Kind, Origin, Origins
+from amp_rules.roles.batches import TrainingData
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.replication import ARRAY_DRAWS, DRAWING_METHODS, DROPOUT, GENERATORS, RESETTING, SEEDS, SIZED_DRAWS
+
+_DRAWN = frozenset({Kind.DRAW, Kind.GENERATOR})
+
+
+class Draws:
+    """Chooses among the draws of a program.
+
+    Args:
+        program: the program.
+        data: what feeds its training steps.
+    """
+
+    def __init__(self, program: Program, data: TrainingData) -> None:
+        self._program = program
+        sites = [value.site for use in data.uses for value in use.values]
+        self._loaders = [call for call in sites if isinstance(call, ast.Call)]
+        drawn = {node for site in data.random.values() for node in blocks.walk_own(site.statement)}
+        self._batches = drawn | program.called_from(drawn)
+        self._loops = [loop.node for loop in data.loops]
+
+    def alike(self, ranks: Ranks, sinks: list[Sink]) -> dict[ast.Call, Module]:
+        """The calls that have to draw alike for the places to be the same on all ranks, as far as that mends them."""
+        found: dict[ast.Call, Module] = {}
+        for sink in sinks:
+            inside = {*walk(sink.what if sink.need is Need.WEIGHTS else sink.node)}
+            is_drawn = all(origin.kind in _DRAWN for origin in sink.origins)
+            for origin in sink.origins:
+                # Beside what differs with the batch, noise in it stays each rank's own.
+                if (is_drawn or origin.node in inside) and self._can(origin, is_noise=sink.need is Need.WEIGHTS):
+                    assert isinstance(origin.node, ast.Call)
+                    found[origin.node] = origin.module
+        for origin in (*self._choices(ranks), *self._orders(ranks)):
+            if self._can(origin, is_noise=False):
+                assert isinstance(origin.node, ast.Call)
+                found[origin.node] = origin.module
+        found.update(self._resets)
+        return dict(sorted(found.items(), key=lambda item: (str(item[1].path), item[0].lineno, item[0].col_offset)))
+
+    def _choices(self, ranks: Ranks) -> Iterator[Origin]:
+        """Yield draws that choose which part of a model runs: others would have no gradient on one rank."""
+        for call, _, scope in self._program.calls():
+            if not self._program.called_models(call, scope):
+                continue
+            found: Origins = ranks.own_origins(call.func) | ranks.control_origins(call)
+            yield from (origin for origin in found if origin.kind in _DRAWN)
+
+    def _orders(self, ranks: Ranks) -> Iterator[Origin]:
+        """Yield draws that make the data of a loader: what is shared out must be the same, and validation left out."""
+        for call in self._loaders:
+            for given in (*call.args, *(item.value for item in call.keywords)):
+                yield from (origin for origin in ranks.origins(given) if origin.kind is Kind.GENERATOR)
+
+    @cached_property
+    def _resets(self) -> dict[ast.Call, Module]:
+        """Calls that draw weights anew while a batch is worked on, and seeds that the script sets there."""
+        inside = {node for loop in self._loops for item in getattr(loop, "body", []) for node in blocks.walk_own(item)}
+        bodies = self._program.called_from(inside)
+        found: dict[ast.Call, Module] = {}
+        for call, body, scope in self._program.calls():
+            if (call in inside or body in bodies) and self._resets_by(call, scope):
+                found[call] = scope.module
+        return found
+
+    def _resets_by(self, call: ast.Call, scope: Scope) -> bool:
+        names = self._program.callee_names(call, scope)
+        if names & SEEDS or any(name.startswith("torch.nn.init.") for name in names):
+            return True
+        if not isinstance(call.func, ast.Attribute) or self._program.flow.callees(call):
+            return False
+        owner = call.func.value
+        if call.func.attr in RESETTING:
+            return True
+        if call.func.attr in DRAWING_METHODS:
+            return isinstance(owner, ast.Attribute) and owner.attr == "data"
+        if call.func.attr != "apply" or not self._program.roles.modules(owner, scope):
+            return False
+        functions = [value.ref for item in call.args for value in self._program.flow.values(item, scope)]
+        nodes = [node for info in functions if isinstance(info, FunctionFacts) for node in walk(info.node)]
+        return any(isinstance(node, ast.Call) and self._resets_in(node) for node in nodes)
+
+    def _resets_in(self, call: ast.Call) -> bool:
+        located = self._program.locate(call)
+        return located is not None and self._resets_by(call, located[1])
+
+    def _can(self, origin: Origin, *, is_noise: bool) -> bool:
+        """Whether a draw is one that can be made alike: no batch, no mask, and unless it is for weights no noise."""
+        call = origin.node
+        if origin.kind not in _DRAWN or not isinstance(call, ast.Call) or self._is_of_batch(origin):
+            return False
+        located = self._program.locate(call)
+        if located is None or self._program.called_models(call, located[1]):
+            return False
+        names = self._program.callee_names(call, located[1])
+        if origin.kind is Kind.GENERATOR:
+            return bool(names & GENERATORS)
+        if any(name.startswith(DROPOUT) for name in names):
+            return False
+        return is_noise or (bool(names) and not self._draws_array(call, names))
+
+    def _is_of_batch(self, origin: Origin) -> bool:
+        return origin.node in self._batches or blocks.body_of(origin.module, origin.node) in self._batches
+
+    @staticmethod
+    def _draws_array(call: ast.Call, names: set[str]) -> bool:
+        """Whether a draw gives many numbers, as noise does; ``torch.rand(1)`` is one."""
+        sizes = [item.value for item in call.keywords if item.arg in ("size", "shape")]
+        if any(name.endswith("_like") for name in names) or not all(map(_is_one, sizes)):
+            return True
+        if names & SIZED_DRAWS:
+            return not all(map(_is_one, call.args))
+        if names & ARRAY_DRAWS:
+            # The last argument is the size: `torch.randint(0, 3, (1,))`.
+            return bool(call.args) and not sizes and not _is_one(call.args[-1])
+        return any(isinstance(item, (ast.Tuple, ast.Starred)) and not _is_one(item) for item in call.args)
+
+
+def _is_one(node: ast.expr) -> bool:
+    """Whether a size is that of one number: ``1``, ``(1,)``, ``()``."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return all(map(_is_one, node.elts))
+    return isinstance(node, ast.Constant) and node.value in (1, None)

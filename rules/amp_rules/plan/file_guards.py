@@ -1,0 +1,304 @@
+"""Who writes files in several processes: statements and calls that are left to the main process."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from amp_rules.flow.values import Value
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.downloads import nodes_of
+from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects
+from amp_rules.roles.file_paths import Paths
+from amp_rules.roles.skippable import Skippable
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.file_access import FILE_READS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS
+
+_NEAR = 4
+"""Statements above a removal in which its list of files is made; what is made further above, all processes make."""
+
+
+@dataclass
+class FileGuards:
+    """What the main process does alone.
+
+    Attributes:
+        effects: every call that changes files and is not each process's own affair.
+        statements: those that only the main process runs.
+        calls: those that it alone makes, of which all processes compute the arguments; the functions that are called.
+        reasons: what cannot be left to one process.
+    """
+
+    effects: list[FileEffect] = field(default_factory=list)
+    statements: dict[ast.stmt, Module] = field(default_factory=dict)
+    calls: list[Site] = field(default_factory=list)
+    reasons: list[Declined] = field(default_factory=list)
+
+
+def file_guards(program: Program, paths: Paths, downloads: list[tuple[Module, ast.stmt]]) -> FileGuards:
+    """Decide for every call that changes files."""
+    return _Decision(program, paths, downloads).made()
+
+
+class _Decision:
+    def __init__(self, program: Program, paths: Paths, downloads: list[tuple[Module, ast.stmt]]) -> None:
+        self._program = program
+        self._paths = paths
+        self._skippable = Skippable(program)
+        # Under ``main_process_first`` each process in turn needs all that it does.
+        self._in_turns = program.called_from(nodes_of(downloads))
+        self._scopes: dict[ast.stmt, Scope] = {}
+        self._guards = FileGuards()
+
+    def made(self) -> FileGuards:
+        found = self._guards
+        found.effects = [effect for effect in file_effects(self._program) if self._is_shared(effect)]
+        found.effects.extend(self._folders_of_this_moment())
+        opened = {effect.call for effect in found.effects if effect.keeps_open}
+        for effect in found.effects:
+            if not self._guard(effect, opened):
+                self._call(effect)
+        self._lift()
+        self._join_neighbours()
+        self._drop_inner()
+        self._functions_as_values()
+        return found
+
+    def _is_shared(self, effect: FileEffect) -> bool:
+        """Whether all processes would change the same files."""
+        if effect.body in self._in_turns or is_guarded(effect.module, effect.call):
+            return False
+        return not self._paths.is_own(effect.paths, effect.scope)
+
+    def _folders_of_this_moment(self) -> list[FileEffect]:
+        """Folders that are named after the time: the others would be empty, and stay."""
+        if self._program.calls_to(frozenset({"os.chdir"})):
+            return []  # each process may go into its own
+        found = []
+        for site in self._program.calls_to(MAKES_FOLDERS):
+            call = site.node
+            if isinstance(call, ast.Call) and call.args and self._paths.is_of_this_moment(call.args[0], site.scope):
+                found.append(FileEffect(site.module, site.scope, site.body, call, call, (call.args[0],)))
+        return [item for item in found if self._is_shared(item)]
+
+    # ---- statements ----------------------------------------------------------------------------------------
+
+    def _guard(self, effect: FileEffect, opened: set[ast.Call]) -> bool:
+        """Leave the statement of a call, or the life of the file that it opens, to the main process, if that does."""
+        statement = effect.statement
+        for block in self._opening_blocks(effect, opened):
+            if self._skippable.alone(effect.module, effect.scope, [block]):
+                self._add(effect, [block])
+                return True
+        if any(value.site in opened for path in effect.call.args for value in self._values(path, effect.scope)):
+            return True  # what it writes to does nothing on the other processes
+        life = self._life(effect) if effect.keeps_open else [statement]
+        if not life or not (isinstance(statement, ast.Expr) or effect.keeps_open):
+            return False
+        if isinstance(life[0], ast.With) or not self._skippable.alone(effect.module, effect.scope, life):
+            return False
+        self._add(effect, life)
+        return True
+
+    def _values(self, node: ast.expr, scope: Scope) -> list[Value]:
+        simple = isinstance(node, (ast.Name, ast.Attribute))
+        return list(self._program.flow.values(node, scope)) if simple else []
+
+    def _add(self, effect: FileEffect, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            self._guards.statements[statement] = effect.module
+            self._scopes[statement] = effect.scope
+
+    @staticmethod
+    def _opening_blocks(effect: FileEffect, opened: set[ast.Call]) -> list[ast.stmt]:
+        """Blocks around a call, or of it, that open a file to write to, the outermost first."""
+        around = [effect.statement, *blocks.enclosing(effect.module, effect.statement)]
+        return [
+            parent
+            for parent in reversed(around)
+            if isinstance(parent, ast.With)
+            and any(node in opened for item in parent.items for node in walk(item.context_expr))
+        ]
+
+    @staticmethod
+    def _life(effect: FileEffect) -> list[ast.stmt]:
+        """The statements of one suite from a call that opens a file to the last that uses it."""
+        statement = effect.statement
+        if isinstance(statement, ast.Expr):
+            return [statement]
+        if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
+            return []
+        name = statement.targets[0].id
+        where = blocks.place(effect.module, statement)
+        last = where.index
+        for index in range(where.index + 1, len(where.suite)):
+            if any(isinstance(node, ast.Name) and node.id == name for node in walk(where.suite[index])):
+                last = index
+        return list(where.suite[where.index : last + 1])
+
+    # ---- single calls --------------------------------------------------------------------------------------
+
+    def _call(self, effect: FileEffect) -> None:
+        """Leave a call to the main process, with arguments that all compute."""
+        if effect.reads_too and (place := self._read_back(effect)) is not None:
+            self._decline(
+                effect,
+                f"`{effect.module.text(effect.call)}` is written, and read at line {place}: only one process may write",
+                "read the file before `amp.init`, or write it under `if amp.is_main_process():`",
+            )
+            return
+        if not effect.keeps_open and self._result_is_used(effect):
+            self._decline(
+                effect,
+                f"`{effect.module.text(effect.call)}` changes files, and what it gives is used",
+                "write it under `if amp.is_main_process():`, and give all processes what they go on with",
+            )
+            return
+        self._guards.calls.append(Site(effect.module, effect.scope, effect.body, effect.call.func))
+
+    def _read_back(self, effect: FileEffect) -> int | None:
+        """The line of a read from what a call opens."""
+        for node, _, scope in self._program.nodes():
+            owner = None
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FILE_READS:
+                owner = node.func.value
+            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                owner = node.value
+            if owner is not None and any(
+                value.site is effect.call for value in self._program.flow.values(owner, scope)
+            ):
+                return int(getattr(node, "lineno", 1))
+        return None
+
+    def _result_is_used(self, effect: FileEffect) -> bool:
+        parent = effect.module.parents[effect.call]
+        if isinstance(parent, (ast.If, ast.While, ast.Compare, ast.Assert, ast.UnaryOp, ast.Subscript)):
+            return True
+        if not (isinstance(parent, (ast.Assign, ast.AnnAssign)) and parent.value is effect.call):
+            return False
+        names = blocks.writes(parent)
+        return any(
+            isinstance(node, (ast.Name, ast.Attribute))
+            and isinstance(node.ctx, ast.Load)
+            and blocks.path_of(node) in names
+            for node in effect.module.nodes
+        )
+
+    def _decline(self, effect: FileEffect, message: str, recipe: str) -> None:
+        found = declining.decline(declining.FILES, effect.module, effect.call, message, recipe)
+        self._guards.reasons.append(found)
+
+    def _functions_as_values(self) -> None:
+        """Functions that change files and are handed on: ``map(os.remove, old)``, ``Thread(target=torch.save)``."""
+        names = effect_names()
+        inner = {child for statement in self._guards.statements for child in walk(statement)}
+        for node, body, scope in self._program.nodes():
+            if not isinstance(node, ast.Call) or node in inner or is_guarded(scope.module, node):
+                continue
+            for given in [*node.args, *(item.value for item in node.keywords)]:
+                if isinstance(given, ast.Attribute) and self._program.names(given, scope) & names:
+                    self._guards.calls.append(Site(scope.module, scope, body, given))
+
+    # ---- what is around ------------------------------------------------------------------------------------
+
+    def _lift(self) -> None:
+        """Take in loops, and looks at files, that do nothing but what is left to the main process."""
+        found = self._guards.statements
+        pending = list(found)
+        while pending:
+            statement = pending.pop()
+            module = found.get(statement)
+            if module is None:
+                continue
+            parent = module.parents[statement]
+            scope = self._scopes[statement]
+            is_loop = isinstance(parent, (ast.For, ast.While)) and not parent.orelse
+            if not is_loop and not (isinstance(parent, ast.If) and self._looks(parent.test, scope)):
+                continue
+            assert isinstance(parent, (ast.For, ast.While, ast.If))
+            inner = [*parent.body, *parent.orelse]
+            if not all(item in found for item in inner) or _is_elif(module, parent):
+                continue
+            if self._skippable.alone(module, scope, [parent]):
+                for item in inner:
+                    del found[item]
+                found[parent] = module
+                self._scopes[parent] = scope
+                pending.append(parent)
+            elif isinstance(parent, ast.While) and self._looks(parent.test, scope):
+                self._guards.reasons.append(
+                    declining.decline(
+                        declining.FILES,
+                        module,
+                        parent,
+                        f"`{module.text(parent.test)}` looks at files that another process changes, in a loop that "
+                        "does more than that",
+                        "run the loop under `if amp.is_main_process():`",
+                    )
+                )
+
+    def _looks(self, node: ast.AST, scope: Scope) -> bool:
+        return looks_at_files(self._program, node, scope)
+
+    def _join_neighbours(self) -> None:
+        """Take in the look at files above that serves only what is left to the main process."""
+        found = self._guards.statements
+        for statement in list(found):
+            module, scope = found[statement], self._scopes[statement]
+            where = blocks.place(module, statement)
+            last = where.index
+            while last + 1 < len(where.suite) and where.suite[last + 1] in found:
+                last += 1
+            for first in range(where.index - 1, max(-1, where.index - 1 - _NEAR), -1):
+                run = where.suite[first : last + 1]
+                is_plain = isinstance(where.suite[first], (ast.Assign, ast.Expr))
+                if is_plain and self._looks(where.suite[first], scope) and self._skippable.alone(module, scope, run):
+                    for item in run:
+                        found.setdefault(item, module)
+                        self._scopes[item] = scope
+                    break
+
+    def _drop_inner(self) -> None:
+        """Leave out what stands within something that is left to the main process anyway."""
+        found = self._guards.statements
+        inner = {child for statement in found for child in walk(statement) if child is not statement}
+        self._guards.statements = {statement: module for statement, module in found.items() if statement not in inner}
+        whole = inner | set(found)
+        self._guards.calls = [
+            site for site in self._guards.calls if blocks.statement_of(site.module, site.node) not in whole
+        ]
+
+
+def is_guarded(module: Module, node: ast.AST) -> bool:
+    """Whether the script has a condition of this kind already."""
+    return any(
+        isinstance(parent, ast.If) and "is_main_process" in ast.unparse(parent.test)
+        for parent in blocks.enclosing(module, node)
+    )
+
+
+def looks_at_files(program: Program, node: ast.AST, scope: Scope) -> bool:
+    """Whether evaluating a node asks what files there are."""
+    return any(
+        isinstance(part, ast.Call)
+        and (
+            bool(program.callee_names(part, scope) & LOOKS)
+            or (
+                isinstance(part.func, ast.Attribute)
+                and part.func.attr in LOOKING_METHODS
+                and not program.flow.values(part.func.value, scope)
+                and not program.flow.callees(part)
+            )
+        )
+        for part in walk(node)
+    )
+
+
+def _is_elif(module: Module, parent: ast.stmt) -> bool:
+    above = module.parents[parent]
+    return isinstance(above, ast.If) and above.orelse == [parent]

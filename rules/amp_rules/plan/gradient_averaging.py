@@ -1,0 +1,166 @@
+"""How the gradients of all ranks become one: by the wrapper during the backward pass, or when the optimizer steps."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from amp_rules.plan.left_out import why_left_out
+from amp_rules.plan.model_reads import reaches
+from amp_rules.plan.precision import Precision
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+
+_MAX_CALLERS = 4
+"""Functions between a model's place and the script's own level; a longer chain counts as run more than once."""
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """When the gradients of the ranks are averaged.
+
+    Attributes:
+        delayed: when the optimizer steps, not by a wrapper during the backward pass.
+        reason: why it is delayed, for the report.
+    """
+
+    delayed: bool
+    reason: str = ""
+
+
+def averaging(program: Program, precision: Precision) -> Averaging:
+    """Decide whether the plain wrapper is enough: it supports one forward and one backward pass a step."""
+    reason = _why_delayed(program, precision)
+    return Averaging(bool(reason), reason)
+
+
+def _why_delayed(program: Program, precision: Precision) -> str:
+    """What the plain wrapper does not support; empty where it is enough."""
+    if len(precision.homes) > 1:
+        return "several models are trained together"
+    if len(precision.backwards) > 1:
+        return "a step has several backward passes"
+    if precision.full_precision:
+        return "gradients are computed by torch.autograd.grad"
+    if any(not home.rebinds for home in precision.homes):
+        return "the model is kept in other places before it is complete"
+    home = precision.homes[0]
+    calls = _training_calls(program, precision)
+    overriding = _override_each_other(program, calls) and _runs_once(program, home.module, home.statement)
+    if len(calls) != 1 and not overriding and not _one_of(calls):
+        return "the model runs several times, or not as a plain call, in a step"
+    site = calls[0]
+    assert isinstance(site.node, ast.Call)
+    if (
+        program.flow.callees(site.node)
+        and isinstance(site.node.func, ast.Attribute)
+        and site.node.func.attr == "forward"
+    ):
+        return "forward is called by name"
+    backward = precision.backwards[0]
+    if not all(_same_round(program, call, backward) for call in (calls if overriding else [site])):
+        return "a step adds up several forward passes"
+    for step in precision.steps:
+        if any(isinstance(parent, ast.If) for parent in _between(step, backward)) or _outside_loop(step, backward):
+            return "gradients are accumulated over several batches"
+    if not all(reaches(program, home, call) for call in (calls if overriding else [site])):
+        return "the training loop has its own reference to the model"
+    return why_left_out(program, precision, calls)
+
+
+def _training_calls(program: Program, precision: Precision) -> list[Site]:
+    """Calls of trained models, and of methods of theirs, that a training step makes."""
+    covered = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
+    covered |= {node for site in precision.backwards for node in walk(site.loss)}
+    called = program.called_from(covered)
+    found: list[Site] = []
+    for node, body, scope in program.nodes():
+        if not isinstance(node, ast.Call) or not (node in covered or body in called) or program.is_model_code(body):
+            continue
+        site = Site(scope.module, scope, body, node)
+        if program.without_gradients(scope.module, node, body):
+            continue
+        if any(program.is_trained(value) for value in program.called_models(node, scope)):
+            found.append(site)
+        elif isinstance(node.func, ast.Attribute) and program.flow.callees(node) and program.runs_model(node):
+            if any(program.is_trained(value) for value in program.roles.modules(node.func.value, scope)):
+                found.extend([site, site])
+    return found
+
+
+def _one_of(sites: list[Site]) -> bool:
+    """Whether only one of the calls runs: they stand in different branches of one condition."""
+    if len({ast.unparse(site.node.func) for site in sites if isinstance(site.node, ast.Call)}) != 1 or len(sites) != 2:
+        return False
+    one, two = sites
+    for parent in blocks.enclosing(one.module, one.node):
+        if isinstance(parent, ast.If):
+            first = {node for item in parent.body for node in walk(item)}
+            second = {node for item in parent.orelse for node in walk(item)}
+            if (one.node in first and two.node in second) or (two.node in first and one.node in second):
+                return True
+    return False
+
+
+def _override_each_other(program: Program, sites: list[Site]) -> bool:
+    """Whether only one of the calls runs: they stand in methods of one name, of classes with one base."""
+    infos = [program.function_of(site.body) for site in sites]
+    found = [program.flow.class_of(info) for info in infos if info is not None]
+    owners = [owner for owner in found if owner is not None]
+    if len(sites) < 2 or len({id(owner) for owner in owners}) != len(sites):
+        return False
+    if len({info.name for info in infos if info is not None}) != 1:
+        return False
+    if not set.intersection(*({id(base) for base in owner.mro()[1:]} for owner in owners)):
+        return False
+    # ``super().loss(batch)`` runs the other one too.
+    return not any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+        for site in sites
+        for node in program.nodes_of(site.body)
+    )
+
+
+def _runs_once(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
+    """Whether no loop and no second caller runs a node again: two wrapped models may share parts."""
+    if any(isinstance(parent, blocks.LOOPS) for parent in blocks.enclosing(module, node)):
+        return False
+    info = program.function_of(blocks.body_of(module, node))
+    callers = program.flow.callers(info) if info is not None else []
+    if not callers:
+        return True
+    if len(callers) > 1 or depth > _MAX_CALLERS:
+        return False
+    site = calling(callers[0])
+    return _runs_once(program, site.module, site.node, depth + 1)
+
+
+def _same_round(program: Program, site: Site, backward: Site) -> bool:
+    """Whether the model's call runs once for each backward pass."""
+    if site.body is not backward.body:
+        loops = [parent for parent in blocks.enclosing(site.module, site.node) if isinstance(parent, blocks.LOOPS)]
+        return not loops
+    inner = [parent for parent in blocks.enclosing(site.module, site.node) if isinstance(parent, blocks.LOOPS)]
+    outer = [parent for parent in blocks.enclosing(backward.module, backward.node) if isinstance(parent, blocks.LOOPS)]
+    return inner == outer
+
+
+def _between(step: Site, backward: Site) -> list[ast.stmt]:
+    """Compound statements around the step that do not hold the backward pass."""
+    if step.body is not backward.body:
+        return [parent for parent in blocks.enclosing(step.module, step.node)]
+    around = set(blocks.enclosing(backward.module, backward.node))
+    return [parent for parent in blocks.enclosing(step.module, step.node) if parent not in around]
+
+
+def _outside_loop(step: Site, backward: Site) -> bool:
+    """Whether the backward pass runs in a loop that ends before the step."""
+    if step.body is not backward.body:
+        return False
+    around = set(blocks.enclosing(step.module, step.node))
+    return any(
+        isinstance(parent, blocks.LOOPS) and parent not in around
+        for parent in blocks.enclosing(backward.module, backward.node)
+    )

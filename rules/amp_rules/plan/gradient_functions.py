@@ -1,0 +1,153 @@
+"""Backward passes of the project's own ``autograd.Function``: what they make of a gradient must grow with it.
+
+A derivative is linear in the gradient that it is given, so a scaled one gives a scaled one. Functions that clip, round
+or replace gradients do not: with a scaled loss they do something else.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.roles.steps import Program
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.syntax import called_name, walk
+from amp_rules.torch.gradients import FACTS_OF_TENSORS, NOT_HOMOGENEOUS
+
+
+def reasons(program: Program) -> Iterator[Declined]:
+    """Yield the first place in each backward pass that depends on the gradient's size."""
+    for info in program.flow.functions.values():
+        if info.name != "backward" or info.cls is None or not info.cls.is_autograd_function:
+            continue
+        if len(info.by_place) < 2 and info.node.args.vararg is None:
+            continue
+        if all(body is not info.node for body, _ in program.bodies) and not _is_applied(program, info):
+            continue
+        backward = _Backward(info)
+        bent, replaced = backward.depends_on_size(), backward.without_gradient()
+        place = bent or replaced
+        if place is not None:
+            module = info.module.module
+            why = "depends on the size" if bent is not None else "is returned whatever the size"
+            yield declining.decline(
+                declining.GRADIENT_ACCESS,
+                module,
+                place,
+                f"`{module.text(place)}` in `{info.qualname}` {why} of the gradient that it is given, which is scaled",
+                "divide the gradient by `amp.scaler.get_scale()` first and multiply the result by it, then migrate by "
+                "hand",
+            )
+
+
+def _is_applied(program: Program, info: FunctionFacts) -> bool:
+    """Whether the program calls ``apply`` of the class."""
+    assert info.cls is not None
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.Attribute) and node.attr == "apply":
+            for value in program.flow.values(node.value, scope):
+                if value.kind == "class" and any(cls.facts is info.cls for cls in value.ref.mro()):
+                    return True
+    return False
+
+
+class _Backward:
+    """One backward pass: which of its variables hold something of the gradient."""
+
+    def __init__(self, info: FunctionFacts) -> None:
+        self._node = info.node
+        given = [*info.by_place[1:], *([info.node.args.vararg.arg] if info.node.args.vararg else [])]
+        self._graded = set(given)
+        while True:
+            before = len(self._graded)
+            for node in walk(self._node):
+                self._spread(node)
+            if len(self._graded) == before:
+                break
+
+    def depends_on_size(self) -> ast.expr | None:
+        """What makes the result not grow with the gradient; None where nothing does."""
+        for node in walk(self._node):
+            if isinstance(node, ast.Call) and self._is_bent(node):
+                return node
+            if isinstance(node, ast.Compare) and self._compares(node):
+                return node
+            if isinstance(node, ast.BinOp) and self._mixes(node):
+                return node
+        return None
+
+    def _spread(self, node: ast.AST) -> None:
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if node.value is not None and self._is_graded(node.value):
+                for target in targets:
+                    self._mark(target)
+        elif isinstance(node, ast.For) and self._is_graded(node.iter):
+            self._mark(node.target)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            # What is changed in place, and what a kernel fills.
+            call = node.value
+            if any(self._is_graded(item) for item in call.args):
+                if isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_"):
+                    self._mark(call.func.value)
+                for item in call.args:
+                    if isinstance(item, ast.Name):
+                        self._mark(item)
+
+    def _mark(self, target: ast.expr) -> None:
+        for item in walk(target):
+            if isinstance(item, ast.Name) and item.id not in ("ctx", "self", "torch"):
+                self._graded.add(item.id)
+
+    def _is_graded(self, node: ast.AST) -> bool:
+        """Whether a number of the gradient is in the expression; its shape and type do not count."""
+        if isinstance(node, ast.Name):
+            return node.id in self._graded
+        if isinstance(node, ast.Attribute) and node.attr in FACTS_OF_TENSORS:
+            return False
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FACTS_OF_TENSORS:
+            return False
+        return any(self._is_graded(child) for child in ast.iter_child_nodes(node))
+
+    def _is_bent(self, call: ast.Call) -> bool:
+        """``g.clamp(-1, 1)``, ``torch.sign(g)``."""
+        if called_name(call) not in NOT_HOMOGENEOUS:
+            return False
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        given = [*call.args[:1], *([owner] if owner is not None else [])]
+        return any(self._is_graded(item) for item in given)
+
+    def _compares(self, node: ast.Compare) -> bool:
+        """``g > 0.1``; a sign and the absence of a gradient are the same in any unit."""
+        if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops):
+            return False
+        sides = [node.left, *node.comparators]
+        graded = [self._is_graded(side) for side in sides]
+        return any(graded) and not all(
+            is_graded or (isinstance(side, ast.Constant) and not side.value)
+            for side, is_graded in zip(sides, graded, strict=True)
+        )
+
+    def _mixes(self, node: ast.BinOp) -> bool:
+        """``g + 0.1``, ``g ** 2``, ``g * g``, ``1 / g``."""
+        left, right = self._is_graded(node.left), self._is_graded(node.right)
+        if isinstance(node.op, (ast.Add, ast.Sub)):
+            number = node.right if left else node.left
+            return left != right and isinstance(number, ast.Constant) and bool(number.value)
+        if isinstance(node.op, ast.Pow):
+            return left
+        return False
+
+    def without_gradient(self) -> ast.expr | None:
+        """A returned gradient in which nothing of the given one is."""
+        for node in walk(self._node):
+            if isinstance(node, ast.Return) and node.value is not None:
+                parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+                if any(self._is_graded(part) for part in parts) or any(isinstance(p, ast.Starred) for p in parts):
+                    continue
+                made = [part for part in parts if not (isinstance(part, ast.Constant) and part.value is None)]
+                if made and not any("zeros" in (called_name(part) or "") for part in made):
+                    return made[0]
+        return None

@@ -1,0 +1,257 @@
+"""Whose gradient an access reaches, and which optimizers hold that tensor."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.flow.values import Value
+from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.roles.steps import Program, Step
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+
+_MAX_VALUES = 60
+"""Values that one expression is followed to, elements of containers included; models in lists are some dozen."""
+_PARAMETER_MAKERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
+_PARAMETERS = frozenset({"parameters", "named_parameters"})
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Whose gradients an expression reaches.
+
+    Attributes:
+        optimizers: those that hold them, or a part of them.
+        strangers: what it also can be and no optimizer holds.
+        is_known: whether everything that it can be is known.
+    """
+
+    optimizers: frozenset[Value]
+    strangers: frozenset[Value]
+    is_known: bool
+
+
+class GradientOwners:
+    """The optimizers of a program, by what they are given."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    # ---- optimizers ------------------------------------------------------------------------------------------
+
+    def stepped(self, step: Step) -> frozenset[Value]:
+        """The optimizers that a step can be of."""
+        return self.at(step.optimizer, step.scope)
+
+    def at(self, node: ast.expr, scope: Scope) -> frozenset[Value]:
+        """The optimizers that an expression can be; one that is known by its use alone stands for itself."""
+        found = {value for value in self._program.flow.values(node, scope) if is_optimizer(value)}
+        if not found:
+            key = self._program.flow.key(node, scope)
+            found = {Value("object", ("used as an optimizer", key or ast.unparse(node)))}
+        return frozenset(found)
+
+    def cleared(self, call: ast.Call, scope: Scope) -> frozenset[Value]:
+        """The optimizers all of whose gradients ``optimizer.zero_grad()`` or ``model.zero_grad()`` clears."""
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad"):
+            return frozenset()
+        receiver = call.func.value
+        values = self._program.flow.values(receiver, scope)
+        models = {value for value in values if is_module(value)}
+        if len(values) != 1 or not models:
+            return self.at(receiver, scope) if not models else frozenset()
+        (model,) = models
+        return frozenset(
+            optimizer
+            for optimizer, held in self._held.items()
+            if held and all(self._is_part(item, model) for item in held)
+        )
+
+    @cached_property
+    def optimizers(self) -> frozenset[Value]:
+        """All optimizers that step."""
+        return frozenset(value for step in self._program.steps for value in self.stepped(step))
+
+    @cached_property
+    def _known_by_use(self) -> dict[Value, frozenset[Value]]:
+        """Objects of classes that are not known, and step: ``lamb.LAMB(...)`` of some library."""
+        found: dict[Value, frozenset[Value]] = {}
+        for step in self._program.steps:
+            for value in self._program.flow.values(step.optimizer, step.scope):
+                if value.kind in ("object", "instance") and not is_optimizer(value) and not is_module(value):
+                    found[value] = found.get(value, frozenset()) | self.stepped(step)
+        return found
+
+    @cached_property
+    def _held(self) -> dict[Value, set[Value] | None]:
+        """What each optimizer is given: tensors, and models whose parameters; None where that is not known."""
+        return {optimizer: self._given_to(optimizer) for optimizer in self.optimizers}
+
+    def _given_to(self, optimizer: Value) -> set[Value] | None:
+        if not isinstance(optimizer.site, ast.Call):
+            return None
+        call = optimizer.site
+        arguments = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("params", None))]
+        found = self._owners_among(self._program.given(call, arguments))
+        for other, _, scope in self._program.calls():
+            if isinstance(other.func, ast.Attribute) and other.func.attr == "add_param_group":
+                if optimizer in self._program.flow.values(other.func.value, scope):
+                    found |= self._owners_among(self._program.given(other, other.args))
+        return found or None
+
+    @staticmethod
+    def _owners_among(values: Iterable[Value]) -> set[Value]:
+        parameters = {value.ref for value in values if value.kind == "parameters"}
+        tensors = {value for value in values if value.kind == "object" and isinstance(value.ref, str)}
+        return parameters | {value for value in tensors if not is_optimizer(value)}
+
+    # ---- owners ----------------------------------------------------------------------------------------------
+
+    def of(self, node: ast.expr | None, scope: Scope) -> Owners:
+        """Whose gradients the expression stands for."""
+        if node is None:
+            return Owners(self.optimizers, frozenset(), is_known=False)
+        pending = list(self._program.flow.values(node, scope) or self._said_by_loops(node, scope))
+        seen: set[Value] = set()
+        holding: set[Value] = set()
+        strangers: set[Value] = set()
+        is_known = bool(pending)
+        while pending and len(seen) < _MAX_VALUES:
+            value = pending.pop()
+            if value in seen or value.kind == "constant":
+                continue
+            seen.add(value)
+            if value.kind == "sequence":
+                elements = self._program.flow.elements({value})
+                is_known = is_known and bool(elements)
+                pending.extend(elements)
+                continue
+            owner = _owner(value)
+            if not isinstance(owner.ref, str) and owner.kind == "object":  # a model that is known by its use alone
+                holding |= {item for item in self.optimizers if not self._held[item]}
+                is_known = is_known and bool(holding)
+                continue
+            if is_optimizer(owner):
+                holding |= {owner} & self.optimizers or self.optimizers
+                continue
+            if owner in self._known_by_use:
+                holding |= self._known_by_use[owner]
+                continue
+            found = self._holding(owner)
+            holding |= found
+            if not found:
+                strangers.add(owner)
+        return Owners(frozenset(holding), frozenset(strangers), is_known)
+
+    def is_weight(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is a parameter of a model or of an optimizer, as far as is known."""
+        values = self._program.flow.values(node, scope) or self._said_by_loops(node, scope)
+        return any(
+            value.kind == "parameters" or (value.kind == "object" and value.ref in _PARAMETER_MAKERS)
+            for value in values
+        )
+
+    def _said_by_loops(self, node: ast.expr, scope: Scope) -> set[Value]:
+        """Whose parameters a variable runs over, where the values are not known: ``for p in net.parameters()``."""
+        seen: set[str] = set()
+        pending = [node]
+        while pending:
+            current = pending.pop()
+            for part in walk(current):
+                if isinstance(part, ast.Attribute) and part.attr == "param_groups":
+                    return set(self.at(part.value, scope))
+                if isinstance(part, ast.Attribute) and part.attr in _PARAMETERS:
+                    return {Value("parameters", model) for model in self._program.roles.modules(part.value, scope)}
+            name = (blocks.path_of(current) or "").split(".")[0]
+            if name and name not in seen:
+                seen.add(name)
+                pending.extend(_iterated_for(name, scope))
+        return set()
+
+    def _holding(self, owner: Value) -> set[Value]:
+        """The optimizers that are given the tensor, or parameters of the model, or of a part or an owner of it."""
+        found = set()
+        for optimizer, held in self._held.items():
+            if held is None:
+                if is_module(owner) or self._is_made_by_model(owner):
+                    found.add(optimizer)
+            elif any(self._is_part(owner, other) or self._is_part(other, owner) for other in held):
+                found.add(optimizer)
+        return found
+
+    def _is_made_by_model(self, value: Value) -> bool:
+        return any(is_module(Value("instance", info)) for info in self._classes_around(value))
+
+    def _is_part(self, part: Value, whole: Value) -> bool:
+        """Whether one value is made in, stored in, or reached through the other."""
+        if part == whole or (part.kind == "attribute" and part.receiver is not None and _owner(part) == whole):
+            return True
+        if whole.kind == "instance":
+            if part.kind == "instance" and set(part.ref.mro()) & {whole.ref}:
+                return part.site is None or whole.site is None or part.site is whole.site
+            family = set(whole.ref.mro())
+            return bool(family & self._classes_around(part)) or part in self._stored_in(family)
+        if part.site is not None and whole.site is not None:
+            return any(node is part.site for node in walk(whole.site)) or part in self._program.flow.elements({whole})
+        return False
+
+    def _classes_around(self, value: Value) -> set[object]:
+        """The classes in whose text a value is made."""
+        module: Module | None = self._program.module_of(value.site) if value.site is not None else None
+        if module is None or value.site is None:
+            return set()
+        return {
+            self._program.flow.classes[parent]
+            for parent in module.ancestors(value.site)
+            if isinstance(parent, ast.ClassDef) and parent in self._program.flow.classes
+        }
+
+    def _stored_in(self, family: set[object]) -> set[Value]:
+        """What objects of these classes hold, and what that holds."""
+        nodes = {info.facts.node for info in family}  # type: ignore[attr-defined]
+        pending = [
+            value for (owner, _), cell in self._program.flow.cells.items() if owner in nodes for value in cell.values
+        ]
+        seen: set[Value] = set()
+        while pending:
+            value = pending.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value.kind == "sequence" or (value.kind == "object" and is_module(value)):
+                pending.extend(self._program.flow.elements({value}))
+            elif value.kind == "instance" and is_module(value):
+                inner = {info.facts.node for info in value.ref.mro()}
+                pending.extend(
+                    item
+                    for (owner, _), cell in self._program.flow.cells.items()
+                    if owner in inner
+                    for item in cell.values
+                )
+        return seen
+
+
+def _iterated_for(name: str, scope: Scope) -> list[ast.expr]:
+    """What loops and comprehensions of the body iterate that bind the name."""
+    return [
+        node.iter
+        for part in blocks.own_parts(scope.owner(name).node)
+        for node in blocks.walk_own(part)
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension))
+        and any(isinstance(item, ast.Name) and item.id == name for item in walk(node.target))
+    ]
+
+
+def _owner(value: Value) -> Value:
+    """The model, optimizer or tensor that an attribute belongs to, however deep."""
+    while value.kind in ("attribute", "parameters"):
+        inner = value.receiver if value.kind == "attribute" else value.ref
+        if not isinstance(inner, Value):
+            return value
+        value = inner
+    return value

@@ -1,0 +1,134 @@
+"""Whether gradients may still be multiplied by the scale at a place: what ran before it, seen from there backwards.
+
+A backward pass leaves scaled gradients. An optimizer's step unscales its own, clearing removes them, and so does an
+``unscale_`` that is planned already. What happens under a condition counts only where all branches agree.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+from amp_rules.flow.values import Value
+from amp_rules.plan.gradient_owners import GradientOwners
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+
+Optimizers = frozenset[Value]
+
+_BRANCHES = (ast.If, ast.Try, getattr(ast, "TryStar", ast.Try), ast.Match)
+
+
+class GradientState:
+    """Answers for one program.
+
+    Attributes:
+        planned: the optimizers whose gradients are unscaled before a statement, by what is planned so far.
+    """
+
+    def __init__(self, program: Program, owners: GradientOwners) -> None:
+        self.planned: dict[ast.stmt, Optimizers] = {}
+        self._program = program
+        self._owners = owners
+        self._backwards = {site.node for site in program.backwards}
+        self._steps = {site.node: site for site in program.steps}
+        self._running: set[FunctionFacts] = set()
+
+    def before(self, site: Site, optimizers: Optimizers) -> Optimizers | None:
+        """Whose gradients may be scaled within the function before a site's statement.
+
+        Returns:
+            None where a backward pass of the function leaves them scaled; otherwise those of ``optimizers`` about which
+            the function says nothing, empty if all are unscaled or cleared.
+        """
+        statement: ast.stmt = site.statement
+        left: Optimizers | None = optimizers - self.planned.get(statement, frozenset())
+        while left:
+            where = blocks.place(site.module, statement)
+            left = self._after(where.suite[: where.index], left)
+            parent = where.parent
+            if isinstance(parent, ast.ExceptHandler):
+                guarded = site.module.parents[parent]
+                assert isinstance(guarded, ast.stmt)
+                statement = guarded
+                left = self._after(next(blocks.suites(guarded)), left) if left else left
+                continue
+            if not left or not isinstance(parent, ast.stmt) or isinstance(parent, (*blocks.BODIES, ast.ClassDef)):
+                break
+            if isinstance(parent, blocks.LOOPS) and self._after(parent.body, left) is None:
+                return None  # the round before left them
+            left -= self.planned.get(parent, frozenset())
+            statement = parent
+        return left
+
+    # ---- what statements leave -------------------------------------------------------------------------------
+
+    def _after(self, statements: Sequence[ast.stmt], optimizers: Optimizers) -> Optimizers | None:
+        left: Optimizers | None = optimizers
+        for statement in reversed(statements):
+            left = self._after_one(statement, left) if left else left
+            if not left:
+                return left
+            left -= self.planned.get(statement, frozenset())
+        return left
+
+    def _after_one(self, statement: ast.stmt, optimizers: Optimizers) -> Optimizers | None:
+        if isinstance(statement, _BRANCHES):
+            branches = list(blocks.suites(statement))
+            if isinstance(statement, ast.If) and not statement.orelse:
+                branches.append([])
+            return _any_of(self._after(branch, optimizers) for branch in branches)
+        if isinstance(statement, blocks.LOOPS):
+            return self._after(statement.body, optimizers)
+        if isinstance(statement, (ast.With, ast.AsyncWith)):
+            left = self._after(statement.body, optimizers)
+            heads = [item.context_expr for item in statement.items]
+            return self._after_nodes(heads, left) if left else left
+        if isinstance(statement, (*blocks.BODIES, ast.ClassDef)):
+            return optimizers
+        return self._after_nodes([statement], optimizers)
+
+    def _after_nodes(self, parts: Iterable[ast.AST], optimizers: Optimizers) -> Optimizers | None:
+        nodes = [node for part in parts for node in blocks.walk_own(part) if isinstance(node, ast.Call)]
+        left = optimizers
+        is_scaled = False
+        for node in nodes:
+            if node in self._backwards:
+                is_scaled = True
+            elif node in self._steps:
+                left -= self._owners.stepped(self._steps[node])
+                continue
+            located = self._program.locate(node)
+            if located is not None:
+                left -= self._owners.cleared(node, located[1])
+        for node in nodes:
+            callees = self._program.flow.callees(node)
+            if callees and left and not is_scaled:
+                inner = _any_of(self._after_call(info, left) for info in callees)
+                if inner is None:
+                    return None
+                left = inner
+        return None if is_scaled and left else left
+
+    def _after_call(self, info: FunctionFacts, optimizers: Optimizers) -> Optimizers | None:
+        if info in self._running:
+            return optimizers
+        self._running.add(info)
+        try:
+            parts = blocks.own_parts(info.node)
+            if isinstance(info.node, ast.Lambda):
+                return self._after_nodes(parts, optimizers)
+            return self._after([part for part in parts if isinstance(part, ast.stmt)], optimizers)
+        finally:
+            self._running.discard(info)
+
+
+def _any_of(outcomes: Iterable[Optimizers | None]) -> Optimizers | None:
+    """What is left whichever of several paths ran."""
+    left: Optimizers = frozenset()
+    for outcome in outcomes:
+        if outcome is None:
+            return None
+        left |= outcome
+    return left

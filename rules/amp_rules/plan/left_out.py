@@ -1,0 +1,225 @@
+"""Parameters that some training step leaves out: the plain wrapper would wait for their gradients in vain."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.changing import Changing
+from amp_rules.plan.outputs_in_loss import Outputs, at
+from amp_rules.plan.precision import Precision
+from amp_rules.roles.kinds import is_module
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.syntax import walk
+from amp_rules.torch.varying import WITHOUT_PARAMETERS
+
+_LEAVING = (ast.Return, ast.Continue, ast.Break)
+_PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
+_ALL_PARTS = frozenset({"children", "modules", "named_children", "named_modules", "_modules", "__dict__", "getattr"})
+
+
+def why_left_out(program: Program, precision: Precision, calls: list[Site]) -> str:
+    """How a step may leave parameters out, for the report; empty where nothing suggests that it does."""
+    return _LeftOut(program, precision, calls).reason()
+
+
+class _LeftOut:
+    def __init__(self, program: Program, precision: Precision, calls: list[Site]) -> None:
+        self.program = program
+        self.precision = precision
+        self.calls = calls
+        self.changing = Changing(program)
+
+    def reason(self) -> str:
+        for info, site in self._forward_passes():
+            found = self._choice(info, site) or self._unrecorded(info, site)
+            if found:
+                return found
+        outputs = Outputs(self.program, self.precision, self._uses_part)
+        return outputs.reason(self.calls) or self._never_called() or self._class_asked_for()
+
+    # ---- the forward pass ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _classes(self) -> list[ClassInfo]:
+        """The classes of the models that are made, and their bases within the project."""
+        made = {
+            value.ref
+            for cell in self.program.flow.cells.values()
+            for value in cell.values
+            if value.kind == "instance" and value.site is not None and is_module(value)
+        }
+        whole = {info for info in made for info in info.mro()}
+        return sorted(whole, key=lambda info: (str(info.facts.module.module.path), info.facts.node.lineno))
+
+    def _forward_passes(self) -> Iterator[tuple[FunctionFacts, Site]]:
+        """The methods of models that a forward pass may run."""
+        for owner in self._classes:
+            for info in owner.facts.methods.values():
+                if info.name != "__init__" and info.node in self.program.flow.scopes:
+                    scope = self.program.flow.scopes[info.node]
+                    yield info, Site(info.module.module, scope, info.node, info.node)
+
+    def _choice(self, info: FunctionFacts, site: Site) -> str:
+        """A condition or an index that takes another part of the model in another step."""
+        for node in self.program.nodes_of(info.node):
+            here = Site(site.module, site.scope, site.body, node)
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                if self._chooses_part(node, here):
+                    return f"{at(site.module, node)} takes another part of the model in another step"
+            elif isinstance(node, (ast.If, ast.IfExp)):
+                if self._skips_part(node, info, here) and self.changing.changes(node.test, here):
+                    return f"{at(site.module, node.test)} may leave a part of the model out of a step"
+            elif isinstance(node, ast.Call) and self._draws_part(node, here):
+                return f"{at(site.module, node)} takes another part of the model in another step"
+        return ""
+
+    def _chooses_part(self, node: ast.Subscript, site: Site) -> bool:
+        if isinstance(node.slice, (ast.Constant, ast.UnaryOp)):
+            return False
+        if not any(self._has_parameters(value) for value in self._held(node, site)):
+            return False
+        counters = {
+            name
+            for loop in blocks.enclosing(site.module, site.node)
+            if isinstance(loop, ast.For) and not self.changing.changes(loop.iter, site)
+            for name in blocks.writes_target(loop)
+        }
+        return not blocks.reads(node.slice) <= counters and self.changing.changes(node.slice, site)
+
+    def _draws_part(self, node: ast.Call, site: Site) -> bool:
+        """``random.choice(self.layers)``, ``getattr(self, name)``."""
+        names = self.program.callee_names(node, site.scope)
+        if names & {"random.choice", "random.choices", "random.sample"}:
+            held = [value for given in node.args for value in self.program.flow.elements(self._values(given, site))]
+            return any(self._has_parameters(value) for value in held)
+        is_look_up = isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) > 1
+        if not is_look_up or isinstance(node.args[1], ast.Constant):
+            return False
+        owns = any(map(is_module, self._values(node.args[0], site)))
+        return owns and self.changing.changes(node.args[1], site)
+
+    def _held(self, node: ast.Subscript, site: Site) -> set[Value]:
+        owners = self._values(node.value, site)
+        return self._values(node, site) | self.program.flow.elements(owners)
+
+    def _values(self, node: ast.expr, site: Site) -> set[Value]:
+        return self.program.flow.values(node, site.scope)
+
+    def _skips_part(self, node: ast.If | ast.IfExp, info: FunctionFacts, site: Site) -> bool:
+        """Whether one side of a condition runs a part of the model, or goes away before one."""
+        if isinstance(node, ast.IfExp):
+            return self._uses_part(node.body) or self._uses_part(node.orelse)
+        if any(map(self._uses_part, [*node.body, *node.orelse])):
+            return True
+        if not any(isinstance(item, _LEAVING) for suite in (node.body, node.orelse) for item in suite):
+            return False
+        end = node.end_lineno or node.lineno
+        loops = [parent for parent in blocks.enclosing(site.module, node) if isinstance(parent, blocks.LOOPS)]
+        returns = any(isinstance(item, ast.Return) for suite in (node.body, node.orelse) for item in suite)
+        around: ast.AST = loops[0] if loops and not returns else info.node
+        after = [item for item in walk(around) if isinstance(item, ast.stmt) and item.lineno > end]
+        return any(map(self._uses_part, after))
+
+    @cached_property
+    def _uses_part(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node uses parameters: calls a part that has some, or reads one."""
+
+        def direct(node: ast.AST) -> bool:
+            located = self.program.locate(node) if isinstance(node, (ast.Call, ast.Attribute)) else None
+            if located is None:
+                return False
+            if isinstance(node, ast.Call):
+                return any(map(self._has_parameters, self.program.called_models(node, located[1])))
+            assert isinstance(node, ast.Attribute)
+            return any(value.name in _PARAMETERS for value in self.program.flow.values(node, located[1]))
+
+        return self.program.closure(direct)
+
+    def _has_parameters(self, value: Value) -> bool:
+        if value.kind == "instance":
+            return is_module(value) and not _is_plain(value.ref)
+        if not is_module(value):
+            return False
+        name = str(value.ref)
+        return not name.startswith(WITHOUT_PARAMETERS) and not name.endswith("Loss")
+
+    def _unrecorded(self, info: FunctionFacts, site: Site) -> str:
+        """A part that only ever runs without gradients, and is not frozen for all that is known."""
+        for node in self.program.nodes_of(info.node):
+            if not isinstance(node, ast.With) or not any("no_grad" in ast.unparse(item) for item in node.items):
+                continue
+            for call in (part for item in node.body for part in walk(item) if isinstance(part, ast.Call)):
+                called = self.program.called_models(call, site.scope)
+                if any(map(self._has_parameters, called)) and not self._is_called_elsewhere(call, info, site):
+                    return f"{at(site.module, call)} runs without gradients"
+        return ""
+
+    def _is_called_elsewhere(self, call: ast.Call, info: FunctionFacts, site: Site) -> bool:
+        path = blocks.path_of(call.func)
+        return any(
+            isinstance(other, ast.Call)
+            and other is not call
+            and blocks.path_of(other.func) == path
+            and not self.program.without_gradients(site.module, other, info.node)
+            for other in self.program.nodes_of(info.node)
+        )
+
+    # ---- around the forward pass ---------------------------------------------------------------------------
+
+    def _never_called(self) -> str:
+        """A part that a model keeps and nothing of the program uses."""
+        read = {
+            node.attr
+            for module in self.program.flow.modules
+            for node in module.nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        }
+        for owner in self._classes:
+            words = {node.attr for node in walk(owner.facts.node) if isinstance(node, ast.Attribute)}
+            words |= {node.id for node in walk(owner.facts.node) if isinstance(node, ast.Name)}
+            if words & _ALL_PARTS or not self.program.is_trained(Value("instance", owner)):
+                continue
+            for (holder, name), cell in self.program.flow.cells.items():
+                if holder is owner.facts.node and name not in read and any(map(self._has_parameters, cell.values)):
+                    return f"`{owner.facts.name}.{name}` takes no part in a forward pass"
+        return ""
+
+    def _class_asked_for(self) -> str:
+        """``type(model) is Net``, ``table[type(model)]``: a wrapper has a class of its own, with the same name."""
+        for node, _, scope in self.program.nodes():
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type"):
+                continue
+            if len(node.args) != 1 or _is_only_named(scope.module.parents.get(node)):
+                continue
+            if any(map(self.program.is_trained, self.program.roles.modules(node.args[0], scope))):
+                return f"{at(scope.module, node)} asks for the model's own class"
+        return ""
+
+
+def _is_plain(info: ClassInfo) -> bool:
+    """Whether a class of the project has no parameters of its own: it keeps no attribute but numbers and the like."""
+    return not any(
+        isinstance(node, ast.Call) and isinstance(node.func, (ast.Attribute, ast.Name))
+        for one in info.mro()
+        for method in (one.facts.methods.get("__init__"),)
+        if method is not None
+        for statement in method.body
+        for node in walk(statement)
+        if not _is_super(statement)
+    )
+
+
+def _is_super(statement: ast.stmt) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "super" for node in walk(statement))
+
+
+def _is_only_named(parent: ast.AST | None) -> bool:
+    """``type(model).__name__``, or the class as a part of a text."""
+    return isinstance(parent, ast.FormattedValue) or (
+        isinstance(parent, ast.Attribute) and parent.attr in ("__name__", "__qualname__", "__module__")
+    )

@@ -1,0 +1,143 @@
+"""Where the loaders of training data are prepared."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amp_rules.flow.values import Value
+from amp_rules.plan.model_reads import taken_from_call
+from amp_rules.roles.batches import TrainingData
+from amp_rules.roles.kinds import is_loader_value
+from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+
+
+@dataclass(frozen=True)
+class Rebinding:
+    """``loader = prepare_loader(loader)`` before a statement, or after the one that gives the variable its loader.
+
+    With a ``condition``, written as it stands in the script, only where that holds.
+    """
+
+    module: Module
+    statement: ast.stmt
+    variable: str
+    after: bool = False
+    condition: str = ""
+
+
+def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[list[Site], list[Rebinding]]:
+    """The expressions to wrap and the variables to rebind.
+
+    A loader is prepared where it is made; where it is iterated when it is also evaluated; or at the variable that takes
+    it from a function of another file, when nothing else changes in that file.
+    """
+    evaluated = {value for use in data.evaluated for value in use.values}
+    found: dict[ast.AST, Site] = {}
+    taken: dict[tuple[ast.AST, str], Rebinding] = {}
+    late: set[Value] = set()
+    for use in data.uses:
+        sites = _loader_sites(program, use, evaluated)
+        if not any(site.module in changed for site in sites):
+            place = taken_from_call(program, Site(use.module, use.scope, use.body, use.loader), changed)
+            if place is not None:
+                taken[place.statement, place.variable] = Rebinding(
+                    place.module, place.statement, place.variable, after=True
+                )
+                continue
+        for site in sites:
+            found[site.node] = site
+            if site.node is use.loader:
+                late |= use.values - evaluated
+    kept, rebindings = _rebind(program, list(found.values()), data)
+    rebound = {(site.body, blocks.path_of(site.node)) for site in found.values() if site not in kept}
+    lengths = [
+        site
+        for site in _lengths(program, data, list(found.values()), late)
+        if site.node not in found and (site.body, blocks.path_of(site.node)) not in rebound
+    ]
+    return [*kept, *lengths], [*rebindings, *taken.values()]
+
+
+def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[Value]) -> Iterator[Site]:
+    """Where the length of a loader is asked for that is prepared only where it is iterated, such as for a schedule.
+
+    It is one of ``late``, or held by the same variable, or written alike in the same body: ``loaders["train"]``.
+    """
+    iterated = [site for site in found if isinstance(site.node, (ast.Name, ast.Attribute, ast.Subscript))]
+    texts = {(site.body, ast.dump(site.node)) for site in iterated if isinstance(site.node, ast.Subscript)}
+    keys = {program.flow.key(site.node, site.scope) for site in iterated if isinstance(site.node, ast.expr)}
+    keys -= {None, *(program.flow.key(use.loader, use.scope) for use in data.evaluated)}
+    if not late and not texts and not keys:
+        return
+    for node, body, scope in program.nodes():
+        if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1):
+            continue
+        asked = node.args[0]
+        values = program.flow.values(asked, scope)
+        given = bool(values) and values <= late and all(map(is_loader_value, values))
+        if given or program.flow.key(asked, scope) in keys or (body, ast.dump(asked)) in texts:
+            yield Site(scope.module, scope, body, asked)
+
+
+def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[list[Site], list[Rebinding]]:
+    """Tell expressions to wrap from variables to rebind, because the function asks for their length too."""
+    evaluated = {program.flow.key(use.loader, use.scope) for use in data.evaluated}
+    kept: list[Site] = []
+    found: list[Rebinding] = []
+    for site in sites:
+        path = blocks.path_of(site.node)
+        is_variable = isinstance(site.node, (ast.Name, ast.Attribute)) and path is not None
+        others = [
+            node
+            for node in program.nodes_of(site.body)
+            if isinstance(node, (ast.Name, ast.Attribute)) and node is not site.node and blocks.path_of(node) == path
+        ]
+        key = program.flow.key(site.node, site.scope) if isinstance(site.node, ast.expr) else None
+        if not is_variable or not others or key in evaluated:
+            kept.append(site)
+            continue
+        assert path is not None
+        found.append(Rebinding(site.module, _before_use(site, path), path))
+    return kept, found
+
+
+def _before_use(site: Site, path: str) -> ast.stmt:
+    """The first statement of the body, or of the block in it, or the first after the variable was assigned there."""
+    suite: list[ast.stmt] = list(getattr(site.body, "body", []))
+    while assigned := [index for index, item in enumerate(suite) if path in blocks.writes(item)]:
+        holding = next(index for index, item in enumerate(suite) if site.node in set(walk(item)))
+        if holding not in assigned:
+            return suite[min(assigned[-1] + 1, holding)]
+        # One statement, as ``if __name__ == "__main__":``, holds both the assignment and the use.
+        inner = [
+            block for block in blocks.suites(suite[holding]) if any(site.node in set(walk(item)) for item in block)
+        ]
+        if not inner:
+            return suite[holding]
+        suite = list(inner[0])
+    has_docstring = isinstance(suite[0], ast.Expr) and isinstance(suite[0].value, ast.Constant)
+    return suite[1] if has_docstring and len(suite) > 1 else suite[0]
+
+
+def _loader_sites(program: Program, use: LoaderUse, evaluated: set[Value]) -> list[Site]:
+    here = Site(use.module, use.scope, use.body, use.loader)
+    made: list[Site] = []
+    for value in sorted(use.values, key=lambda item: getattr(item.site, "lineno", 0)):
+        call = value.site
+        located = program.locate(call) if isinstance(call, ast.Call) else None
+        if value in evaluated or located is None or not isinstance(call, ast.Call):
+            return [here]
+        body, scope = located
+        targets = program.flow.values(call.func, scope)
+        if len(targets) != 1 or not is_loader_value(value):
+            return [here]
+        if value.kind == "instance" and program.flow.key(use.loader, use.scope) is None:
+            return [here]
+        made.append(Site(scope.module, scope, body, call))
+    return made or [here]

@@ -1,0 +1,421 @@
+"""One migration: from an entry script to the changed files and a report."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from amp_rules import rewrites
+from amp_rules.flow.statements import is_main_guard
+from amp_rules.plan import (
+    carried_state,
+    declining,
+    draft_check,
+    loose_parameters,
+    notes,
+    own_processes,
+    rank_decisions,
+    written_buffers,
+)
+from amp_rules.plan import precision as precision_plan
+from amp_rules.plan.apex.apex_programs import bring_up_to_date, migrate_apex
+from amp_rules.plan.apex.stages import uses_apex
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.declining import Declined, Reasons, decline_at_first
+from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.notebooks import is_notebook, migrate_notebook
+from amp_rules.plan.old_torch.modernizing import Modernized, modernized
+from amp_rules.plan.options import Options
+from amp_rules.plan.precision import Precision
+from amp_rules.plan.report import Edit, FileChange, Note, Outcome, Refusal, Report, Unit, in_order
+from amp_rules.plan.selection import Selection, without_step
+from amp_rules.plan.vocabularies import chosen
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.files import Files
+from amp_rules.source.modules import Module
+from amp_rules.source.project import Project
+from amp_rules.source.text import SourceFile
+from amp_rules.text.actions import Action
+from amp_rules.text.applying import apply
+
+
+def migrate(
+    entry: Path,
+    options: Options,
+    *,
+    overrides: Mapping[Path, SourceFile] | None = None,
+    files: Files | None = None,
+) -> Report:
+    """Decide on one entry script and what it imports, and carry the decision out in memory.
+
+    Args:
+        entry: the script that is run; of a notebook, ``overrides`` or ``files`` must hold the joined text.
+        options: what was asked for.
+        overrides: texts to use in place of what is on disk.
+        files: what is on disk, with ``overrides`` in it, for all entries of a run together.
+
+    Raises:
+        SourceError: the entry cannot be read.
+    """
+    files = files or Files(overrides)
+    try:
+        return _migrate_file(entry, options, files)
+    except RecursionError:
+        # Values are followed by work lists, so this comes of a tree that is deep itself, as tables written by a program
+        # are. One such table should not keep the scripts that import it from being understood.
+        shallow = files.without_deep()
+        if shallow is None:
+            # No file is deep: the recursion is a mistake of this program, and is reported as one.
+            raise
+    return _migrate_file(entry, options, shallow)
+
+
+def _migrate_file(entry: Path, options: Options, files: Files) -> Report:
+    if is_notebook(entry):
+        source = files.source(entry.resolve())
+        return migrate_notebook(source, options, lambda changed: _migrate_entry(entry, changed, files))
+    return _migrate_entry(entry, options, files)
+
+
+def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
+    selection = Selection.of(options)
+    modern = (
+        modernized(entry, files, selection)
+        if selection.options.modernize
+        else Modernized(Program(Project(entry, files)))
+    )
+    program = modern.program
+    report = modern.joined(_decided(program, selection))
+    originals = {path: draft.original for path, draft in modern.drafts.items()}
+    modules = [originals.get(module.path, module) for module in program.flow.modules]
+    of_comments = selection.notes(modules, report.precision, report.distribution)
+    return replace(report, notes=notes.in_order([*report.notes, *of_comments]), reach=program.reach())
+
+
+def _decided(program: Program, selection: Selection) -> Report:
+    options = selection.options
+    migrated = _migrated_before(program, options)
+    if migrated is not None:
+        return migrated
+    if uses_apex(program):
+        return migrate_apex(
+            program,
+            selection,
+            lambda plain, initialised: _migrate(plain, selection, from_apex=True, initialised=initialised),
+            lambda left: _distribution_left_alone(left, options),
+        )
+    report = _migrate(program, selection)
+    if report.precision != "already":
+        return report
+    return bring_up_to_date(program, selection, report, lambda plain, _: _migrate(plain, selection))
+
+
+def _migrate(program: Program, selection: Selection, *, from_apex: bool = False, initialised: bool = False) -> Report:
+    """Migrate a program without Apex, or without it by now: see :func:`precision.plan`."""
+    options = selection.options
+    refusals: list[Refusal] = []
+    precision = None
+    precision_outcome: Outcome = "absent"
+    distribution_outcome: Outcome = "absent" if options.ddp else "not requested"
+    if options.ddp and not initialised and precision_plan.has_torch_amp(program):
+        return _distribute_only(program, selection)
+    if not selection.precision:
+        return _without_precision(program, options)
+    try:
+        precision = precision_plan.plan(program, from_apex=from_apex, initialised=initialised)
+        if precision is not None:
+            precision_outcome = "migrated"
+    except Declined as declined:
+        precision_outcome = "already" if declined.already else "declined"
+        refusals.extend(declined.refusals)
+        if options.ddp:
+            distribution_outcome, why = _distribution_without_step(program, declined)
+            refusals.append(why)
+    if precision is None:
+        return Report(program.entry.path, precision_outcome, distribution_outcome, refusals=tuple(refusals))
+    distribution = None
+    if options.ddp:
+        try:
+            decline_at_first(own_processes.reasons(program))
+            located = precision
+            if initialised:
+                _check_prepared_always(program, options)
+                # The models are prepared already, but where they live decides how gradients are averaged.
+                located = replace(precision, homes=precision_plan.homes(program))
+            distribution = _distribution(program, options, located)
+            distribution_outcome = "migrated"
+        except Declined as declined:
+            distribution_outcome = "already" if declined.already else "declined"
+            # The step is migrated; whatever the reason was about, it is the distribution that is left alone.
+            refusals.extend(replace(item, unit="distribution") for item in declined.refusals)
+    try:
+        context = Context(program, options, precision, distribution, initialised)
+        changes, files = _made(context, selection)
+    except Declined as declined:
+        refusals.extend(declined.refusals)
+        if declined.refusal.unit == "distribution":
+            distribution_outcome = "declined"
+            try:
+                context = Context(program, options, precision, None, initialised)
+                changes, files = _made(context, selection)
+            except Declined as step:
+                declined = step
+                refusals.extend(step.refusals)
+        if declined.refusal.unit == "precision":
+            if distribution_outcome == "migrated":
+                distribution_outcome, why = _distribution_without_step(program, declined)
+                refusals.append(why)
+            return Report(program.entry.path, "declined", distribution_outcome, refusals=tuple(refusals))
+    return Report(
+        program.entry.path,
+        precision_outcome,
+        distribution_outcome,
+        changes=files,
+        edits=_edits(changes),
+        refusals=tuple(refusals),
+        notes=tuple(rewrites.all_notes(context)),
+    )
+
+
+def _made(
+    context: Context, selection: Selection, unit: Unit | None = None
+) -> tuple[list[Change], tuple[FileChange, ...]]:
+    """What the rewrites do, as far as it is asked for, and the new texts of the files.
+
+    Raises:
+        Declined: something is not asked for that cannot be left out, or a new text is no program that could be right.
+    """
+    changes = rewrites.all_changes(context, lambda made: selection.settled(made, unit))
+    drafts = _carry_out(changes)
+    reasons = Reasons()
+    reasons.extend(draft_check.reasons(context.program, drafts, context.distribution is not None))
+    reasons.decline()
+    files = [FileChange(module.path, module.source.text, new.text) for module, new in drafts.items()]
+    return changes, tuple(sorted(files, key=lambda item: str(item.path)))
+
+
+def _without_precision(program: Program, options: Options) -> Report:
+    """The report for a program whose training step is not asked for."""
+    path = program.entry.path
+    if not program.backwards:
+        return Report(path, "absent", "absent" if options.ddp else "not requested")
+    outcome: Outcome = "already" if precision_plan.has_torch_amp(program) else "not requested"
+    if not options.ddp:
+        return Report(path, outcome, "not requested")
+    return Report(path, outcome, "declined", refusals=(without_step(path),))
+
+
+def _distribution(program: Program, options: Options, precision: Precision) -> Distribution:
+    """What several processes take.
+
+    Raises:
+        Declined: with every reason that was found.
+    """
+    distribution = Distribution(program, precision)
+    reasons = Reasons()
+    reasons.extend(rewrites.all_refused(Context(program, options, precision, distribution)))
+    reasons.extend(rank_decisions.reasons(distribution))
+    reasons.extend(loose_parameters.reasons(program))
+    reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
+    reasons.extend(written_buffers.reasons(program, precision))
+    reasons.decline()
+    return distribution
+
+
+def _check_prepared_always(program: Program, options: Options) -> None:
+    """Decline when a model is prepared under a condition: without it, nothing would average its gradients."""
+    for site in program.calls_to(chosen(options).preparing):
+        for parent in blocks.enclosing(site.module, site.node):
+            if isinstance(parent, ast.If) and not is_main_guard(parent):
+                raise declining.decline(
+                    declining.GRADIENTS_OUTSIDE,
+                    site.module,
+                    parent,
+                    f"the model is prepared only where `{site.module.text(parent.test)}` holds",
+                    "move `amp.init(...)` and `amp.prepare_model(...)` out of the condition, with the condition in "
+                    "`enabled=`",
+                )
+
+
+def _distribute_only(program: Program, selection: Selection) -> Report:
+    """Migrate a program with PyTorch's own mixed precision to several processes; its scaler stays the only one."""
+    refusals: list[Refusal] = []
+    changes: list[Change] = []
+    told: list[Note] = []
+    files: tuple[FileChange, ...] = ()
+    outcome: Outcome = "migrated"
+    try:
+        decline_at_first(own_processes.reasons(program))
+        kept = precision_plan.keep(program)
+        distribution = _distribution(program, selection.options, kept)
+        if distribution.averaging.delayed:
+            raise declining.decline(
+                declining.GRADIENTS_OUTSIDE,
+                program.entry,
+                None,
+                f"{distribution.averaging.reason}: only the runtime's scaler can average the gradients at the step",
+                "migrate the script without its own mixed precision, or wrap the models in DistributedDataParallel",
+            )
+        homes_only = Precision(homes=kept.homes)
+        context = Context(program, selection.options, homes_only, distribution, keeps_precision=True)
+        changes, files = _made(context, selection, "distribution")
+        told.extend(rewrites.all_notes(context))
+    except Declined as declined:
+        outcome = "already" if declined.already else "declined"
+        # Its precision is there; whatever the reason was about, it is the distribution that is left alone.
+        refusals.extend(replace(item, unit="distribution") for item in declined.refusals)
+    return Report(
+        program.entry.path,
+        "already",
+        outcome,
+        changes=files,
+        edits=_edits(changes),
+        refusals=tuple(refusals),
+        notes=tuple(told),
+    )
+
+
+def _distribution_left_alone(program: Program, options: Options) -> Outcome:
+    if not options.ddp:
+        return "not requested"
+    return "already" if _distributes_itself(program) else "declined"
+
+
+def _distribution_without_step(program: Program, declined: Declined) -> tuple[Outcome, Refusal]:
+    """Why distribution is left alone when the step itself was not migrated."""
+    try:
+        decline_at_first(own_processes.reasons(program))
+    except Declined as own:
+        return "already", own.refusal
+    cause = declined.refusal
+    rule = declining.NEEDS_PRECISION
+    if declined.already:
+        message, recipe = (
+            "the training step is run by something else, which must also distribute it",
+            cause.recipe,
+        )
+    else:
+        was = "is left alone" if cause.code == declining.ASKED_PRECISION.code else "was not understood"
+        message, recipe = f"the training step {was}: {cause.message}", cause.recipe
+    return (
+        "already" if cause.code == declining.FRAMEWORK.code else "declined",
+        Refusal(cause.path, cause.span, rule.code, rule.name, "distribution", message, recipe),
+    )
+
+
+def _migrated_before(program: Program, options: Options) -> Report | None:
+    """The report for a script that uses the runtime already."""
+    if not any(_starts_runtime(module) for module in program.flow.modules):
+        return None
+    is_distributed = any(item.arg == "ddp" for _, call in _init_calls(program) for item in call.keywords)
+    refusals: list[Refusal] = []
+    outcome: Outcome = "not requested"
+    if options.ddp:
+        outcome = "already" if is_distributed or _distributes_itself(program) else "declined"
+        if outcome == "declined":
+            rule = declining.NEEDS_PRECISION
+            refusals.append(
+                Refusal(
+                    program.entry.path,
+                    None,
+                    rule.code,
+                    rule.name,
+                    "distribution",
+                    "the script was migrated without several processes",
+                    "migrate the original script with --ddp; the summary says why if it declines",
+                )
+            )
+    return Report(program.entry.path, "already", outcome, refusals=tuple(refusals), notes=tuple(_added_since(program)))
+
+
+def _added_since(program: Program) -> Iterator[Note]:
+    """What to say of backward passes that the scaler has no part in: steps that came after the migration."""
+    if any(_imports_parts_of_runtime(module) for module in program.flow.modules):
+        # Apex's interface scales in ways of its own.
+        return
+    for site in program.backwards:
+        # As in `torch.autograd.backward(amp.scaler.scale(losses))`.
+        function = site.loss.func if isinstance(site.loss, ast.Call) else None
+        if not (site.is_scaled or (isinstance(function, ast.Attribute) and function.attr == "scale")):
+            yield notes.note(
+                notes.NOT_SCALED,
+                site.module,
+                site.node,
+                f"`{site.module.text(site.node)}` is not scaled: this step came after the migration; `amp-lint "
+                "--explain AMP103` shows how it is written",
+            )
+
+
+def _init_calls(program: Program) -> list[tuple[Module, ast.Call]]:
+    """Calls that look like those of the runtime's ``init``."""
+    return [
+        (module, node)
+        for module in program.flow.modules
+        for node in module.nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "init"
+    ]
+
+
+def _distributes_itself(program: Program) -> bool:
+    try:
+        decline_at_first(own_processes.reasons(program))
+    except Declined:
+        return True
+    return False
+
+
+def _starts_runtime(module: Module) -> bool:
+    """Whether the file calls the runtime's ``init``, or has Apex's interface from it."""
+    if _imports_parts_of_runtime(module):
+        return True
+    names = {
+        alias.asname or alias.name
+        for node in module.nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name == "amp_runtime"
+    }
+    return bool(names) and any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "init"
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in names
+        for node in module.nodes
+    )
+
+
+def _imports_parts_of_runtime(module: Module) -> bool:
+    """Whether the file imports from the runtime, as scripts with Apex's interface do."""
+    return any(
+        (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("amp_runtime"))
+        or (isinstance(node, ast.Import) and any(alias.name.startswith("amp_runtime.") for alias in node.names))
+        for node in module.nodes
+    )
+
+
+def _carry_out(changes: list[Change]) -> dict[Module, draft_check.New]:
+    """The new texts of the files that change."""
+    actions: defaultdict[Module, list[Action]] = defaultdict(list)
+    for change in changes:
+        actions[change.module].extend(change.actions)
+    texts = {module: draft_check.New(todo, apply(module, todo)) for module, todo in actions.items()}
+    return {module: new for module, new in texts.items() if new.text != module.source.text}
+
+
+def _edits(changes: list[Change]) -> tuple[Edit, ...]:
+    found = [
+        Edit(
+            change.module.path,
+            change.module.span(change.node),
+            change.rule.code,
+            change.rule.name,
+            change.message,
+        )
+        for change in changes
+    ]
+    return in_order(found)

@@ -1,0 +1,602 @@
+"""The variable through which a model is prepared, and where in its life."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from amp_rules.flow.cells import CellKey
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.step_conditions import may_be_none
+from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
+
+_PLACING = frozenset(
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "float",
+        "double",
+        "half",
+        "apply",
+        "load_state_dict",
+        "init_weights",
+        "reset_parameters",
+        "requires_grad_",
+        "initialize",
+        "load_weights",
+        "share_memory",
+        "weight_init",
+        "init_parameters",
+    ]
+)
+_INITIALISING = frozenset({"apply", "load_state_dict", "init_weights", "reset_parameters", "load_weights"})
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where ``variable = prepare_model(variable)`` goes.
+
+    Attributes:
+        statement: the statement that it follows.
+        variable: the source text of the variable, as in ``self.model``.
+        inline: the constructor's expression when wrapping it reads better than a line of its own.
+        in_place: whether the expression must be wrapped where it stands: in a list, or in the script's own DDP.
+        made: where the model was made, to put models in order that are prepared at one place.
+        rebinds: whether every later use of the model goes through the variable, so that it may hold a wrapper.
+        is_optional: whether the variable may hold None there.
+    """
+
+    module: Module
+    scope: Scope
+    body: ast.AST
+    statement: ast.stmt
+    variable: str
+    key: CellKey
+    inline: ast.expr | None
+    rebinds: bool
+    in_place: bool = False
+    made: tuple[int, int, str] = (0, 0, "")
+    is_optional: bool = False
+
+
+@dataclass
+class _Candidate:
+    key: CellKey
+    path: str
+    module: Module
+    scope: Scope
+    body: ast.AST
+    assignments: list[ast.stmt]
+
+
+class Homes:
+    """Finds the homes of the models that a program trains."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.flow = program.flow
+        self._above: dict[Value, set[Value]] = {}
+        self._holders_of: dict[Value, set[Value]] = {}
+
+    def find(self) -> tuple[list[Home], list[Value]]:
+        """The homes of all trained models in the order of the program, and the models without one."""
+        # Two classes with a common base may both make what is one attribute of the base.
+        homes: dict[tuple[CellKey, ast.AST], Home] = {}
+        missing: list[Value] = []
+        for value in self._roots():
+            candidates = self._candidates(value)
+            chosen = self._choose(candidates, value)
+            if chosen is None:
+                made = self._where_made(value)
+                if made is None:
+                    missing.append(value)
+                else:
+                    homes.setdefault((made.key, made.body), made)
+            else:
+                for turn in self._turns(chosen):
+                    if (turn.key, turn.assignments[0]) not in homes:
+                        homes[turn.key, turn.assignments[0]] = self._home(turn, value)
+        found = sorted(
+            (self._inside_parallel(home) for home in homes.values()),
+            key=lambda home: (str(home.module.path), home.module.start(home.statement), home.made),
+        )
+        return found, missing
+
+    def of(self, value: Value) -> Home | None:
+        """Where a single model goes through ``prepare_model``, if a variable or a list holds it."""
+        chosen = self._choose(self._candidates(value), value)
+        return self._where_made(value) if chosen is None else self._home(chosen, value)
+
+    # ---- models --------------------------------------------------------------------------------------------
+
+    def _roots(self) -> list[Value]:
+        """Trained models, each replaced by the model that holds it as a part."""
+        trained = {value for value in self.program.trained if is_module(value) or value.kind in ("object", "attribute")}
+        sited = {value.ref for value in trained if value.kind == "instance" and value.site is not None}
+        trained = {
+            value
+            for value in trained
+            if not (value.kind == "instance" and value.site is None and self._has_sited(value, sited))
+        }
+        roots: set[Value] = set()
+        for value in trained:
+            if value.kind == "attribute" or value.is_result:
+                continue
+            roots |= self._outermost(value) or {value}
+        return sorted(roots, key=_order)
+
+    @staticmethod
+    def _has_sited(value: Value, sited: set[object]) -> bool:
+        return any(value.ref is other or value.ref in other.mro() for other in sited)  # type: ignore[attr-defined]
+
+    def _outermost(self, value: Value) -> set[Value]:
+        """Instances of project models that keep ``value``, directly or through others, and are parts of nothing else.
+
+        Names hold values regardless of the order of statements, so after ``net = Scale(net)`` and ``net = Shift(net)``
+        each of the two wrappers seems to hold the other: models that hold each other are outermost together.
+        """
+        above = self._all_holders(value)
+        found = {item for item in above if all(item in self._all_holders(other) for other in self._all_holders(item))}
+        return {item for item in found if not any(self._hands_out(other, item) for other in found)}
+
+    def _all_holders(self, value: Value) -> set[Value]:
+        """What keeps ``value``, what keeps that, and so on; ``value`` itself among it where it comes round."""
+        known = self._above.get(value)
+        if known is None:
+            known = set()
+            pending = [value]
+            while pending:
+                fresh = self._holders(pending.pop()) - known
+                known |= fresh
+                pending.extend(fresh)
+            self._above[value] = known
+        return known
+
+    def _holders(self, value: Value) -> set[Value]:
+        """Instances of project models that keep ``value`` as an attribute."""
+        if value not in self._holders_of:
+            self._holders_of[value] = {
+                made
+                for info in self._classes_with(value)
+                for made in self._instances
+                if info in made.ref.mro() and made != value
+            }
+        return self._holders_of[value]
+
+    def _classes_with(self, value: Value) -> set[ClassInfo]:
+        """Classes of models one of whose attributes is ``value``, or a container of it."""
+        found: set[ClassInfo] = set()
+        for (owner, _), cell in self.flow.cells.items():
+            info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
+            if info is None or info in found or not is_module(Value("instance", info)):
+                continue
+            if value.kind == "instance" and value.ref is info:
+                continue
+            if value in cell.values or value in self.flow.elements(cell.values):
+                found.add(info)
+        return found
+
+    def _hands_out(self, one: Value, other: Value) -> bool:
+        """Whether one is the other again, as the caller of a factory has it."""
+        if one == other or one.ref is not other.ref or not isinstance(one.site, ast.Call):
+            return False
+        module = self.program.module_of(other.site) if other.site is not None else None
+        if module is None or other.site is None:
+            return False
+        return blocks.body_of(module, other.site) in self.program.called_from({one.site})
+
+    @cached_property
+    def _instances(self) -> set[Value]:
+        return {
+            value
+            for cell in self.flow.cells.values()
+            for value in cell.values
+            if value.kind == "instance" and value.site is not None
+        }
+
+    # ---- variables -----------------------------------------------------------------------------------------
+
+    def _candidates(self, value: Value) -> list[_Candidate]:
+        found: dict[tuple[CellKey, ast.AST], _Candidate] = {}
+        for node, body, scope in self.program.nodes():
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+                continue
+            targets: list[ast.expr] = [*node.targets] if isinstance(node, ast.Assign) else [node.target]
+            while targets:
+                target = targets.pop()
+                if isinstance(target, (ast.Tuple, ast.List)):
+                    targets.extend(target.elts)
+                    continue
+                path = _exact_path(target)
+                if path is None:
+                    continue
+                values = self.flow.values(blocks.reading(target), scope)
+                if value not in values or self.program.is_model_code(body):
+                    continue
+                key = self._key(target, scope)
+                if key is None:
+                    continue
+                entry = found.setdefault((key, body), _Candidate(key, path, scope.module, scope, body, []))
+                entry.assignments.append(blocks.statement_of(scope.module, node))
+        for entry in found.values():
+            # Where the variable holds None until a condition makes the model, the model is made under that condition.
+            entry.assignments = [item for item in entry.assignments if not _empties(item)] or entry.assignments
+        return list(found.values())
+
+    def _key(self, target: ast.expr, scope: Scope) -> CellKey | None:
+        """The cell that a variable stands for, an item of a dictionary of models included."""
+        if isinstance(target, ast.Subscript):
+            key = self.flow.key(target.value, scope)
+            return ((key, "item"), _exact_path(target) or "") if key is not None else None
+        return self.flow.key(target, scope)
+
+    def _inside_parallel(self, home: Home) -> Home:
+        """The argument of the script's own DDP, if it has one: a model gets its precision before it is wrapped."""
+        for call, body, scope in self.program.calls():
+            if not isinstance(call.func, (ast.Name, ast.Attribute)) or not call.args:
+                continue
+            if not self.program.names(call.func, scope) & DISTRIBUTED_DATA_PARALLEL:
+                continue
+            argument = call.args[0]
+            statement = blocks.statement_of(scope.module, call)
+            held = {blocks.path_of(argument)}
+            if isinstance(statement, ast.Assign):
+                held |= {blocks.path_of(target) for target in statement.targets}
+            if body is home.body and home.variable in held:
+                before = self._before_branch(home, statement)
+                if before is not None:
+                    return replace(home, statement=before, inline=None)
+                return replace(
+                    home, module=scope.module, scope=scope, statement=statement, inline=argument, in_place=True
+                )
+        return home
+
+    def _before_branch(self, home: Home, wrapping: ast.stmt) -> ast.stmt | None:
+        """The statement before the condition under which the script wraps its model, where other paths do not."""
+        around = [parent for parent in blocks.enclosing(home.module, wrapping) if isinstance(parent, ast.If)]
+        if not around:
+            return None
+        outermost = around[-1]
+        where = blocks.place(home.module, outermost)
+        assigned = [item for item in where.suite[: where.index] if home.variable in blocks.writes(item)]
+        return assigned[-1] if assigned else None
+
+    def _where_made(self, value: Value) -> Home | None:
+        """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``."""
+        call = value.site
+        located = self.program.locate(call) if isinstance(call, ast.Call) else None
+        if located is None or not isinstance(call, ast.Call) or self.program.is_model_code(located[0]):
+            return None
+        body, scope = located
+        module = scope.module
+        parents = [parent for parent in module.ancestors(call) if not isinstance(parent, ast.stmt)]
+        if not any(
+            isinstance(parent, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)) for parent in parents
+        ):
+            return None
+        statement = blocks.statement_of(module, call)
+        if isinstance(statement, ast.Return):
+            return None
+        expression: ast.expr = call
+        for parent in parents:
+            # ``Net().to(device)``: the model is prepared when it is where it belongs.
+            if isinstance(parent, ast.Attribute) and parent.attr in _PLACING:
+                outer = module.parents[parent]
+                if isinstance(outer, ast.Call) and outer.func is parent:
+                    expression = outer
+                    continue
+            if parent is not expression:
+                break
+        return Home(
+            module,
+            scope,
+            body,
+            statement,
+            module.text(call),
+            (call, ""),
+            expression,
+            rebinds=False,
+            in_place=True,
+        )
+
+    def _choose(self, candidates: list[_Candidate], value: Value) -> _Candidate | None:
+        candidates = [item for item in candidates if not self._comes_too_late(item)]
+        if not candidates:
+            return None
+        order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
+
+        def score(item: _Candidate) -> tuple[int, int, int, int]:
+            optimizer_here = self._optimizer_statement(item) is not None
+            placed_here = self._places(item)
+            made_here = any(
+                value.site is not None and value.site in set(walk(statement)) for statement in item.assignments
+            )
+            returned = self._only_returned(item)
+            return (
+                0 if optimizer_here else 1,
+                1 if returned else 0,
+                0 if placed_here or made_here else 1,
+                order.get(item.body, 0),
+            )
+
+        return min(candidates, key=score)
+
+    def _comes_too_late(self, item: _Candidate) -> bool:
+        """Whether the training is over when the variable gets its model."""
+        first = item.assignments[0]
+        suite = self._common_suite(item)
+        start = next(index for index, statement in enumerate(suite) if _holds(statement, first))
+        return self.program.runs_backward(first) or (
+            any(self.program.runs_backward(statement) for statement in suite[:start])
+            and not any(self.program.runs_backward(statement) for statement in suite[start + 1 :])
+        )
+
+    def _only_returned(self, item: _Candidate) -> bool:
+        """Whether the variable belongs to a factory that returns the model."""
+        info = self.program.function_of(item.body)
+        if info is None or "." in item.path:
+            return False
+        return any(item.path in blocks.reads(value) for value in info.returns)
+
+    def _turns(self, item: _Candidate) -> list[_Candidate]:
+        """The assignments by model, where a variable gets another one after the first was trained."""
+        turns: list[list[ast.stmt]] = []
+        trained = True
+        for statement in self._common_suite(item):
+            inside = [given for given in item.assignments if _holds(statement, given)]
+            if inside:
+                if trained and (not turns or any(self._is_new(given, item) for given in inside)):
+                    turns.append([])
+                turns[-1].extend(inside)
+                trained = False
+            elif turns and self.program.runs_backward(statement):
+                trained = True
+        return [replace(item, assignments=turn) for turn in turns]
+
+    def _is_new(self, statement: ast.stmt, item: _Candidate) -> bool:
+        """Whether a model is assigned that the variable did not hold."""
+        source = getattr(statement, "value", None)
+        if not isinstance(source, ast.expr) or item.path in blocks.reads(source):
+            return False
+        return bool(self.program.roles.modules(source, item.scope))
+
+    def _places(self, item: _Candidate) -> bool:
+        return any(self._is_placing(statement, item.path) for statement in self._own_statements(item.body, item.module))
+
+    def _own_statements(self, body: ast.AST, module: Module) -> list[ast.stmt]:
+        return [node for node in self.program.nodes_of(body) if isinstance(node, ast.stmt)]
+
+    def _is_placing(self, statement: ast.stmt, path: str) -> bool:
+        """Whether a simple statement moves the model, sets its weights, or assigns the variable."""
+        if isinstance(statement, ast.Assign):
+            if any(path in _flat_paths(target) for target in statement.targets):
+                return True
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            return False
+        call = statement.value
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _PLACING and _exact_path(call.func.value) == path:
+            return True
+        # ``init_weights(model)``: a function that is given nothing but the model.
+        return (
+            len(call.args) == 1
+            and not call.keywords
+            and _exact_path(call.args[0]) == path
+            and isinstance(call.func, (ast.Name, ast.Attribute))
+            and "init" in (call.func.id if isinstance(call.func, ast.Name) else call.func.attr).lower()
+        )
+
+    def _optimizer_statement(self, item: _Candidate) -> ast.stmt | None:
+        """The first statement of the body that builds an optimizer from the variable's parameters."""
+        for node in self.program.nodes_of(item.body):
+            if not isinstance(node, ast.Call):
+                continue
+            models = self.program.models_of_optimizer(node) if self._makes_optimizer(node, item.scope) else set()
+            if models and any(path == item.path or path.startswith(item.path + ".") for path in blocks.reads(node)):
+                return blocks.statement_of(item.module, node)
+        return None
+
+    def _makes_optimizer(self, call: ast.Call, scope: Scope) -> bool:
+        return any(is_optimizer(value) and value.site is call for value in self.flow.values(call, scope))
+
+    # ---- placement -----------------------------------------------------------------------------------------
+
+    def _home(self, item: _Candidate, value: Value) -> Home:
+        first = item.assignments[0]
+        suite = self._common_suite(item)
+        start = next(index for index, statement in enumerate(suite) if _holds(statement, first))
+        limit = next(
+            (
+                index
+                for index, statement in enumerate(suite)
+                if index >= start and self.program.runs_backward(statement) and not _holds(statement, first)
+            ),
+            len(suite),
+        )
+        last = start
+        for index in range(start, limit):
+            inner = [node for node in walk(suite[index]) if isinstance(node, ast.stmt)]
+            if not isinstance(suite[index], (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and any(
+                self._is_placing(node, item.path) or self._initialises(node, item, value) for node in inner
+            ):
+                last = index
+        built = self._optimizer_statement(item)
+        for index in range(last + 1, limit):
+            if built is None or any(_holds(statement, built) for statement in suite[last : index + 1]):
+                break
+            if self._completes(suite[index], item):
+                last = index
+        fence = next(
+            (index for index in range(start + 1, limit) if index < last and self._leaks(suite[index], item.path)),
+            None,
+        )
+        statement = suite[last]
+        inline = None
+        is_optional = any(may_be_none(self.program, given) for given in item.assignments)
+        value_node = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+        if isinstance(value_node, (ast.Call, ast.Name, ast.Attribute)) and not self._is_parallel(
+            value_node, item.scope
+        ):
+            assert isinstance(statement, ast.Assign)
+            single = statement.lineno == statement.end_lineno
+            if single and _exact_path(statement.targets[0]) == item.path and last == start and not is_optional:
+                inline = value_node
+        return Home(
+            item.module,
+            item.scope,
+            item.body,
+            statement,
+            item.path,
+            item.key,
+            inline,
+            rebinds=fence is None,
+            made=_order(value),
+            is_optional=is_optional,
+        )
+
+    def _initialises(self, statement: ast.stmt, item: _Candidate, value: Value) -> bool:
+        """Whether a call sets weights of a part of the model, or of the model under another name."""
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            return False
+        call = statement.value
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
+            return False
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _INITIALISING:
+            part: ast.expr = call.func.value
+        elif call.args and any(name.startswith("torch.nn.init.") for name in self.program.names(call.func, item.scope)):
+            part = call.args[0]
+        else:
+            return False
+        while isinstance(part, (ast.Attribute, ast.Subscript)):
+            if value in self.flow.values(part, item.scope):
+                return True
+            part = part.value
+        return isinstance(part, ast.Name) and value in self.flow.values(part, item.scope)
+
+    def _completes(self, statement: ast.stmt, item: _Candidate) -> bool:
+        """Whether the statement exchanges a part of the model, freezes some of it, or has a function load it."""
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            return False
+        nodes = list(blocks.walk_own(statement))
+        if any(path.startswith(f"{item.path}.") for path in blocks.writes(statement)):
+            return True
+        if blocks.touches({item.path}, blocks.reads(statement)) and any(_freezes(node) for node in nodes):
+            return True
+        for call in nodes:
+            if not isinstance(call, ast.Call) or not any(blocks.path_of(given) == item.path for given in call.args):
+                continue
+            for info in self.flow.callees(call):
+                inner = self.program.nodes_of(info.node)
+                if any(_freezes(node) or _loads(node, info.parameters) for node in inner):
+                    return True
+        return False
+
+    def _is_parallel(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is a ``DataParallel``, which another rewrite takes out."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+            return False
+        return bool(self.program.names(node.func, scope) & DATA_PARALLEL)
+
+    def _leaks(self, statement: ast.stmt, path: str) -> bool:
+        """Whether the statement keeps the model elsewhere: in a list, an attribute, another object."""
+        for node in blocks.walk_own(statement):
+            if isinstance(node, ast.Call):
+                arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+                if not any(_exact_path(argument) == path for argument in arguments):
+                    continue
+                inner = [item for item in walk(statement) if isinstance(item, ast.stmt) and node in set(walk(item))]
+                if any(self._is_placing(item, path) for item in inner):
+                    continue
+                if self._only_uses(node, path):
+                    continue
+                # A library's function that gives nothing back (``print``) keeps nothing either.
+                if self.flow.callees(node) or not any(isinstance(item, ast.Expr) for item in inner):
+                    return True
+            elif isinstance(node, (ast.List, ast.Tuple, ast.Dict)):
+                parts = node.values if isinstance(node, ast.Dict) else node.elts
+                if any(part is not None and _exact_path(part) == path for part in parts):
+                    if isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+                        return True
+        return False
+
+    def _only_uses(self, call: ast.Call, path: str) -> bool:
+        """Whether the functions of the project that get the model ask it for things, and keep it nowhere."""
+        callees = self.flow.callees(call)
+        for info in callees:
+            given = {name for name, argument in info.bound(call) if blocks.path_of(argument) == path}
+            if not given or info.name == "__init__" or info.yields:
+                return False
+            for node in walk(info.node):
+                if isinstance(node, ast.Name) and node.id in given:
+                    if not isinstance(info.module.module.parents.get(node), ast.Attribute):
+                        return False
+        return bool(callees)
+
+    def _common_suite(self, item: _Candidate) -> tuple[ast.stmt, ...]:
+        """The innermost suite that holds every assignment of the variable in its body."""
+        chains = []
+        for statement in item.assignments:
+            chain = [blocks.place(item.module, statement).suite]
+            for parent in blocks.enclosing(item.module, statement):
+                chain.append(blocks.place(item.module, parent).suite)
+            chains.append(chain)
+        for suite in chains[0]:
+            if all(any(other and other[0] is suite[0] for other in chain) for chain in chains):
+                return suite
+        return chains[0][-1]
+
+
+def _empties(statement: ast.stmt) -> bool:
+    """``model = None``."""
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _freezes(node: ast.AST) -> bool:
+    """``param.requires_grad = False``, ``module.requires_grad_(False)``."""
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Attribute) and target.attr == "requires_grad" for target in node.targets)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_"
+
+
+def _loads(node: ast.AST, names: Collection[str]) -> bool:
+    """``model.load_state_dict(...)`` for one of the names."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "load_state_dict"
+        and blocks.path_of(node.func.value) in names
+    )
+
+
+def _flat_paths(target: ast.expr) -> set[str]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return {path for element in target.elts for path in _flat_paths(element)}
+    path = _exact_path(target)
+    return {path} if path is not None else set()
+
+
+def _exact_path(node: ast.AST) -> str | None:
+    """``self.model``, and ``self.models["encoder"]`` for an item of its own; other items count as their whole."""
+    if isinstance(node, ast.Subscript):
+        base = blocks.path_of(node.value) if not isinstance(node.value, ast.Subscript) else None
+        is_item = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+        return f'{base}["{node.slice.value}"]' if base is not None and is_item else None  # type: ignore[attr-defined]
+    return blocks.path_of(node)
+
+
+def _holds(statement: ast.stmt, node: ast.AST) -> bool:
+    return any(child is node for child in walk(statement))
+
+
+def _order(value: Value) -> tuple[int, int, str]:
+    """By where it was made, so that reports and edits come out the same every time."""
+    return getattr(value.site, "lineno", 0), getattr(value.site, "col_offset", 0), str(value.ref)

@@ -1,0 +1,146 @@
+"""The pages of the notes: what is noted, why, and what may be done about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from inspect import cleandoc
+
+from amp_rules.plan import notes
+from amp_rules.plan.rule import Rule
+
+_PAGES = {
+    notes.NOT_SCALED: """
+        A step came after the migration, and is not scaled.
+
+        ## What is noted
+        A backward pass of a script that starts the runtime already, whose loss the scaler has no part in.
+
+        ## Why
+        In fp16 the gradients of this step are not scaled and may become zero; a step of the scaler divides them by a
+        scale that they were not multiplied by.
+
+        ## What to do by hand
+        Write `amp.scaler.scale(loss).backward()` and `amp.scaler.step(optimizer)`, as the page of AMP103 shows; or
+        migrate the file as it was before the first migration.
+        """,
+    notes.IDLE_COMMENT: """
+        A comment `# amp: skip` does nothing.
+
+        ## What is noted
+        A comment that leaves no edit out, or that cannot be followed: codes that do not stand in brackets, a bracket
+        that is not closed, a code that there is not.
+
+        ## Why
+        Whoever wrote it meant to keep something as it is. It was rewritten, or there was nothing to rewrite.
+
+        ## What to do by hand
+        Write `# amp: skip` or `# amp: skip[AMP301]` at the end of a line of the statement, or take the comment away.
+        """,
+    notes.BATCH_SIZE: """
+        The batch of all processes is larger than that of one.
+
+        ## What is noted
+        The loader that the training step takes its batches from, once for the script. Each process makes batches of
+        the size that is written there, so a step of N processes averages over N batches, and an epoch has one Nth of
+        the steps. The learning rate is not changed.
+
+        ## Why
+        What learning rate suits a batch that is N times as large depends on the model and the optimizer: linear
+        scaling with a warmup is usual for SGD, a square root or none for Adam.
+        See https://arxiv.org/abs/1706.02677.
+
+        ## What to do by hand
+        Divide the batch size by the number of processes for the same steps as before. Or keep it, and try a learning
+        rate that is up to N times as large with a warmup.
+        """,
+    notes.EVALUATION: """
+        What is evaluated by every process, or shared out.
+
+        ## What is noted
+        A loader outside of the training step: evaluated by every process over all samples, or shared out among them.
+
+        ## Why
+        Evaluated by every process, the numbers are the same everywhere and those of one process; the time is not
+        shared. Shared out, each process sees its own part, and a number that is not reduced is about that part.
+
+        ## What to do by hand
+        Nothing, where the time of an evaluation does not matter. To share it, give the loader to
+        `amp.prepare_loader`, and reduce sums and counts with `amp.reduce_sum` before they are divided.
+        """,
+    notes.TOTALS: """
+        A number counts what one process sees.
+
+        ## What is noted
+        A count, a total or an average that is printed or recorded, and that is about the batches of one process where
+        it was about all.
+
+        ## Why
+        Training is the same. Who reads the number, or compares it with an earlier run, has to know what it counts.
+
+        ## What to do by hand
+        Reduce it where every process comes by, with `amp.reduce_sum(value)` or `amp.reduce_mean(value)`; or multiply a
+        count by `amp.world_size()`.
+        """,
+    notes.LOSS_OVER_BATCH: """
+        A loss sees the batch of one rank only.
+
+        ## What is noted
+        A loss that relates the samples of a batch to each other: contrastive losses, triplets that are mined from the
+        batch, statistics over it. And a loss that is a sum over the batch. The first place of each kind is named.
+
+        ## Why
+        Each process computes it over its own batch, and gradients are averaged. With N processes a sample still meets
+        as many others as before, not N times as many. The average of N sums is as large as the sum over the batch of
+        one process, and not as that over all samples: a step stays as large as it was, as it does with a mean.
+
+        ## What to do by hand
+        Nothing, where the batch of one process is as large as it was. To relate the samples of all processes, gather
+        the features with a function that passes gradients on before the loss is computed.
+        """,
+    notes.STEPS: """
+        What is done every so many steps is done less often.
+
+        ## What is noted
+        A number of steps that stands in the script: an evaluation every 500 steps, a schedule of 10000. Each of N
+        processes makes one Nth of the steps of an epoch, each with a batch of all processes that is N times as large.
+
+        ## Why
+        The steps are counted as they are made, so an epoch has fewer evaluations, and a schedule that is stepped with
+        the optimizer gets less far in as many epochs. Whether the number is meant in steps or in samples, the author
+        knows best.
+
+        ## What to do by hand
+        Nothing, where it is meant in steps. Otherwise divide it: `max(1, 500 // amp.world_size())`. What is made of the
+        dataset's length is a rank's own already (AMP221).
+        """,
+    notes.APEX_KEPT: """
+        Apex's interface stays, from the runtime.
+
+        ## What is noted
+        The imports were changed and nothing else, because `--apex compat` asks for it, or because of a place that was
+        not understood, which the note names.
+
+        ## Why
+        The runtime has the same interface on its own engine, so the script trains without Apex.
+
+        ## What to do by hand
+        Nothing. To leave the interface behind, change the place that the note names, and migrate again.
+        """,
+    notes.APEX_LEVEL: """
+        The level stays the one that Apex was given.
+
+        ## What is noted
+        A script that called `amp.initialize` with an `opt_level` of its own, which is kept.
+
+        ## Why
+        Its author chose the level. `--opt-level` is for scripts that have none.
+
+        ## What to do by hand
+        Change the level in `amp.init(...)`, or set `AMP_OPT_LEVEL` for a run.
+        """,
+}
+
+
+def all_noted() -> list[Rule]:
+    """Everything that can be noted, by code, with its page."""
+    return sorted((replace(rule, page=cleandoc(page)) for rule, page in _PAGES.items()), key=lambda rule: rule.code)

@@ -1,0 +1,53 @@
+"""What a reader has to know besides the edits: one sentence for a place, with a code and a page of its own.
+
+A note never stands in for a rewrite or a reason for declining: the program trains as it did. What several processes
+change all the same, by what they are, is told at its place: the size of the batch, what is counted and printed, what is
+evaluated where, and losses that see the batch of one rank.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from amp_rules.plan.report import Note
+from amp_rules.plan.rule import Rule
+from amp_rules.source.modules import Module
+from amp_rules.source.spans import Position, Span
+
+NOT_SCALED = Rule("AMP180", "step-not-scaled", "A step came after the migration, and is not scaled.", "precision")
+IDLE_COMMENT = Rule("AMP182", "idle-skip-comment", "A comment `# amp: skip` does nothing.", "precision")
+BATCH_SIZE = Rule(
+    "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"
+)
+EVALUATION = Rule("AMP281", "evaluation-by-rank", "What is evaluated by every process, or shared out.", "distribution")
+TOTALS = Rule("AMP282", "count-of-a-rank", "A number counts what one process sees.", "distribution")
+LOSS_OVER_BATCH = Rule("AMP283", "loss-over-a-ranks-batch", "A loss sees the batch of one rank only.", "distribution")
+STEPS = Rule("AMP284", "fewer-steps-an-epoch", "What is done every so many steps is done less often.", "distribution")
+APEX_KEPT = Rule("AMP480", "apex-interface-kept", "Apex's interface stays, from the runtime.", "precision")
+APEX_LEVEL = Rule("AMP481", "apex-level-kept", "The level stays the one that Apex was given.", "precision")
+
+ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
+
+
+def note(rule: Rule, module: Module, node: ast.AST | None, text: str) -> Note:
+    """A note at ``node``, or about a whole file; ``text`` is a sentence without a full stop, naming the user's own."""
+    span = module.span(node) if node is not None else None
+    return Note(module.path, span, rule.code, rule.name, text)
+
+
+def note_at_line(rule: Rule, module: Module, line: int, text: str) -> Note:
+    """A note on a line of which the tree knows nothing, such as a comment."""
+    span = Span(Position(line, 1), Position(line, len(module.lines[line - 1]) + 1))
+    return Note(module.path, span, rule.code, rule.name, text)
+
+
+def in_order(notes: Iterable[Note]) -> tuple[Note, ...]:
+    """The notes by file and place, each once, so that a report comes out the same every time."""
+    return tuple(sorted(dict.fromkeys(notes), key=note_order))
+
+
+def note_order(item: Note) -> tuple[object, ...]:
+    """By file and place, what is about a whole file first, and by all else that tells two notes apart."""
+    start = item.span or Span(Position(0, 0), Position(0, 0))
+    return (str(item.path), item.cell or 0, start, item.code, item.text)

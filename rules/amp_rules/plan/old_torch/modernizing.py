@@ -1,0 +1,152 @@
+"""Bringing a program's files up to a current PyTorch, before anything else is decided about it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from amp_rules import rewrites
+from amp_rules.plan import declining
+from amp_rules.plan.apex.stages import is_part_of_apex
+from amp_rules.plan.context import Change
+from amp_rules.plan.drafts import Draft, apart, drafted, joined
+from amp_rules.plan.old_torch import removed
+from amp_rules.plan.old_torch.async_argument import repaired, unparsed
+from amp_rules.plan.old_torch.old import OldProgram
+from amp_rules.plan.report import Edit, Refusal, Report
+from amp_rules.plan.selection import Selection
+from amp_rules.roles.steps import Program
+from amp_rules.source.files import Files
+from amp_rules.source.modules import Module, parse
+from amp_rules.source.project import Project
+from amp_rules.source.spans import Position, Span
+from amp_rules.source.text import SourceError, SourceFile
+from amp_rules.torch import old_torch as old
+
+# A round takes at least one old name out of a place; nested places need one each, and no script nests so deeply.
+_MAX_ROUNDS = 12
+
+
+@dataclass
+class Modernized:
+    """A program by the names of a current PyTorch.
+
+    Attributes:
+        program: the program, changed.
+        drafts: the files that were changed.
+        left: what was left as it is, at its places in the changed files.
+    """
+
+    program: Program
+    drafts: dict[Path, Draft] = field(default_factory=dict)
+    left: list[Refusal] = field(default_factory=list)
+
+    def joined(self, report: Report) -> Report:
+        """The report of the changed program as one of the program on disk."""
+        kept = sorted(self.left, key=lambda item: (str(item.path), item.span or _NOWHERE, item.message))
+        return joined(self.drafts, replace(report, refusals=(*report.refusals, *kept)))
+
+
+_NOWHERE = Span(Position(0, 0), Position(0, 0))
+
+
+def modernized(entry: Path, files: Files, selection: Selection) -> Modernized:
+    """The program of an entry, brought up to a current PyTorch in memory.
+
+    Raises:
+        SourceError: the entry cannot be read.
+    """
+    found = _read(entry, files, selection)
+    closed: dict[Path, Refusal] = {}
+    for _ in range(_MAX_ROUNDS):
+        changes, left = _round(found.program, selection, closed)
+        found.left = [*left, *closed.values()]
+        if not changes:
+            break
+        for module, todo in changes.items():
+            draft = found.drafts.get(module.path) or Draft.of(module, frozenset())
+            draft.module = module  # the same text, parsed for the program of this round
+            try:
+                draft.make(apart(todo))
+            except SourceError as error:
+                closed[module.path] = _unchanged(module, error)
+                continue
+            found.drafts[module.path] = draft
+        found.program = drafted(found.program, found.drafts)
+    return found
+
+
+def _round(
+    program: Program, selection: Selection, closed: Iterable[Path]
+) -> tuple[dict[Module, list[Change]], list[Refusal]]:
+    """What all rewrites would do to the program as it stands."""
+    modules = [
+        module for module in program.flow.modules if module.path not in closed and not is_part_of_apex(program, module)
+    ]
+    now = OldProgram(program, modules)
+    removed.report(now)
+    made = selection.settled(change for rewrite in rewrites.of_old_torch() for change in rewrite.changes(now))
+    found: defaultdict[Module, list[Change]] = defaultdict(list)
+    for change in made:
+        found[change.module].append(change)
+    return found, [item for code, item in now.left if selection.wants(code)]
+
+
+def _unchanged(module: Module, error: SourceError) -> Refusal:
+    why = declining.OLD_PLACE
+    return Refusal(module.path, None, why.code, why.name, "modern", error.message, "rewrite the file by hand")
+
+
+# ---- files that do not parse -------------------------------------------------------------------------------
+
+
+def _read(entry: Path, files: Files, selection: Selection) -> Modernized:
+    """The program, with ``async=`` taken out of files that do not parse because of it."""
+    from amp_rules.rewrites.old_torch import non_blocking
+
+    drafts: dict[Path, Draft] = {}
+    path = entry.resolve()
+    if not selection.wants(non_blocking.RULE.code):
+        return Modernized(Program(Project(entry, files)))
+    while True:
+        try:
+            program = Program(Project(entry, files))
+        except SourceError as error:
+            draft = _draft(files, error, is_entry=True) if error.path == path and path not in drafts else None
+            if draft is None:
+                raise
+            found = {path: draft}
+        else:
+            errors = [error for error in program.project.unreadable if error.path not in drafts]
+            read = {error.path: _draft(files, error, is_entry=False) for error in errors}
+            found = {path: draft for path, draft in read.items() if draft is not None}
+            if not found:
+                return Modernized(program, drafts)
+        drafts |= found
+        files = files.with_texts({path: draft.module.source for path, draft in found.items()})
+        files.rewritten |= found.keys()
+
+
+def _draft(files: Files, error: SourceError, *, is_entry: bool) -> Draft | None:
+    from amp_rules.rewrites.old_torch import non_blocking
+
+    try:
+        source: SourceFile = files.source(error.path)
+        fixed = repaired(source)
+    except SourceError:
+        if is_entry:
+            raise
+        return None
+    if fixed is None:
+        return None
+    text, places = fixed
+    module = parse(text, is_entry=is_entry)
+    original = unparsed(source, module)
+    draft = Draft(original, module, list(range(1, len(module.lines) + 1)), frozenset())
+    for line, column in places:
+        span = Span(Position(line, column + 1), Position(line, column + 1 + len(old.ASYNC)))
+        rule = non_blocking.RULE
+        draft.edits.append(Edit(source.path, span, rule.code, rule.name, non_blocking.MESSAGE))
+    return draft

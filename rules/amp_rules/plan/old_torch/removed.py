@@ -1,0 +1,106 @@
+"""What has no counterpart in a current PyTorch, and what changed its meaning: told, and left."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.plan import declining
+from amp_rules.plan.old_torch.old import OldProgram
+from amp_rules.roles.kinds import is_scheduler
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.resolver import imported
+from amp_rules.torch import old_torch as old_names
+
+_RULE = declining.OLD_PLACE
+
+
+def report(old: OldProgram) -> None:
+    """Notes every such place."""
+    _uses(old)
+    _imports(old)
+    _functions(old)
+    _schedulers(old)
+
+
+def _uses(old: OldProgram) -> None:
+    for use in old.uses:
+        found = _gone(use.target)
+        if found is not None and use.target not in old_names.REWRITTEN:
+            what, recipe = found
+            old.leave(_RULE, use.module, use.node, f"`{use.target}` {what}", recipe)
+
+
+def _gone(target: str) -> tuple[str, str] | None:
+    name = target
+    while name:
+        if name in old_names.GONE:
+            return old_names.GONE[name]
+        name = name.rpartition(".")[0]
+    return None
+
+
+def _imports(old: OldProgram) -> None:
+    """Modules that are gone, imported without being used."""
+    told = {(item.path, item.span.start.line) for _, item in old.left if item.span is not None}
+    for module in old.modules:
+        for statement in old.tensors.names[module].import_statements:
+            for alias in statement.names:
+                base = statement.module if isinstance(statement, ast.ImportFrom) and not statement.level else None
+                target = imported(statement, alias) if alias.name != "*" else base
+                whole = alias.name if isinstance(statement, ast.Import) else target
+                found = _gone(whole or "")
+                if found is not None and (module.path, statement.lineno) not in told:
+                    told.add((module.path, statement.lineno))
+                    old.leave(_RULE, module, statement, f"`{whole}` {found[0]}", found[1])
+
+
+def _functions(old: OldProgram) -> None:
+    """Functions with a gradient of their own whose ``forward`` is no static method: they cannot be called any more."""
+    for use in old.uses_of("torch.autograd.Function", "torch.autograd.function.Function"):
+        node = use.parent
+        if not isinstance(node, ast.ClassDef) or use.node not in node.bases:
+            continue
+        for item in node.body:
+            if isinstance(item, ast.FunctionDef) and item.name == "forward" and not item.decorator_list:
+                old.leave(
+                    _RULE,
+                    use.module,
+                    item,
+                    f"`{node.name}` has a `forward` that is no static method, which PyTorch no longer runs",
+                    "make forward and backward static methods with a context, and call them by apply()",
+                )
+
+
+def _schedulers(old: OldProgram) -> None:
+    """``scheduler.step()`` at the head of an epoch: the first learning rate is skipped since PyTorch 1.1."""
+    for module, node in old.nodes():
+        if not isinstance(node, ast.Expr) or not _steps_scheduler(old, module, node.value):
+            continue
+        where = blocks.place(module, node)
+        if not isinstance(where.parent, (ast.For, ast.While)):
+            continue
+        before, after = where.suite[: where.index], where.suite[where.index + 1 :]
+        if any(map(old.program.runs_step, after)) and not any(map(old.program.runs_step, before)):
+            old.leave(
+                _RULE,
+                module,
+                node,
+                f"`{module.text(node)}` stands before the optimizer's steps, so that the first learning rate is "
+                "skipped since PyTorch 1.1",
+                "if the schedule was made for an older PyTorch, move it to the end of the loop: the rates change",
+            )
+
+
+def _steps_scheduler(old: OldProgram, module: Module, node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or node.args or node.keywords:
+        return False
+    if not isinstance(node.func, ast.Attribute) or node.func.attr != "step":
+        return False
+    scope = old.tensors.names[module].scope_of(node)
+    values = old.program.flow.values(node.func.value, scope)
+    return bool(values) and all(is_scheduler(value) and _is_of_torch(value.ref) for value in values)
+
+
+def _is_of_torch(ref: object) -> bool:
+    return isinstance(ref, str) and ref.startswith(old_names.SCHEDULERS)

@@ -1,0 +1,47 @@
+"""What the user asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+OptLevel = Literal["O0", "O1", "O2", "O3"]
+Dtype = Literal["auto", "fp16", "bf16"]
+ApexMode = Literal["auto", "idiom", "compat"]
+Words = Literal["runtime"]
+
+OPT_LEVELS: tuple[OptLevel, ...] = ("O0", "O1", "O2", "O3")
+DTYPES: tuple[Dtype, ...] = ("auto", "fp16", "bf16")
+APEX_MODES: tuple[ApexMode, ...] = ("auto", "idiom", "compat")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one migration.
+
+    Attributes:
+        opt_level: the level that ``amp.init`` is given, named as in Apex.
+        ddp: also migrate to several processes.
+        sync_bn: with ``ddp``, synchronise batch norm over the processes.
+        fused: use the runtime's fused optimizers.
+        dtype: the half type; ``auto`` lets the runtime choose by device.
+        loss_scale: ``"dynamic"`` or a fixed scale.
+        apex: how scripts for NVIDIA Apex are migrated: ``idiom`` rewrites them like any other, ``compat`` changes their
+            imports to the runtime's drop-in, ``auto`` takes the first where the whole project is understood.
+        modernize: also replace what a current PyTorch no longer has.
+        select: codes of rewrites, or their beginnings, that are wanted; empty for all.
+        ignore: codes of rewrites, or their beginnings, that are not wanted.
+        words: which vocabulary writes the edits, see :mod:`amp_rules.text.vocabulary`.
+    """
+
+    opt_level: OptLevel = "O1"
+    ddp: bool = False
+    sync_bn: bool = True
+    fused: bool = True
+    dtype: Dtype = "auto"
+    loss_scale: float | Literal["dynamic"] = "dynamic"
+    apex: ApexMode = "auto"
+    modernize: bool = False
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    words: Words = "runtime"

@@ -1,0 +1,161 @@
+"""Outputs of a model that do not enter the loss in every step: their part of the model gets no gradient then."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from amp_rules.plan.changing import Changing
+from amp_rules.plan.precision import Precision
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+
+
+def at(module: Module, node: ast.AST) -> str:
+    """A piece of code and its line, for the report."""
+    return f"`{module.text(node)}` (line {getattr(node, 'lineno', 1)})"
+
+
+class Outputs:
+    """Answers for the calls of a trained model.
+
+    Args:
+        program: the program.
+        precision: its training steps.
+        uses_part: whether running a node uses parameters of a model.
+    """
+
+    def __init__(self, program: Program, precision: Precision, uses_part: Callable[[ast.AST], bool]) -> None:
+        self._program = program
+        self._precision = precision
+        self._uses_part = uses_part
+        self._changing = Changing(program)
+
+    def reason(self, calls: list[Site]) -> str:
+        """A condition by which one of several outputs does not enter the loss in each step."""
+        for call in calls:
+            statement = call.statement
+            if not isinstance(statement, ast.Assign):
+                continue
+            outputs = {path for target in statement.targets for path in _elements(target)}
+            outputs |= self._items(statement, call)
+            unread = self._unread_output(call, statement)
+            if unread:
+                return unread
+            picked = self._picked_loss(call, statement)
+            if picked is not None:
+                return f"{at(call.module, picked)} decides which outputs of the model enter the loss"
+            for node in self._program.nodes_of(call.body):
+                if not isinstance(node, (ast.If, ast.IfExp)) or not statement.lineno < node.lineno < self._end(call):
+                    continue
+                if not self._decides_between(node, outputs, call):
+                    continue
+                if self._changing.changes(node.test, Site(call.module, call.scope, call.body, node)):
+                    return f"{at(call.module, node.test)} decides which outputs of the model enter the loss"
+        return ""
+
+    def _unread_output(self, call: Site, statement: ast.Assign) -> str:
+        """An output that a part of the model makes for itself alone, and that nothing reads."""
+        read = {path for part in blocks.own_parts(call.body) for path in blocks.reads(part)}
+        for target in statement.targets:
+            if not isinstance(target, ast.Tuple):
+                continue
+            for index, element in enumerate(target.elts):
+                if isinstance(element, ast.Name) and element.id not in read and self._made_apart(call, index):
+                    return f"{at(call.module, element)}, which a part of the model makes, enters no loss"
+        return ""
+
+    def _picked_loss(self, call: Site, statement: ast.Assign) -> ast.Subscript | None:
+        """``losses[step % 2]``, where the list is written out."""
+        lists = {
+            path
+            for node in self._program.nodes_of(call.body)
+            if isinstance(node, ast.Assign) and isinstance(node.value, (ast.List, ast.Tuple, ast.Dict))
+            for target in node.targets
+            if (path := blocks.path_of(target)) is not None
+        }
+        for node in self._program.nodes_of(call.body):
+            if isinstance(node, ast.Subscript) and statement.lineno < node.lineno <= self._end(call):
+                if blocks.path_of(node.value) in lists and isinstance(node.ctx, ast.Load):
+                    if self._changing.changes(node.slice, Site(call.module, call.scope, call.body, node)):
+                        return node
+        return None
+
+    def _made_apart(self, call: Site, index: int) -> bool:
+        """Whether an element of what forward gives is made by a part whose result goes nowhere else."""
+        assert isinstance(call.node, ast.Call)
+        found = False
+        for info in self._program.flow.callees(call.node):
+            for given in info.returns:
+                if not (isinstance(given, ast.Tuple) and index < len(given.elts)):
+                    continue  # of evaluation, say: here the result is unpacked
+                found = True
+                made: ast.expr = given.elts[index]
+                if isinstance(made, ast.Name):
+                    nodes = self._program.nodes_of(info.node)
+                    reads = [node for node in nodes if isinstance(node, ast.Name) and node.id == made.id]
+                    values = [
+                        node.value
+                        for node in nodes
+                        if isinstance(node, ast.Assign) and made.id in {blocks.path_of(item) for item in node.targets}
+                    ]
+                    if len(values) != 1 or sum(isinstance(node.ctx, ast.Load) for node in reads) != 1:
+                        return False
+                    made = values[0]
+                if not (isinstance(made, ast.Call) and self._uses_part(made)):
+                    return False
+        return found
+
+    def _decides_between(self, node: ast.If | ast.IfExp, outputs: set[str], call: Site) -> bool:
+        loop = next((item for item in blocks.enclosing(call.module, call.node) if isinstance(item, blocks.LOOPS)), None)
+        if loop is not None and loop not in set(blocks.enclosing(call.module, node)):
+            return False
+        losses = {path for site in self._precision.backwards for path in blocks.reads(site.loss)}
+        if isinstance(node, ast.IfExp):
+            statement = blocks.statement_of(call.module, node)
+            if not blocks.writes(statement) & losses:
+                return False
+            return _reads(node.body) & outputs != _reads(node.orelse) & outputs
+        suites = [node.body, node.orelse]
+        if not any(blocks.writes(item) & losses for suite in suites for item in suite):
+            return False
+        read = [{path for item in suite for path in _reads(item)} & outputs for suite in suites]
+        return read[0] != read[1]
+
+    def _end(self, call: Site) -> int:
+        """The line of the backward pass, where it stands in the body of the call."""
+        lines = [site.line for site in self._precision.backwards if site.body is call.body and site.line >= call.line]
+        return min(lines, default=call.line)
+
+    def _items(self, statement: ast.Assign, call: Site) -> set[str]:
+        """The items of one variable that are read by their names: ``out["aux"]``, ``out[1]``, ``out.aux``."""
+        names = {target.id for target in statement.targets if isinstance(target, ast.Name)}
+        items = (item for part in blocks.own_parts(call.body) for item in _reads(part))
+        return {item for item in items if "|" in item and item.partition("|")[0] in names}
+
+
+def _reads(node: ast.AST) -> set[str]:
+    """The variables that a node reads, and the items of variables that it reads by a literal: ``out|'aux'``."""
+    items = set()
+    called = {part.func for part in walk(node) if isinstance(part, ast.Call)}
+    for part in walk(node):
+        if (
+            isinstance(part, ast.Subscript)
+            and isinstance(part.value, ast.Name)
+            and isinstance(part.slice, ast.Constant)
+        ):
+            items.add(f"{part.value.id}|{part.slice.value!r}")
+        elif isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part not in called:
+            items.add(f"{part.value.id}|{part.attr}")
+    return items | blocks.reads(node)
+
+
+def _elements(target: ast.expr) -> Iterator[str]:
+    """The variables of an unpacked result."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for element in target.elts:
+            path = blocks.path_of(element)
+            if path is not None:
+                yield path

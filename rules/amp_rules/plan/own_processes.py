@@ -1,0 +1,58 @@
+"""Scripts that start or join processes of their own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.precision import first_use
+from amp_rules.plan.worker_functions import training_workers
+from amp_rules.roles.steps import Program
+from amp_rules.torch.distributed import OWN_DISTRIBUTION
+
+
+def reasons(program: Program) -> Iterator[Declined]:
+    """Yield where the program starts or joins processes of its own."""
+    found = first_use(program, OWN_DISTRIBUTION)
+    if found is not None:
+        module, node, name = found
+        yield declining.decline(
+            declining.OWN_DISTRIBUTION,
+            module,
+            node,
+            f"the script sets up several processes itself (`{name}`)",
+            "nothing to do for several processes; remove its own set-up first to use the runtime's",
+            already=True,
+        )
+    for call, _, scope in program.calls():
+        names = program.callee_names(call, scope)
+        spawned = [
+            name
+            for name in names
+            if name.startswith(("torch.multiprocessing.", "multiprocessing."))
+            and name.rpartition(".")[2] in ("spawn", "Process", "start_processes")
+        ]
+        shared = (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr == "share_memory"
+            and program.roles.modules(call.func.value, scope)
+        )
+        if spawned or shared:
+            yield declining.decline(
+                declining.OWN_DISTRIBUTION,
+                scope.module,
+                call,
+                f"`{scope.module.text(call)}` makes processes of its own",
+                "start the processes with torchrun instead, and train one model in each",
+                already=not shared,
+            )
+    for site, info in training_workers(program):
+        yield declining.decline(
+            declining.OWN_DISTRIBUTION,
+            site.module,
+            site.node,
+            f"`{info.name}` trains in processes of its own",
+            "start the processes with torchrun instead, and train one model in each",
+        )

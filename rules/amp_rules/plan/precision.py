@@ -1,0 +1,475 @@
+"""Deciding on mixed precision: autocast, scaled backward passes, steps, gradient accesses."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from amp_rules.plan import declining, gradient_functions, method_values, worker_functions
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.model_variables import Home, Homes
+from amp_rules.plan.notebook_regions import within_cells
+from amp_rules.plan.unresolved import model_trail, trail_end
+from amp_rules.plan.unscale_places import Unscale, unscales
+from amp_rules.roles.evaluation_regions import EvaluationRegions
+from amp_rules.roles.loss_regions import Regions
+from amp_rules.roles.statement_runs import StatementRun, merged
+from amp_rules.roles.steps import Backward, Program, Site, Step
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.containers import MADE_BY_SETTINGS
+from amp_rules.torch.distributed import OWN_SHARDING
+from amp_rules.torch.frameworks import OWN_FRAMEWORK
+from amp_rules.torch.gradients import GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS
+from amp_rules.torch.mixed_precision import OWN_PRECISION, TORCH_AMP
+
+
+@dataclass
+class Precision:
+    """What mixed precision takes in one program."""
+
+    runs: list[StatementRun] = field(default_factory=list)
+    training: list[StatementRun] = field(default_factory=list)
+    full_precision: list[StatementRun] = field(default_factory=list)
+    backwards: list[Backward] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    unscales: list[Unscale] = field(default_factory=list)
+    homes: list[Home] = field(default_factory=list)
+
+
+def plan(program: Program, *, from_apex: bool = False, initialised: bool = False) -> Precision | None:
+    """Decide; None when the program has no backward pass.
+
+    Args:
+        program: the program.
+        from_apex: whether Apex was taken out of it just now.
+        initialised: whether the script calls ``init`` and prepares its models already, as it did with Apex.
+
+    Raises:
+        Declined: with the reason that settles the question, or with all that can be mended.
+    """
+    if not initialised or not program.backwards:
+        # With Apex in it, the step is the script's own, whatever calls it.
+        declining.decline_at_first(_frameworks(program))
+    if not program.backwards:
+        declining.decline_at_first(_made_by_settings(program))
+        return None
+    if not from_apex:
+        declining.decline_at_first(_migrated_with_another(program))
+    declining.decline_at_first(_own_precision(program))
+    reasons = declining.Reasons()
+    if not initialised:
+        reasons.extend(_half_models(program))
+        reasons.extend(_gradient_hooks(program))
+        reasons.extend(gradient_functions.reasons(program))
+    reasons.extend(_unreadable(program))
+    reasons.extend(worker_functions.reasons(program))
+    not_understood = list(_steps_not_understood(program))
+    reasons.extend(not_understood)
+    runs, lost = Regions(program).training(program.backwards)
+    reasons.extend(_unknown_loss(site) for site in lost)
+    found = Precision(runs=runs, training=runs, backwards=list(program.backwards), steps=list(program.steps))
+    # Whose gradients nothing steps as far as is known, nothing unscales either, and its model is not known to be
+    # trained: these reasons would only follow from the first.
+    if not not_understood:
+        with reasons.collecting():
+            found.unscales = unscales(program)
+    if not initialised and program.steps and not program.unknown_steps:
+        with reasons.collecting():
+            found.homes = homes(program)
+    reasons.decline()
+    evaluation = EvaluationRegions(program)
+    found.full_precision = within_cells(program, _full_precision(program, evaluation))
+    found.runs = within_cells(program, _without_idle(evaluation.with_evaluation(found.runs), found.full_precision))
+    return found
+
+
+def keep(program: Program) -> Precision:
+    """What several processes need to know of a program that keeps its own mixed precision.
+
+    Raises:
+        Declined: with all reasons found.
+    """
+    reasons = declining.Reasons()
+    reasons.extend(_steps_not_understood(program))
+    reasons.decline()
+    kept = Precision(backwards=list(program.backwards), steps=list(program.steps))
+    kept.training, _ = Regions(program).training(program.backwards)
+    kept.full_precision = _full_precision(program, EvaluationRegions(program))
+    kept.homes = homes(program)
+    return kept
+
+
+# ---- what is there already ---------------------------------------------------------------------------------
+
+
+def first_use(program: Program, prefixes: tuple[str, ...]) -> tuple[Module, ast.AST, str] | None:
+    """The first use of a library by the names that the reachable code resolves."""
+    for module in program.flow.modules:
+        for node in module.nodes:
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
+                located = program.locate(node)
+                if located is not None and (blocks.path_of(node) or "").count("."):
+                    names = sorted(program.names(node, located[1]))
+            for name in names:
+                if any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes):
+                    if program.project.find(module, name.split(".")[0]) is None:
+                        return module, node, name
+    return None
+
+
+def _frameworks(program: Program) -> Iterator[Declined]:
+    found = first_use(program, OWN_FRAMEWORK)
+    if found is not None:
+        module, node, name = found
+        yield declining.decline(
+            declining.FRAMEWORK,
+            module,
+            node,
+            f"`{name}` runs the training step and has mixed precision and several processes of its own",
+            f"turn them on in {name.split('.')[0]}'s own options",
+            already=True,
+        )
+
+
+# What only a migrated step or distribution uses of the runtime; its optimizers and layers stand for Apex's alone, too.
+_OF_A_MIGRATION = frozenset(
+    {
+        "autocast",
+        "barrier",
+        "device",
+        "drawn_alike",
+        "from_main_process",
+        "is_main_process",
+        "main_process_first",
+        "on_main",
+        "prepare_loader",
+        "prepare_model",
+        "reduce_mean",
+        "scaler",
+        "same_hash",
+        "same_order",
+        "same_seed",
+        "seed_alike",
+        "seed_by_rank",
+        "seed_of_rank",
+        "unwrap",
+        "world_size",
+    }
+)
+
+
+def _made_by_settings(program: Program) -> Iterator[Declined]:
+    """What only settings name and may train, where nothing else does as far as is known."""
+    for site in program.calls_to(MADE_BY_SETTINGS):
+        yield declining.decline(
+            declining.UNKNOWN_STEP,
+            site.module,
+            site.node,
+            f"no backward pass was found, but `{site.module.text(site.node)}` makes what only the settings name, "
+            "and that may train",
+            "import its class and make it in the script, then migrate again; or migrate the file that trains by itself",
+        )
+
+
+def _migrated_with_another(program: Program) -> Iterator[Declined]:
+    """Modules that the script shares with another one and that were migrated with that one."""
+    for module in program.flow.modules:
+        names = {
+            alias.asname or alias.name: node
+            for node in module.tree.body
+            if isinstance(node, ast.Import)
+            for alias in node.names
+            if alias.name == "amp_runtime"
+        }
+        for node in module.nodes if names else ():
+            if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+                continue
+            if node.value.id in names and node.attr in _OF_A_MIGRATION:
+                yield declining.decline(
+                    declining.ALREADY_MIXED,
+                    module,
+                    names[node.value.id],
+                    f"{module.path.name} was migrated together with another script; this one only shares it",
+                    "give this script the same `amp.init`, `amp.prepare_loader` and `amp.prepare_model` as the other's "
+                    "diff shows",
+                )
+
+
+def _unreadable(program: Program) -> Iterator[Declined]:
+    """Imports of modules of the project that could not be read: what they hold is not known."""
+    unreadable = {}
+    for error in program.project.unreadable:
+        is_package = error.path.stem == "__init__"
+        unreadable[error.path.parent.name if is_package else error.path.stem] = error
+    if not unreadable:
+        return
+    for module in program.flow.modules:
+        for node in module.nodes:
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            names = [part for alias in node.names for part in alias.name.split(".")]
+            names += (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                if name in unreadable:
+                    error = unreadable[name]
+                    yield declining.decline(
+                        declining.UNREADABLE,
+                        module,
+                        node,
+                        f"`{module.text(node)}` leads to {error.path.name}, which cannot be read: {error.message}",
+                        "mend that file first, then migrate again",
+                    )
+
+
+def has_torch_amp(program: Program) -> bool:
+    """Whether the program trains with the mixed precision of PyTorch."""
+    return bool(program.backwards) and first_use(program, TORCH_AMP) is not None
+
+
+def _own_precision(program: Program) -> Iterator[Declined]:
+    found = first_use(program, OWN_PRECISION)
+    if found is not None:
+        module, node, name = found
+        yield declining.decline(
+            declining.ALREADY_MIXED,
+            module,
+            node,
+            f"the script has mixed precision of its own (`{name}`)",
+            "nothing to do; a second scaler would scale the gradients twice",
+            already=True,
+        )
+    found = first_use(program, OWN_SHARDING)
+    if found is not None:
+        module, node, name = found
+        yield declining.decline(
+            declining.FRAMEWORK,
+            module,
+            node,
+            f"`{name}` keeps a share of each gradient on each rank, which one scaler for all cannot see",
+            "use the mixed precision policy of the sharded model",
+        )
+
+
+def _half_models(program: Program) -> Iterator[Declined]:
+    """Places where the script makes its model half by hand."""
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
+            if program.roles.modules(node.func.value, scope) and not node.args:
+                yield declining.decline(
+                    declining.ALREADY_MIXED,
+                    scope.module,
+                    node,
+                    f"`{scope.module.text(node)}` makes the model half already",
+                    "remove the call, and migrate with --opt-level O2 or O3",
+                    already=True,
+                )
+
+
+def _gradient_hooks(program: Program) -> Iterator[Declined]:
+    """Hooks that would see scaled gradients; scripts for Apex had them so all along."""
+    for node, _, scope in program.nodes():
+        if not (isinstance(node, ast.Attribute) and node.attr in GRADIENT_HOOKS and isinstance(node.ctx, ast.Load)):
+            continue
+        call = scope.module.parents.get(node)
+        if isinstance(call, ast.Call) and call.func is node:
+            if program.flow.callees(call) or (call.args and _ignores_gradients(program, call.args[0], scope)):
+                continue
+            yield _sees_scaled(scope.module, call)
+        elif not any(value.kind == "function" for value in program.flow.values(node, scope)):
+            yield _sees_scaled(scope.module, node)
+    for site in program.calls_to(GRADIENT_HOOK_FUNCTIONS):
+        yield _sees_scaled(site.module, site.node)
+
+
+def _sees_scaled(module: Module, node: ast.AST) -> Declined:
+    return declining.decline(
+        declining.GRADIENT_ACCESS,
+        module,
+        node,
+        f"`{module.text(node)}` sees gradients while they are scaled",
+        "divide by `amp.scaler.get_scale()` in the hook, then migrate by hand",
+    )
+
+
+def _ignores_gradients(program: Program, hook: ast.expr, scope: Scope) -> bool:
+    """Whether a hook is a function of the project that looks at nothing of what it is given."""
+    values = program.flow.values(hook, scope)
+    for value in values:
+        if value.kind != "function":
+            return False
+        info: FunctionFacts = value.ref
+        given = set(info.parameters) - ({"self"} if info.cls is not None else set())
+        if any(isinstance(node, ast.Name) and node.id in given for node in walk(info.node)):
+            return False
+        if any(program.runs_step(part) for part in blocks.own_parts(info.node)):
+            return False  # it steps while other gradients are still to come
+    return bool(values)
+
+
+# ---- steps -------------------------------------------------------------------------------------------------
+
+
+def _steps_not_understood(program: Program) -> Iterator[Declined]:
+    """Steps that cannot be scaled, calls that may be steps, and backward passes that no step follows."""
+    for step in program.steps:
+        given = [item for item in step.call.args if item is not step.optimizer]
+        if given or step.call.keywords:
+            yield declining.decline(
+                declining.CLOSURE,
+                step.module,
+                step.node,
+                f"`{step.module.text(step.call)}` evaluates the loss several times in one step: its scale would change "
+                "in between",
+                "keep this optimizer in FP32, or evaluate the closure without scaling and autocast the forward pass",
+            )
+        if isinstance(step.body, ast.Lambda):
+            yield declining.decline(
+                declining.UNKNOWN_STEP,
+                step.module,
+                step.node,
+                f"`{step.module.text(step.call)}` stands in a lambda, which has no line for `amp.scaler.update()`",
+                "write a function in place of the lambda, with `amp.scaler.step(...)`, then `amp.scaler.update()`",
+            )
+        statement = step.statement
+        if isinstance(statement, ast.Return) and statement.value is not step.call:
+            yield declining.decline(
+                declining.UNKNOWN_STEP,
+                step.module,
+                step.node,
+                f"`{step.module.text(step.call)}` is a part of what is returned, and no line for `amp.scaler.update()` "
+                "follows it",
+                "step on a line of its own, with `amp.scaler.step(...)`, then `amp.scaler.update()`, and return below",
+            )
+    for site in program.unknown_steps:
+        yield _unknown_step(program, site)
+    handed_around = list(method_values.reasons(program))
+    yield from handed_around
+    if not program.steps and not program.unknown_steps and not handed_around:
+        backward = program.backwards[0]
+        yield declining.decline(
+            declining.NO_OPTIMIZER,
+            backward.module,
+            backward.node,
+            f"no optimizer steps after `{backward.module.text(backward.call)}`: its gradients are used by hand",
+            "use an optimizer of torch.optim; scaled gradients must be unscaled before anything reads them",
+        )
+        return  # what starts from gradients of its own belongs to a step that the first reason asks for
+    for backward in program.backwards:
+        if backward.loss in backward.call.args and len(backward.call.args) + len(backward.call.keywords) > 1:
+            yield declining.decline(
+                declining.GRADIENT_ACCESS,
+                backward.module,
+                backward.node,
+                f"`{backward.module.text(backward.call)}` starts from gradients of its own, not all of them scaled",
+                "sum what is to be differentiated into one loss and call its backward()",
+            )
+        if any(item.arg == "create_graph" and not _is_false(item.value) for item in backward.call.keywords):
+            yield declining.decline(
+                declining.GRADIENT_ACCESS,
+                backward.module,
+                backward.node,
+                f"`{backward.module.text(backward.call)}` keeps a graph of the scaled gradients: a second derivative "
+                "stays scaled",
+                "use `torch.autograd.grad(loss, parameters, create_graph=True)`, whose gradients are not scaled",
+            )
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
+
+
+def _unknown_step(program: Program, site: Step) -> Declined:
+    trail = trail_end(program, site.optimizer, site.scope, site.body)
+    return declining.decline(
+        declining.UNKNOWN_STEP,
+        site.module,
+        site.node,
+        f"it is not known whether `{site.module.text(site.optimizer)}` is an optimizer{trail}",
+        "if it is one, step it with `amp.scaler.step(...)`; else rename the method, or make the object where it can "
+        "be followed",
+    )
+
+
+def _unknown_loss(site: Backward) -> Declined:
+    return declining.decline(
+        declining.UNKNOWN_LOSS,
+        site.module,
+        site.node,
+        f"the computation of `{site.module.text(site.loss)}` was not found",
+        "put `with amp.autocast():` around the forward pass and the loss, then scale, step and update with "
+        "`amp.scaler`",
+    )
+
+
+# ---- numerics ----------------------------------------------------------------------------------------------
+
+
+def _full_precision(program: Program, regions: EvaluationRegions) -> list[StatementRun]:
+    """Runs that feed ``torch.autograd.grad``: their gradients are not scaled, so they stay in FP32."""
+    found = []
+    for call, body, scope in program.calls():
+        if not isinstance(call.func, (ast.Name, ast.Attribute)) or "torch.autograd.grad" not in program.names(
+            call.func, scope
+        ):
+            continue
+        outputs = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "outputs"), None)
+        if outputs is None:
+            continue
+        site = Site(scope.module, scope, body, call)
+        run = regions.computation_before(site, blocks.reads(outputs))
+        if run is not None:
+            found.append(run)
+    return merged(found)
+
+
+def _without_idle(runs: list[StatementRun], full_precision: list[StatementRun]) -> list[StatementRun]:
+    """Drop regions in which everything runs in FP32 anyway."""
+    covered = {statement for run in full_precision for statement in run.statements()}
+    found = []
+    for run in runs:
+        statements = run.statements()
+        while statements and statements[0] in covered:
+            statements.pop(0)
+        if statements:
+            found.append(StatementRun(run.module, statements[0], run.last))
+    return found
+
+
+# ---- models ------------------------------------------------------------------------------------------------
+
+
+def homes(program: Program) -> list[Home]:
+    """Where the models of the program are prepared.
+
+    Raises:
+        Declined: models that an optimizer trains were not found, with each of them.
+    """
+    found, missing = Homes(program).find()
+    reasons = declining.Reasons()
+    reasons.extend(_unknown_model(program, f" ({item.ref})" if item.kind == "instance" else "") for item in missing)
+    if not found and not missing:
+        reasons.extend([_unknown_model(program, "", model_trail(program))])
+    reasons.decline()
+    return found
+
+
+def _unknown_model(program: Program, what: str, trail: str = "") -> Declined:
+    step = program.steps[0]
+    return declining.decline(
+        declining.UNKNOWN_MODEL,
+        step.module,
+        step.node,
+        f"the model{what} that `{step.module.text(step.optimizer)}` trains is not held by a variable that could be "
+        f"followed{trail}",
+        "write `model = amp.prepare_model(model)` before the optimizer is built",
+    )

@@ -1,0 +1,418 @@
+"""The pages of the reasons for declining: what is refused, why, and what to do by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from inspect import cleandoc
+
+from amp_rules.plan import declining, notebooks
+from amp_rules.plan.rule import Rule
+
+_PAGES = {
+    notebooks.MAGIC: """
+        A statement that must be rewritten is run by a line of IPython's.
+
+        ## What is refused
+        The notebook, where a training step or something else that changes stands behind `%time`, `%prun` or the like.
+
+        ## Why
+        Such a line is one call of IPython's with the statement as its text. The rewritten statement takes several
+        lines, which would not be put back into it.
+
+        ## What to do by hand
+        Write the statement without the magic, then migrate again. A cell magic (`%%time`) on top of the cell is no
+        obstacle.
+        """,
+    declining.ALREADY_MIXED: """
+        The script has mixed precision of its own, and keeps it.
+
+        ## What is refused
+        The precision of a script that uses `torch.amp` or `torch.cuda.amp`, that makes its model half by hand
+        (`model.half()`), or that shares a module which was migrated with another script in an earlier run.
+
+        ## Why
+        A second scaler would scale the gradients twice, and a half model has no full-precision weights to go back to at
+        O0. A module that was migrated for one script must not be decided on a second time for another.
+
+        ## What to do by hand
+        With `torch.amp` there is nothing to do; `--ddp` gives such a script several processes and leaves its scaler the
+        only one. Remove `model.half()`, and migrate with `--opt-level O2`. Migrate scripts that share modules in one
+        run: `amp-migrate --undo` takes the earlier run back.
+        """,
+    declining.DRAFT: """
+        The tool's own check found a defect in what it was about to show.
+
+        ## What is refused
+        A draft that would not be right as a program. Before anything is shown, each new text is compared with the
+        original and read again: nothing of the original may be lost or stand elsewhere; every name that new code reads
+        must be bound on every path to it; the runtime must be imported and started before it is used; a model must be
+        prepared before it is trained, a loader before its loop; gradients must be unscaled under the
+        conditions under which their optimizer steps, and the scale be updated in each round that steps.
+
+        ## Why
+        Whatever the check finds is a mistake of amp-migrate, and never one of the script. A file that is left alone
+        costs less than a wrong one. If the draft is sound without the changes for several processes, the precision is
+        migrated.
+
+        ## What to do by hand
+        Report it, with the lines around the place that is named. Until it is mended, write these lines by hand, or
+        move the statement at that place out of the condition or the function that it stands in.
+        """,
+    declining.CLOSURE: """
+        The optimizer evaluates the loss by itself, several times a step.
+
+        ## What is refused
+        A step that is given something: `optimizer.step(closure)`, as LBFGS wants it.
+
+        ## Why
+        The loss is scaled, and the scale may change between two evaluations within one step; the optimizer would
+        compare losses and gradients of different scales. Whether the step is to be skipped is known only after it.
+
+        ## What to do by hand
+        Keep this optimizer in FP32. Or run the forward pass of the closure under `amp.autocast()` in bf16, which needs
+        no scale, and step with `amp.scaler.step(optimizer, closure)`, which does not scale the losses of a closure.
+        """,
+    declining.NO_OPTIMIZER: """
+        Nothing steps after the backward pass: the gradients are used by hand.
+
+        ## What is refused
+        A script with `backward()` and no call of an optimizer's `step()` that could follow it: weights changed in a
+        loop over `model.parameters()`, saliency maps, gradients written to a file.
+
+        ## Why
+        With a scaled loss these gradients are too large by the scale, and nothing would say so. Which of the script's
+        lines use them cannot be told for certain where no optimizer does.
+
+        ## What to do by hand
+        Use an optimizer of `torch.optim`. Where the gradients themselves are the result, leave the loss unscaled: bf16,
+        or FP32.
+        """,
+    declining.UNKNOWN_STEP: """
+        It is not known what a call of `step()` steps.
+
+        ## What is refused
+        A training step in which the object whose `step()` is called could not be followed to where it is made: it comes
+        from a function of a package, from settings, or from a parameter that nobody passes. A step in a lambda, which
+        has no place for the update of the scale. A step that is handed around as a value (`step = optimizer.step`,
+        `stack.callback(optimizer.step)`, a table of methods) or reached by its name (`getattr(optimizer, "step")`,
+        `operator.methodcaller("step")`, a wrapper with `__getattr__`). Also a script without any backward pass that
+        makes something by `hydra.utils.instantiate` or `pydoc.locate`, which may train.
+
+        ## Why
+        If it is an optimizer, it must be stepped by the scaler; if it is a scheduler or an environment, it must not. A
+        step that something else calls would apply scaled gradients.
+
+        ## What to do by hand
+        The message names the call in which the trail ends. Make the object where it can be followed: import its class
+        and call it in the project. Call `optimizer.step()` where it is to run. Or step it with
+        `amp.scaler.step(...)` yourself.
+        """,
+    declining.UNKNOWN_LOSS: """
+        The computation of a loss was not found.
+
+        ## What is refused
+        A step whose loss comes to `backward()` from where the program could not be followed: through a container filled
+        elsewhere, an attribute that another thread sets, a generator of a package. A backward pass that is handed
+        around as a value (`run = loss.backward`), reached by its name, or asked of an object that hands it on.
+
+        ## Why
+        The forward pass and the loss are to run under autocast. A region in the wrong place trains in FP32 at best, and
+        computes a part of the loss in half that must not be at worst.
+
+        ## What to do by hand
+        Put `with amp.autocast():` around the forward pass and the loss; then scale, step and update with `amp.scaler`,
+        as AMP102, AMP103 and AMP104 show.
+        """,
+    declining.GRADIENT_ACCESS: """
+        Gradients are used where they are still scaled, or may be.
+
+        ## What is refused
+        Hooks that are given gradients (`register_hook`, `register_full_backward_hook` and the like) and look at them;
+        `loss.backward(gradient)` with gradients of the script's own; clipping, logging and edits of gradients where the
+        optimizer that holds them cannot be named; gradients of tensors that no optimizer holds, such as inputs and
+        hidden layers; functions that reach gradients by a name and are called elsewhere; weights that the script itself
+        changes by their gradients.
+
+        ## Why
+        In fp16 the loss is multiplied by 65536 or so before the backward pass. What reads a gradient before it is
+        divided again sees a number that is wrong by that factor: a clip threshold then cuts everything, a logged norm
+        means nothing. `unscale_` divides what an optimizer holds, and nothing else. And where gradients overflow, the
+        scaler leaves out the optimizer's step, but not a line that adds them to the weights.
+
+        ## What to do by hand
+        Call `amp.scaler.unscale_(optimizer)` once, between the backward pass and the first look at the gradients. In a
+        hook divide by `amp.scaler.get_scale()`.
+        """,
+    declining.UNKNOWN_MODEL: """
+        The model that an optimizer trains was not found.
+
+        ## What is refused
+        A step whose optimizer trains something that no variable holds which could be followed: a model in a container
+        of a package, a tensor that is optimised itself (an image, for example), a model made inside of a call that only
+        settings name.
+
+        ## Why
+        O2 and O3 convert the model and several processes wrap it, so `prepare_model` has to come before the optimizer
+        is made, on a variable that all later uses read.
+
+        ## What to do by hand
+        Write `model = amp.prepare_model(model)` before the optimizer is built, and pass `model` on from there.
+        """,
+    declining.FRAMEWORK: """
+        A framework runs the training step, or shards the model.
+
+        ## What is refused
+        Scripts that use Accelerate, Lightning, DeepSpeed, Ignite, fastai, Composer, the `Trainer` of transformers and
+        the like; FSDP, tensor and pipeline parallelism of torch.
+
+        ## Why
+        A framework has mixed precision and several processes of its own, and calls `backward()` and `step()` where the
+        script does not show them. A sharded model keeps a share of each gradient on each rank, which one scaler for all
+        cannot see.
+
+        ## What to do by hand
+        Turn mixed precision on in the framework's own options (`precision="bf16-mixed"`, `mixed_precision="fp16"`), or
+        in the mixed precision policy of the sharded model.
+        """,
+    declining.UNREADABLE: """
+        A module that the step needs cannot be read.
+
+        ## What is refused
+        A script that imports a module of the project which is Python 2, has a syntax error, an unknown encoding, or
+        more than 2 MB.
+
+        ## Why
+        What the module holds is not known: it may be the model, or a second training step.
+
+        ## What to do by hand
+        Mend that file first; the message names it and the line. `--modernize` reads files that only use `async` as the
+        name of an argument.
+        """,
+    declining.ASKED_PRECISION: """
+        The user keeps a part of the training step as it is.
+
+        ## What is refused
+        The whole step, where a comment `# amp: skip`, `--ignore` or `--select` leaves out one of its rewrites that is
+        not optional.
+
+        ## Why
+        Half a step would be wrong: a loss that is scaled and an optimizer that is not told, for example.
+
+        ## What to do by hand
+        Let the comment name only what can be left out (`# amp: skip[AMP301]`), or rewrite that place by hand as the
+        page of the rewrite shows. `--ignore AMP1` leaves mixed precision out altogether; several processes in full
+        precision are `--ddp --opt-level O0`.
+        """,
+    declining.OWN_DISTRIBUTION: """
+        The script has processes of its own, and keeps them.
+
+        ## What is refused
+        The distribution of scripts that use `torch.distributed`, `DistributedDataParallel`, Horovod or XLA, start
+        processes with `multiprocessing`, or share a model's memory between them.
+
+        ## Why
+        Two ways of starting processes and averaging gradients in one script average twice or wait for each other
+        forever.
+
+        ## What to do by hand
+        Nothing, for several processes: they are there, and the precision is migrated all the same. To use the
+        runtime's, remove the script's own set-up first, and start it with `torchrun`.
+        """,
+    declining.HAND_BATCHES: """
+        Batches are made in a way that cannot be shared out.
+
+        ## What is refused
+        Training data that no `DataLoader` feeds: slices of one tensor in order, files read by the loop itself. A loop
+        that counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`. One
+        loop that trains and evaluates by a flag over loaders that cannot be told apart.
+
+        ## Why
+        Every process would train on the same batches, so that N of them do N times the work of one for nothing; or a
+        loop would ask for more batches than a process has; or evaluation would see a part of its data only. Batches
+        that are drawn at random are no obstacle: each process draws its own.
+
+        ## What to do by hand
+        Put the data in a `Dataset` and a `DataLoader`, or give each rank its share by `amp.rank()` and
+        `amp.world_size()`. Count with `len(loader)`. Wrap the training loader in `amp.prepare_loader(...)` where it is
+        made, and leave the one for evaluation.
+        """,
+    declining.NEEDS_PRECISION: """
+        Several processes need a training step that was understood.
+
+        ## What is refused
+        The distribution, where the precision is declined; the message repeats the reason. Also that of a script which
+        was migrated before without `--ddp`, or which keeps Apex's interface.
+
+        ## Why
+        Gradients are averaged at the step, which the runtime has to run; and a step that is not understood for one
+        process is not understood for several.
+
+        ## What to do by hand
+        Deal with the reason for the step first. Migrate the original script with `--ddp` where it was migrated without:
+        `amp-migrate --undo` puts it back.
+        """,
+    declining.GRADIENTS_OUTSIDE: """
+        A model cannot be prepared for several processes.
+
+        ## What is refused
+        An optimizer that trains parameters which belong to no model; a script that insists on `DataParallel` (`assert
+        isinstance(model, nn.DataParallel)`) or spreads a model over GPUs by hand (`replicate`, `parallel_apply`); a
+        model that is prepared under a condition; a script with the scaler of `torch.amp` whose gradients could be
+        averaged at the step only; a loss that writes buffers of its own and is held by no variable.
+
+        ## Why
+        Gradients of what is not in a prepared model are averaged by nobody: the processes drift apart without a word.
+        So do running centres and means that a loss keeps.
+
+        ## What to do by hand
+        Put loose parameters into an `nn.Module`, for example the one that uses them. Leave out what is meant for
+        `DataParallel` alone: each process has a device of its own. Move `amp.init(...)` and `amp.prepare_model(...)`
+        out of the condition, with the condition in `enabled=`.
+        """,
+    declining.LOCAL_DECISION: """
+        Each process decides by its own numbers what it trains on.
+
+        ## What is refused
+        A value that differs between processes, and that nothing makes the same, where all need one: in a condition that
+        decides over a step, in the number of rounds of a loop with steps in it, in a learning rate, in weights. The
+        message names the value, and the line that it comes from: a batch, a draw, a clock, an environment.
+
+        ## Why
+        Each process has other batches, so one would go on and another would not. The one then waits in a reduction that
+        the other never joins, and the run stands still. Weights and learning rates that differ say nothing at all: the
+        copies of the model drift apart.
+
+        The mean over the processes takes the place of a number, such as a loss (AMP211, AMP212). It does not where the
+        value says whether this process has anything to compute with, as in `if mask.sum() == 0: continue`: the others
+        would draw it into a step with nothing in it. Nor for flags, lists, and rounds over what one process alone has.
+
+        ## What to do by hand
+        Decide by a number that is the same everywhere: `amp.reduce_mean(value)`, or `amp.reduce_min(count) == 0` where
+        no process may go on unless all can. Let loops go over a DataLoader, or a range of a number that all have. With
+        a scaler a check for infinite losses is not needed; such steps are skipped by all ranks together.
+        """,
+    declining.FILES: """
+        Files cannot be left to one process.
+
+        ## What is refused
+        The distribution of a script that changes files in a way in which not one process alone can do it: a file or a
+        database that is written and read through one object, a call that changes files and whose result is used, files
+        that a data set keeps for its samples, a loop that waits for another process to change files. Its precision is
+        migrated.
+
+        ## Why
+        Several processes that write one file break it, so one of them writes. Where the others need what the writing
+        gives them, or look for the file elsewhere, they would go on with something else, or wait for ever.
+
+        ## What to do by hand
+        Write such files before the training, or under `if amp.is_main_process():`, with `amp.barrier()` before the
+        statement that reads them.
+        """,
+    declining.BATCHES_IN_A_ROW: """
+        Each batch goes on where the last one ended.
+
+        ## What is refused
+        A training loop over a loader without `shuffle=True` whose model is given what it computed for the batch
+        before, such as the hidden state of an LSTM: `out, state = model(x, state)`. Also where the model keeps that
+        itself.
+
+        ## Why
+        The processes share the batches out: each has every N-th of them, and a state from the one before would belong
+        to another part of the data.
+
+        ## What to do by hand
+        Give each rank a part of its own of every sequence, by `amp.rank()` and `amp.world_size()`, or start the state
+        anew with each batch. Where the batches are in no order, say `shuffle=True`.
+        """,
+    notebooks.ONE_PROCESS: """
+        A notebook runs in the one process of its kernel.
+
+        ## What is refused
+        The distribution of a notebook. Its precision is migrated.
+
+        ## Why
+        `torchrun` launches scripts.
+
+        ## What to do by hand
+        Export it with `jupyter nbconvert --to script`, then migrate the script with `--ddp`.
+        """,
+    declining.ASKED_DISTRIBUTION: """
+        The user keeps a part of what several processes need out.
+
+        ## What is refused
+        The whole distribution, where a comment `# amp: skip`, `--ignore` or `--select` leaves out one of its rewrites
+        that is not optional, or the rewrites of the training step.
+
+        ## Why
+        Processes that all save, that all train on the same data, or that do not average their gradients are worse than
+        one process.
+
+        ## What to do by hand
+        Ask for the rewrite that the message names as well, or leave several processes out with `--no-ddp`. In full
+        precision they are `--ddp --opt-level O0`.
+        """,
+    declining.SHARED_MODULE: """
+        Two scripts need a module rewritten differently.
+
+        ## What is refused
+        One of two scripts that share a module: where both need the same lines and not in the same way, or where one
+        needs a change in a function that the other runs too and must not have. The one of which more is migrated is
+        kept.
+
+        ## Why
+        The module is one file. What is right for the one script would be a half migration of the other.
+
+        ## What to do by hand
+        Migrate the declined script by itself with `--entry` to see what it would need, and give the two scripts
+        functions of their own for it.
+        """,
+    declining.APEX: """
+        Some use of Apex is not understood.
+
+        ## What is refused
+        The rewriting of a script for Apex, with `--apex idiom`; with `--apex auto` its imports are changed instead.
+        Where the drop-in has not got what the script uses either, the script.
+
+        ## Why
+        Apex patches torch and the optimizer while the script runs. A use that is not understood, such as a scaled loss
+        that is kept, `amp._amp_state` or a model that is wrapped before `amp.initialize`, may rest on any of that.
+
+        ## What to do by hand
+        Replace the place that the message names by PyTorch's own, then migrate again; or stay with `--apex compat`,
+        which changes the imports only.
+        """,
+    declining.ASKED_APEX: """
+        The user keeps some use of Apex as it is.
+
+        ## What is refused
+        The rewriting of a script for Apex, where a comment `# amp: skip`, `--ignore` or `--select` leaves out one of
+        the rewrites that take Apex out.
+
+        ## Why
+        The script would import Apex for what is left and the runtime for the rest, with two scalers.
+
+        ## What to do by hand
+        Ask for the rewrite that the message names as well, or leave Apex altogether with `--ignore AMP4` and replace it
+        by hand.
+        """,
+    declining.OLD_PLACE: """
+        What an old name means at a place is not certain.
+
+        ## What is refused
+        That place alone, with `--modernize`; everything else is rewritten. For example `.data[0]` of something that may
+        have more than one element, a softmax without `dim` on a tensor of unknown rank, a scheduler that steps at the
+        head of an epoch.
+
+        ## Why
+        The old PyTorch took what it found at run time. Where the code does not show what that was, either rewriting may
+        change the results.
+
+        ## What to do by hand
+        The message says which of the possible meanings is which, and what to write for each.
+        """,
+}
+
+
+def all_reasons() -> list[Rule]:
+    """Every reason for which something is left alone, by code, with its page."""
+    return sorted((replace(rule, page=cleandoc(page)) for rule, page in _PAGES.items()), key=lambda rule: rule.code)

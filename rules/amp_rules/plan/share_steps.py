@@ -1,0 +1,284 @@
+"""Numbers of steps that a script works out of the length of its dataset: each process makes a share of them.
+
+``len(train_set) // batch_size`` is as many steps as one process makes of an epoch. With several the schedule that it is
+for would not come to its end.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.training_loops import SHOWING, TrainingLoop, variable
+from amp_rules.plan.whole_lengths import WholeLengths
+from amp_rules.roles.loaders import Loaders
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import FunctionNode, Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.optimizers import EXACT_SCHEDULES, is_scheduler_name
+
+_RECIPE = "count the steps by `len(loader)` of the training loader, which is that of a rank's share"
+
+
+@dataclass(frozen=True)
+class StepCount(Site):
+    """An expression for a number of steps.
+
+    Attributes:
+        loader: an expression for the loader at that place; None where there is none, and the number can be divided.
+        what: what the number counts.
+    """
+
+    loader: str | None
+    what: str
+
+
+class ShareSteps:
+    """Finds the numbers of steps, and those that cannot be made a share of."""
+
+    def __init__(self, program: Program, lengths: WholeLengths, loops: list[TrainingLoop]) -> None:
+        self.program = program
+        self.lengths = lengths
+        self.loaders = Loaders(program)
+        self.counts: list[StepCount] = []
+        self.reasons: list[Declined] = []
+        if lengths.loaders:
+            for node, body, scope in program.nodes():
+                if self._is_quotient(node, scope):
+                    self._decide(Site(scope.module, scope, body, node))
+            for loop in loops:
+                if not loop.evaluates:
+                    self.counts.extend(self._progress(loop))
+            self.reasons.extend(self._unknown_schedules())
+
+    # ---- finding -------------------------------------------------------------------------------------------------
+
+    def _is_quotient(self, node: ast.AST, scope: Scope) -> bool:
+        return (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, (ast.Div, ast.FloorDiv))
+            and self.lengths.count(node.left, scope) == "samples"
+            and self.lengths.is_batch_size(node.right, scope)
+        )
+
+    def _decide(self, site: Site) -> None:
+        assert isinstance(site.node, ast.expr)
+        whole = self._whole(site.node, site)
+        if not self._counts_steps(Site(site.module, site.scope, site.body, whole)):
+            return
+        loader = self._loader_at(site)
+        if loader is None and not self._divides_evenly(site, whole) and self._must_be_exact:
+            self.reasons.append(self._declined(site, whole))
+            return
+        self.counts.append(StepCount(site.module, site.scope, site.body, whole, loader, "steps"))
+
+    def _whole(self, node: ast.expr, site: Site) -> ast.expr:
+        """The number that a quotient is made into: with the rounding around it."""
+        found: ast.AST = node
+        while True:
+            parent = site.module.parents[found]
+            rounded = isinstance(parent, ast.Call) and found in parent.args and self.lengths.keeps(parent, site.scope)
+            other = (parent.right if parent.left is found else parent.left) if isinstance(parent, ast.BinOp) else None
+            added = (
+                isinstance(parent, ast.BinOp)
+                and isinstance(parent.op, (ast.Add, ast.Sub))
+                and isinstance(other, ast.Constant)
+            )
+            if not (rounded or added or isinstance(parent, ast.UnaryOp)):
+                assert isinstance(found, ast.expr)
+                return found
+            found = parent
+
+    @cached_property
+    def _must_be_exact(self) -> bool:
+        """Whether a schedule raises when it is stepped more often than it is long."""
+        return bool(self.program.calls_to(EXACT_SCHEDULES))
+
+    def _divides_evenly(self, site: Site, whole: ast.expr) -> bool:
+        """Whether a share of the number is as many steps as the share of the loader, without asking the loader."""
+        assert isinstance(site.node, ast.BinOp)
+        if whole is site.node and not isinstance(site.node.op, ast.FloorDiv):
+            return False
+        if any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult) for part in walk(site.node.left)):
+            return False
+        calls = [value.site for value in self.lengths.loaders if isinstance(value.site, ast.Call)]
+        dropping = [item.value for call in calls for item in call.keywords if item.arg == "drop_last"]
+        return all(isinstance(item, ast.Constant) and not item.value for item in dropping)
+
+    def _declined(self, site: Site, whole: ast.expr) -> Declined:
+        return declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            whole,
+            f"`{site.module.text(whole)}` counts the steps of all processes together; each makes a share of them",
+            _RECIPE,
+        )
+
+    # ---- within the loop -----------------------------------------------------------------------------------------
+
+    def _progress(self, loop: TrainingLoop) -> Iterator[StepCount]:
+        """Yield lengths of the whole dataset that a loop compares its own progress with, or shows beside it."""
+        counted = {*loop.sums, *loop.counters}
+        for node in loop.inner:
+            if not isinstance(node, ast.expr) or self.lengths.count(node, loop.scope) != "samples":
+                continue
+            parent = loop.module.parents[node]
+            if isinstance(parent, ast.expr) and self.lengths.count(parent, loop.scope) is not None:
+                continue
+            other = _beside(loop.module, node)
+            if other is not None and any(variable(part) in counted for part in walk(other)):
+                yield StepCount(loop.module, loop.scope, loop.body, node, loop.module.text(loop.use.loader), "samples")
+
+    # ---- what it is for ------------------------------------------------------------------------------------------
+
+    def _counts_steps(self, site: Site) -> bool:
+        """Whether the number is used as one of steps: not to index the data, or to go over it by hand."""
+        assert isinstance(site.node, ast.expr)
+        if self._takes_data(site):
+            return False
+        statement = site.statement
+        if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+            return True
+        key = self.program.flow.key(blocks.reading(statement.targets[0]), site.scope)
+        for node, body, scope in self.program.nodes() if key is not None else ():
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                if self.program.flow.key(node, scope) == key and self._takes_data(
+                    Site(scope.module, scope, body, node)
+                ):
+                    return False
+        return True
+
+    def _takes_data(self, site: Site) -> bool:
+        child: ast.AST = site.node
+        for parent in site.module.ancestors(site.node):
+            if isinstance(parent, ast.stmt):
+                return False
+            if isinstance(parent, ast.Subscript) and child is parent.slice:
+                return True
+            if isinstance(parent, ast.Call):
+                names = self.program.callee_names(parent, site.scope)
+                if "builtins.range" in names:
+                    return not self._takes_batches(parent, site)
+                if any(name.startswith(("torch.", "numpy.")) and not is_scheduler_name(name) for name in names):
+                    if not self.lengths.keeps(parent, site.scope):
+                        return True
+            child = parent
+        return False
+
+    def _takes_batches(self, call: ast.Call, site: Site) -> bool:
+        """Whether a loop over the range takes its batches from a loader that is shared out."""
+        statement = blocks.statement_of(site.module, call)
+        if not isinstance(statement, ast.For):
+            return True
+        inner = Site(site.module, site.scope, site.body, statement)
+        return any(
+            not self.lengths.loaders.isdisjoint(use.values)
+            for item in statement.body
+            for node in blocks.walk_own(item)
+            for use in self.loaders.taken(node, inner)
+        )
+
+    def _unknown_schedules(self) -> Iterator[Declined]:
+        """Yield schedules whose length comes of the dataset's in a way that is not understood."""
+        for call, body, scope in self.program.calls():
+            if not any(map(is_scheduler_name, self.program.callee_names(call, scope))):
+                continue
+            for given in [*call.args, *(item.value for item in call.keywords)]:
+                count = self.lengths.count(given, scope)
+                if count in ("unknown", "samples"):
+                    yield self._declined(Site(scope.module, scope, body, given), given)
+
+    # ---- the loader at a place -----------------------------------------------------------------------------------
+
+    def _loader_at(self, site: Site) -> str | None:
+        """An expression that holds the training loader where the number is worked out."""
+        for node in walk(site.node):
+            if isinstance(node, ast.Attribute) and self._is_training(node.value, site.scope):
+                return site.module.text(node.value)
+        return self._assigned_before(site) or self._parameter(site) or self._global(site)
+
+    def _is_training(self, node: ast.expr, scope: Scope) -> bool:
+        values = self.program.flow.values(node, scope)
+        return bool(values) and values <= self.lengths.loaders
+
+    def _assigned_before(self, site: Site) -> str | None:
+        inner: ast.stmt = site.statement
+        for parent in [*blocks.enclosing(site.module, inner), None]:
+            where = blocks.place(site.module, inner)
+            for item in reversed(where.suite[: where.index]):
+                if (found := self._target(item, site.scope)) is not None:
+                    return found
+            if parent is None:
+                return None
+            inner = parent
+        return None
+
+    def _target(self, item: ast.stmt, scope: Scope) -> str | None:
+        """The variable that a statement gives the training loader."""
+        targets = item.targets if isinstance(item, ast.Assign) and self._gives_loader(item.value) else []
+        for target in targets:
+            for part in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if isinstance(part, (ast.Name, ast.Attribute)) and self._is_training(blocks.reading(part), scope):
+                    return blocks.path_of(part)
+        return None
+
+    def _gives_loader(self, value: ast.expr) -> bool:
+        """Whether an expression gives a loader itself, and not an iterator over it."""
+        if not isinstance(value, ast.Call):
+            return True
+        return any(value is made.site for made in self.lengths.loaders) or bool(self.program.flow.callees(value))
+
+    def _parameter(self, site: Site) -> str | None:
+        info = self.program.function_of(site.body)
+        for name in info.parameters if info is not None else ():
+            assert info is not None
+            values = self.program.flow.values(ast.Name(name, ast.Load()), site.scope)
+            if values and values <= self.lengths.loaders:
+                return name
+        return None
+
+    def _global(self, site: Site) -> str | None:
+        """A variable of the file, for functions: what is read there is made before they run."""
+        if not isinstance(site.body, FunctionNode):
+            return None
+        for item in site.module.tree.body:
+            found = self._target(item, self.program.flow.scopes[site.module.tree])
+            if found is not None and found not in _locals(site.body):
+                return found
+        return None
+
+
+def _locals(function: ast.AST) -> set[str]:
+    return {path for item in blocks.own_parts(function) for path in blocks.writes(item)} | {
+        argument.arg for argument in ast.walk(function) if isinstance(argument, ast.arg)
+    }
+
+
+def _beside(module: Module, node: ast.expr) -> ast.AST | None:
+    """What a number is compared with, is divided by it, or is shown with it."""
+    child: ast.AST = node
+    for parent in module.ancestors(node):
+        if isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Div, ast.FloorDiv)):
+            return parent.left if child is parent.right else None
+        if isinstance(parent, (ast.Compare, ast.JoinedStr)) or (
+            isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod)
+        ):
+            return parent
+        if isinstance(parent, ast.Call):
+            return parent if getattr(parent.func, "attr", getattr(parent.func, "id", "")) in SHOWING else None
+        if isinstance(parent, ast.stmt):
+            return None
+        child = parent
+    return None
+
+
+def covers(counts: list[StepCount], node: ast.AST) -> bool:
+    """Whether some of the numbers stand in an expression."""
+    inside = set(walk(node))
+    return any(item.node in inside for item in counts)

@@ -1,0 +1,242 @@
+"""Places where all ranks need the same: decisions over training, learning rates, and writes to parameters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from amp_rules.flow.values import Value
+from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.origins import Decision, Origins
+from amp_rules.roles.file_effects import opens_to_write
+from amp_rules.roles.file_paths import Paths
+from amp_rules.roles.kinds import is_optimizer, is_scheduler
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.functions import READS_FILE
+from amp_rules.torch.optimizers import GROUP_SETTINGS
+
+_STEERING = frozenset({"step", "add_param_group", "load_state_dict"})
+
+
+class Need(Enum):
+    """What the ranks need the same value for."""
+
+    DECISION = "it decides what is trained"
+    ROUNDS = "it says how often a step is taken"
+    RATE = "it sets the learning rate"
+    WEIGHTS = "it is written to the model's weights"
+    PATH = "it names a file that all ranks read"
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A place where all ranks need the same value.
+
+    Attributes:
+        need: what for.
+        module: the file.
+        scope: the scope of its names.
+        node: the expression that has to be the same on all ranks.
+        what: the call or statement that it decides over, or that takes it.
+        origins: why it is not.
+    """
+
+    need: Need
+    module: Module
+    scope: Scope
+    node: ast.expr
+    what: ast.AST
+    origins: Origins
+
+
+class Sinks:
+    """Finds the sinks of a program that are given what differs between ranks."""
+
+    def __init__(self, program: Program, ranks: Ranks, collectives: frozenset[ast.AST], *, forwards: bool) -> None:
+        self._program = program
+        self._ranks = ranks
+        self._collectives = collectives
+        self._forwards = forwards
+
+    def find(self) -> list[Sink]:
+        """All of them, in the order of the text; each expression once."""
+        found: dict[ast.AST, Sink] = {}
+        for sink in [*self._values(), *self._decisions()]:
+            found.setdefault(sink.node, sink)
+        return sorted(found.values(), key=lambda sink: (str(sink.module.path), sink.node.lineno, sink.node.col_offset))
+
+    # ---- decisions -----------------------------------------------------------------------------------------------
+
+    def _decisions(self) -> Iterator[Sink]:
+        """Yield tests that let one rank go on where another does not."""
+        for node, _, scope in self._program.nodes():
+            if not self._meets_others(node, scope):
+                continue
+            for decision in self._ranks.decisions(node):
+                yield self._sink(decision, node)
+
+    def _sink(self, decision: Decision, node: ast.AST) -> Sink:
+        body = blocks.body_of(decision.module, decision.node)
+        assert isinstance(decision.node, ast.expr)
+        need = Need.ROUNDS if decision.counts else Need.DECISION
+        scope = self._program.flow.scopes[body]
+        return Sink(need, decision.module, scope, decision.node, node, decision.origins)
+
+    def _meets_others(self, node: ast.AST, scope: Scope) -> bool:
+        """Whether ranks wait for each other there, or would train differently after it."""
+        if node in self._backwards or node in self._collectives:
+            return True
+        if isinstance(node, ast.Call):
+            return self._steers(node, scope) or (self._forwards and self._is_pass(node, scope))
+        return False
+
+    def _steers(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call changes an optimizer, a schedule or the weights of a trained model."""
+        if call in self._steps or call in self._weight_writes:
+            return True
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in (
+            "step",
+            "add_param_group",
+            "load_state_dict",
+        ):
+            return False
+        values = self._program.flow.values(call.func.value, scope)
+        if any(is_optimizer(value) or is_scheduler(value) for value in values):
+            return True
+        return call.func.attr == "load_state_dict" and any(map(self._program.is_trained, values))
+
+    def _is_pass(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether the script itself runs a trained model with gradients."""
+        body = blocks.body_of(scope.module, call)
+        if self._program.is_model_code(body) or self._program.is_without_gradients(call):
+            return False
+        return any(self._program.is_trained(value) for value in self._program.called_models(call, scope))
+
+    @cached_property
+    def _backwards(self) -> set[ast.AST]:
+        return {site.node for site in self._program.backwards}
+
+    @cached_property
+    def _steps(self) -> set[ast.AST]:
+        return {site.node for site in [*self._program.steps, *self._program.unknown_steps]}
+
+    # ---- values --------------------------------------------------------------------------------------------------
+
+    def _values(self) -> Iterator[Sink]:
+        """Yield local values that become a learning rate or weights."""
+        for node, _, scope in self._program.nodes():
+            if isinstance(node, ast.Call):
+                yield from self._given_to_schedule(node, scope)
+                yield from self._read_paths(node, scope)
+            elif isinstance(node, (ast.Assign, ast.AugAssign)):
+                yield from self._rates(node, scope)
+        for call, scope in self._weight_writes.items():
+            for given in _given(call):
+                yield from self._if_local(Need.WEIGHTS, given, call, scope)
+            drawn = frozenset(origin for origin in self._ranks.origins(call) if origin.node is call)
+            if drawn:  # ``p.normal_()`` itself
+                yield Sink(Need.WEIGHTS, scope.module, scope, call, call, drawn)
+
+    def _if_local(self, need: Need, node: ast.expr, what: ast.AST, scope: Scope) -> Iterator[Sink]:
+        origins = self._ranks.origins(node)
+        if origins:
+            yield Sink(need, scope.module, scope, node, what, origins)
+
+    def _given_to_schedule(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
+        """Yield what ``scheduler.step(loss)`` is given, and schedules whose functions read what is local."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "step":
+            return
+        values = self._program.flow.values(call.func.value, scope)
+        if not any(is_scheduler(value) for value in values) or self._program.flow.callees(call):
+            return
+        given = [item for item in _given(call) if self._ranks.origins(item)]
+        for item in given:
+            yield from self._if_local(Need.RATE, item, call, scope)
+        if not given and not any(ref.cls is not None for ref in self._ranks.objects(call.func.value)):
+            yield from self._if_local(Need.RATE, call.func.value, call, scope)
+
+    def _read_paths(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
+        """Yield the paths of files that are read, which one process has written."""
+        is_read = self._program.callee_names(call, scope) & READS_FILE and call.args and not opens_to_write(call)
+        # What lies in a folder of ``tempfile`` each rank has written itself.
+        if is_read and not Paths(self._program).is_own(call.args[:1], scope):
+            yield from self._if_local(Need.PATH, call.args[0], call, scope)
+
+    def _rates(self, node: ast.Assign | ast.AugAssign, scope: Scope) -> Iterator[Sink]:
+        """Yield what is assigned to a setting of a parameter group: ``group["lr"] = rate``."""
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
+                continue
+            if target.slice.value in GROUP_SETTINGS and self._is_group(target.value):
+                origins = self._ranks.origins(node.value) | self._ranks.control_origins(node)
+                if origins:
+                    decisions = self._ranks.decisions(node)
+                    local = self._ranks.origins(node.value)
+                    if local:
+                        yield Sink(Need.RATE, scope.module, scope, node.value, node, local)
+                    for decision in decisions:
+                        yield self._sink(decision, node)
+
+    def _is_group(self, owner: ast.expr) -> bool:
+        """Whether the expression is a parameter group of an optimizer."""
+        for ref in self._ranks.objects(owner):
+            located = self._program.locate(ref.site) if isinstance(ref.site, ast.Call) else None
+            if located is None or not isinstance(ref.site, ast.Call):
+                continue
+            if any(is_optimizer(value) for value in self._program.flow.values(ref.site, located[1])):
+                return True
+        return False
+
+    @cached_property
+    def _weight_writes(self) -> dict[ast.Call, Scope]:
+        """Calls that change parameters in place, outside of optimizers."""
+        found: dict[ast.Call, Scope] = {}
+        for call, body, scope in self._program.calls():
+            info = self._program.function_of(body)
+            owner = self._program.flow.class_of(info) if info is not None else None
+            if owner is not None and is_optimizer(Value("instance", owner)):
+                continue
+            if self._changes_weights(call, scope):
+                found[call] = scope
+        return found
+
+    def _changes_weights(self, call: ast.Call, scope: Scope) -> bool:
+        names = self._program.callee_names(call, scope)
+        if any(name.startswith("torch.nn.init.") for name in names):
+            return bool(call.args) and self._is_weight(call.args[0], scope)
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        name = call.func.attr
+        if name == "load_state_dict":
+            return any(map(self._program.is_trained, self._program.roles.modules(call.func.value, scope)))
+        in_place = name.endswith("_") and not name.endswith("__") and name not in ("requires_grad_", "share_memory_")
+        return in_place and self._is_weight(call.func.value, scope)
+
+    def _is_weight(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is a parameter of a trained model, or its data; not its gradient."""
+        current = node
+        while True:
+            if isinstance(current, ast.Attribute) and current.attr == "grad":
+                return False
+            values = self._program.flow.values(current, scope)
+            if any(value.kind == "parameters" and self._program.is_trained(value.ref) for value in values):
+                return True
+            if current is not node and any(self._program.is_trained(value) for value in values):
+                return isinstance(node, (ast.Attribute, ast.Subscript))
+            if isinstance(current, (ast.Attribute, ast.Subscript)):
+                current = current.value
+            elif isinstance(current, ast.Call) and isinstance(current.func, ast.Attribute):
+                current = current.func.value
+            else:
+                return False
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(item.value for item in call.keywords)]

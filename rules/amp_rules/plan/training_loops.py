@@ -1,0 +1,256 @@
+"""Loops over shared loaders, and what they add up: sums and counts of the batches of one rank."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from amp_rules.plan.training_flags import flag_of
+from amp_rules.roles.batches import DataFlow
+from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+
+_MAX_CALLERS = 3
+"""Functions through which a sum is handed back as it is; beyond, it is taken for what its callers make of it."""
+
+
+SHOWING = frozenset(
+    {"print", "format", "info", "debug", "set_postfix", "set_description", "write", "add_scalar", "log"}
+)
+"""Functions and methods that show a number, or make a text of it."""
+
+
+@dataclass(frozen=True)
+class TrainingLoop(Site):
+    """A ``for`` loop over a loader that is shared out.
+
+    Attributes:
+        use: the loader that it iterates.
+        evaluates: whether other rounds of it evaluate, over loaders that are not shared out: it trains by a flag.
+    """
+
+    use: LoaderUse
+    evaluates: bool
+
+    @property
+    def loop(self) -> ast.For | ast.AsyncFor:
+        """The statement."""
+        assert isinstance(self.node, (ast.For, ast.AsyncFor))
+        return self.node
+
+    @cached_property
+    def inner(self) -> list[ast.AST]:
+        """The nodes that run in each round."""
+        return [node for item in self.loop.body for node in blocks.walk_own(item)]
+
+    @cached_property
+    def sums(self) -> tuple[str, ...]:
+        """What the loop adds to in each round and does not begin anew: ``correct += ...``, ``total = total + ...``."""
+        found = dict.fromkeys(path for node in self.inner for path in added_to(node))
+        for node in self.inner:
+            for path in [path for path in found if _assigns(node, path)]:
+                del found[path]
+        return tuple(found)
+
+    @cached_property
+    def lists(self) -> tuple[str, ...]:
+        """What the loop appends to in each round."""
+        paths = (
+            variable(node.func.value)
+            for node in self.inner
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if node.func.attr in ("append", "extend")
+        )
+        return tuple(dict.fromkeys(path for path in paths if path is not None))
+
+    @cached_property
+    def counters(self) -> set[str]:
+        """Variables that count the rounds: those of its head, and what is counted up by one."""
+        return blocks.writes_target(self.loop) | {
+            path for node in self.inner if _counts_up(node) for path in added_to(node)
+        }
+
+    @cached_property
+    def steps(self) -> frozenset[str]:
+        """Variables that count rounds or steps, which all ranks make together, whatever is in a batch."""
+        changing = {path for node in self.inner if isinstance(node, ast.stmt) for path in blocks.writes(node)}
+        local = (changing | blocks.writes_target(self.loop)) - self._numbers()
+        inside = set(self.inner)
+
+        def is_steady(node: ast.AST) -> bool:
+            around = [item for item in blocks.enclosing(self.module, node) if item in inside]
+            return all(isinstance(item, ast.If) and not blocks.reads(item.test) & local for item in around)
+
+        return frozenset(path for node in self.inner if _counts_up(node) and is_steady(node) for path in added_to(node))
+
+    def _numbers(self) -> set[str]:
+        """What is counted up by one, and the number of the round that ``enumerate`` gives."""
+        found = {path for node in self.inner if _counts_up(node) for path in added_to(node)}
+        target = self.loop.target
+        if isinstance(target, ast.Tuple) and any(
+            isinstance(n, ast.Name) and n.id == "enumerate" for n in walk(self.loop.iter)
+        ):
+            found |= {path for path in (variable(target.elts[0]),) if path is not None}
+        return found
+
+
+@dataclass(frozen=True)
+class Counted(Site):
+    """A statement after which variables hold sums over the batches of one rank: a loop, or a call that ran it.
+
+    Attributes:
+        sums: the variables.
+        lists: variables that hold what the batches gave, one by one.
+        loader: the source of what was iterated, where that may be a loader that is not shared out.
+        counters: variables that count the rounds.
+        steps: those of the sums that count steps, which all ranks make together.
+        depth: through how many functions the sums were handed back.
+    """
+
+    sums: tuple[str, ...]
+    lists: tuple[str, ...] = ()
+    loader: str | None = None
+    counters: frozenset[str] | set[str] = frozenset()
+    steps: frozenset[str] = frozenset()
+    depth: int = 0
+
+    def following(self) -> Iterator[ast.stmt]:
+        """Yield the statements that run after it in the same function, before a loop around it goes on."""
+        for suite, index in _suites_around(self.module, self.statement):
+            yield from suite[index + 1 :]
+
+    def nodes_following(self) -> Iterator[ast.AST]:
+        """Yield their nodes."""
+        for item in self.following():
+            yield from blocks.walk_own(item)
+
+    def begins(self, path: str) -> bool:
+        """Whether the sum begins anew each time: it is assigned before, within the loops around, or just there."""
+        if not isinstance(self.node, blocks.LOOPS):
+            return True
+        base = path.partition("[")[0]
+        before = (item for suite, index in _suites_around(self.module, self.statement) for item in suite[:index])
+        return any(_assigns(node, path) or _assigns(node, base) for item in before for node in blocks.walk_own(item))
+
+
+def counted(loop: TrainingLoop) -> Iterator[Counted]:
+    """Yield what is known after a loop, and after the loops around it where sums go on through their rounds."""
+    loader = loop.module.text(loop.use.loader) if loop.evaluates else None
+    sums: tuple[str, ...] = loop.sums
+    around = [item for item in blocks.enclosing(loop.module, loop.loop) if isinstance(item, blocks.LOOPS)]
+    for node in [loop.loop, *around]:
+        whole = Counted(loop.module, loop.scope, loop.body, node, sums, loop.lists, loader, loop.counters, loop.steps)
+        begun = tuple(path for path in sums if whole.begins(path))
+        yield replace(whole, sums=begun, lists=loop.lists if node is loop.loop else ())
+        sums = tuple(path for path in sums if path not in begun)
+        if loader is not None:
+            return  # what is iterated may be another loader by then
+
+
+def handed_back(program: Program, place: Counted, kept: set[str]) -> Iterator[Counted]:
+    """Yield the calls that give their callers some of the sums as they are: ``total, correct = train(...)``."""
+    info = program.function_of(place.body)
+    if info is None or place.depth >= _MAX_CALLERS:
+        return
+    given = {
+        index: path
+        for value in info.returns
+        for index, part in enumerate(value.elts if isinstance(value, ast.Tuple) else [value])
+        if (path := variable(part)) in kept
+    }
+    for caller in program.flow.callers(info) if given else ():
+        site = calling(caller)
+        statement = site.statement
+        if not (isinstance(statement, ast.Assign) and statement.value is caller.call and len(statement.targets) == 1):
+            continue
+        target = statement.targets[0]
+        parts = list(target.elts) if isinstance(target, ast.Tuple) else [target]
+        loader = place.loader
+        if loader is not None:
+            argument = info.argument_or_default(caller.call, loader) if loader in info.parameters else None
+            if argument is None or blocks.path_of(argument) is None:
+                continue
+            loader = site.module.text(argument)
+        paths = {variable(parts[index]): path for index, path in given.items() if index < len(parts)}
+        sums = tuple(path for path in paths if path is not None)
+        steps = frozenset(path for path in sums if paths[path] in place.steps)
+        yield Counted(
+            site.module, site.scope, site.body, statement, sums, (), loader, frozenset(), steps, place.depth + 1
+        )
+
+
+def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
+    """The loops that training steps take their batches from, in order."""
+    found: dict[ast.AST, TrainingLoop] = {}
+    for site in program.backwards:
+        for loop in batches.loops_of(site):
+            if not isinstance(loop.node, (ast.For, ast.AsyncFor)):
+                continue
+            uses = batches.loaders.iterated(loop.node.iter, loop)
+            if uses:
+                known = found.get(loop.node)
+                evaluates = flag_of(program, site) is not None and (known is None or known.evaluates)
+                found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates)
+                break
+    return sorted(found.values(), key=lambda loop: (str(loop.module.path), loop.line))
+
+
+def variable(node: ast.AST) -> str | None:
+    """The text of what holds a value: a name, an attribute of one, an item with a constant key."""
+    inner = node
+    while isinstance(inner, (ast.Attribute, ast.Subscript)):
+        if isinstance(inner, ast.Subscript) and not isinstance(inner.slice, ast.Constant):
+            return None
+        inner = inner.value
+    return ast.unparse(node) if isinstance(inner, ast.Name) else None
+
+
+def _counts_up(node: ast.AST) -> bool:
+    return isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and node.value.value == 1
+
+
+def added_to(node: ast.AST) -> Iterator[str]:
+    """Yield the variables that a statement adds to: ``total`` of ``total += n`` and of ``total = total + n``."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        # ``hits[label] += 1`` adds to the whole.
+        item = isinstance(node.target, ast.Subscript) and variable(node.target) is None
+        path = variable(node.target.value if item and isinstance(node.target, ast.Subscript) else node.target)
+        if path is not None:
+            yield path
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+        yield from _sums_of(node.targets[0], node.value)
+
+
+def _sums_of(target: ast.expr, value: ast.expr) -> Iterator[str]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for one, other in zip(target.elts, value.elts, strict=True):
+            yield from _sums_of(one, other)
+    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        path = variable(target)
+        if path is not None and path in (variable(value.left), variable(value.right)):
+            yield path
+
+
+def _suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:
+    """Yield the suites that a statement stands in, from the inside, up to that of the loop around it."""
+    inner = statement
+    for parent in [*blocks.enclosing(module, statement), None]:
+        where = blocks.place(module, inner)
+        yield where.suite, where.index
+        if parent is None or isinstance(parent, blocks.LOOPS):
+            return
+        inner = parent
+
+
+def _assigns(node: ast.AST, path: str) -> bool:
+    """Whether a statement gives the variable a value that does not rest on the one that it had."""
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or path in added_to(node):
+        return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return any(variable(part) == path for part in parts)

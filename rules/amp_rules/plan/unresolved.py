@@ -1,0 +1,110 @@
+"""Why it is not known what an expression holds: the call in which the trail ends."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.models import RETURNS_RECEIVER
+
+_BY_NAME = frozenset({"importlib.import_module", "builtins.__import__", "builtins.getattr", "builtins.eval"})
+_BY_CONFIG = ("instantiate", "locate", "get_class", "import_string", "load_class")
+_MAX_STEPS = 60
+
+
+def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> str:
+    """A clause for a message, as in "which `instantiate(cfg.model)` makes, by a name known at run time only"."""
+    pending = [Site(scope.module, scope, body, node)]
+    seen: set[ast.AST] = set()
+    while pending and len(seen) < _MAX_STEPS:
+        site = pending.pop(0)
+        current = _receiver(site.node)
+        if current in seen or not isinstance(current, ast.expr):
+            continue
+        seen.add(current)
+        if isinstance(current, ast.Call):
+            why = _why(program, current, site.scope)
+            if why:
+                return f", which `{site.module.text(current)}` makes ({site.module.path.name}:{current.lineno}), {why}"
+            continue
+        pending.extend(_given(program, current, site))
+    return ""
+
+
+def model_trail(program: Program) -> str:
+    """The same for the first model whose parameters are asked for and that is not known."""
+    for call, body, scope in program.calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters"):
+            if not program.is_model_code(body):
+                trail = trail_end(program, call.func.value, scope, body)
+                if trail:
+                    return f": `{scope.module.text(call.func.value)}` is not known{trail}"
+    return ""
+
+
+def _receiver(node: ast.AST) -> ast.AST:
+    """Without ``.to(device)`` and the like, and without what is taken out of a container."""
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr not in RETURNS_RECEIVER:
+                return node
+            node = node.func.value
+        elif isinstance(node, ast.Subscript):
+            node = node.value
+        else:
+            return node
+
+
+def _why(program: Program, call: ast.Call, scope: Scope) -> str:
+    """What is not known of what the call makes; empty when it is nothing of this kind."""
+    names = program.callee_names(call, scope)
+    reached = [call, *(node for body in program.called_from({call}) for node in program.nodes_of(body))]
+    for node in reached:
+        if not isinstance(node, ast.Call):
+            continue
+        located = program.locate(node)
+        called = program.callee_names(node, located[1]) if located is not None else set()
+        if located is not None and called and _is_open(node) and any(_finds_by_name(name) for name in called):
+            place = f": `{located[1].module.text(node)}`" if node is not call else ""
+            return f"by a name that is known only when the script runs{place}"
+    libraries = sorted({name.split(".")[0] for name in names} - {"builtins", "torch"})
+    return f"and {libraries[0]} is not part of the project" if libraries else ""
+
+
+def _finds_by_name(function: str) -> bool:
+    return function in _BY_NAME or function.rpartition(".")[2] in _BY_CONFIG
+
+
+def _is_open(call: ast.Call) -> bool:
+    return not all(isinstance(argument, ast.Constant) for argument in call.args)
+
+
+def _given(program: Program, node: ast.expr, site: Site) -> Iterator[Site]:
+    """Where a variable gets what it holds."""
+    key = program.flow.key(node, site.scope)
+    path = blocks.path_of(node)
+    for other, body, scope in program.nodes():
+        if isinstance(other, ast.Assign) and any(_assigns(program, item, key, scope) for item in other.targets):
+            yield Site(scope.module, scope, body, other.value)
+    info = program.function_of(site.scope.owner(path).node) if path is not None and "." not in path else None
+    if info is None:
+        return
+    assert path is not None
+    if path not in info.positional:
+        return
+    for caller in program.flow.callers(info):
+        outer = calling(caller)
+        value = info.argument(caller.call, path)
+        if value is not None:
+            yield Site(outer.module, outer.scope, outer.body, value)
+
+
+def _assigns(program: Program, target: ast.expr, key: object, scope: Scope) -> bool:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return any(_assigns(program, item, key, scope) for item in target.elts)
+    if not isinstance(target, (ast.Name, ast.Attribute)) or key is None:
+        return False
+    return program.flow.key(blocks.reading(target), scope) == key

@@ -1,0 +1,334 @@
+"""Where gradients are unscaled: before the first look at them between the backward pass and the step."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from amp_rules.flow.values import CallSite, Value
+from amp_rules.plan import declining, hand_updates
+from amp_rules.plan.gradient_owners import GradientOwners, Owners
+from amp_rules.plan.gradient_state import GradientState
+from amp_rules.plan.next_steps import NotToldError, next_to_step
+from amp_rules.plan.optimizer_names import OptimizerNames
+from amp_rules.plan.step_conditions import conditions_at
+from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+from amp_rules.text.vocabulary import Unscaled
+
+# Callers above a function that looks at gradients. A hook is called by a method of a trainer, which a loop calls: two.
+# One more for a wrapper; beyond that the place where the look belongs is no longer to be seen at a glance.
+_MAX_CALLERS = 3
+_UNKNOWN = Value("object", "whatever else it is")
+"""Stands for what an expression can be besides what is known: no step unscales that."""
+
+
+@dataclass(frozen=True)
+class Unscale:
+    """``unscale_`` of some optimizers before a statement."""
+
+    module: Module
+    statement: ast.stmt
+    optimizers: tuple[Unscaled, ...]
+    what: str
+    values: frozenset[Value] = frozenset()
+
+    def together(self, other: Unscale) -> Unscale:
+        """Both, where they stand before one statement."""
+        optimizers = tuple(dict.fromkeys([*self.optimizers, *other.optimizers]))
+        return replace(self, optimizers=optimizers, values=self.values | other.values)
+
+
+def unscales(program: Program) -> list[Unscale]:
+    """What must be unscaled before something of the program looks at gradients.
+
+    Raises:
+        Declined: with every look that cannot be made right.
+    """
+    found: dict[ast.stmt, Unscale] = {}
+    reasons = declining.Reasons()
+    places = _Places(program)
+    accesses = gradient_accesses(program)
+    reasons.extend(hand_updates.reasons(program, accesses))
+    for access in accesses:
+        with reasons.collecting():
+            for unscale in places.of(access):
+                known = found.get(unscale.statement)
+                found[unscale.statement] = unscale if known is None else known.together(unscale)
+                places.plan(found[unscale.statement])
+    reasons.decline()
+    # Of several accesses before one step only the first needs it.
+    hoisted = [_hoisted(item, list(found.values())) for item in found.values()]
+    hoisted = [_before_branches(program, item, hoisted) for item in hoisted]
+    merged = list({item.statement: item for item in hoisted}.values())
+    kept = [item for item in merged if not any(_precedes(program, other, item) for other in merged)]
+    return [_without_what_holds(item) for item in kept]
+
+
+def _without_what_holds(item: Unscale) -> Unscale:
+    """Without the conditions on optimizers that hold anyway where they are unscaled."""
+    holding = conditions_at(item.module, item.statement)
+    optimizers = tuple(
+        replace(one, conditions=tuple(text for text in one.conditions if text not in holding))
+        for one in item.optimizers
+    )
+    return replace(item, optimizers=optimizers)
+
+
+def _hoisted(item: Unscale, others: list[Unscale]) -> Unscale:
+    """Before the condition around an access that may not run, where another access follows that does."""
+    for other in others:
+        if other is item or other.module is not item.module or other.optimizers != item.optimizers:
+            continue
+        where = blocks.place(other.module, other.statement)
+        for earlier in where.suite[: where.index]:
+            if earlier is not item.statement and item.statement in set(walk(earlier)):
+                return replace(item, statement=earlier)
+    return item
+
+
+def _before_branches(program: Program, item: Unscale, others: list[Unscale]) -> Unscale:
+    """Before the condition around an access whose other branch has one too."""
+    for branch in blocks.enclosing(item.module, item.statement):
+        if not isinstance(branch, ast.If):
+            continue
+        whole = _first_of_chain(item.module, branch)
+        if program.runs_backward(whole):
+            continue
+        sides = [{node for part in suite for node in walk(part)} for suite in (branch.body, branch.orelse)]
+        for other in others:
+            statements = {item.statement, other.statement}
+            if other.optimizers == item.optimizers and all(statements & side for side in sides):
+                return replace(item, statement=whole)
+    return item
+
+
+def _first_of_chain(module: Module, branch: ast.If) -> ast.If:
+    """The ``if`` that an ``elif`` belongs to."""
+    holder = module.parents[branch]
+    while isinstance(holder, ast.If) and branch in holder.orelse and branch.col_offset == holder.col_offset:
+        branch, holder = holder, module.parents[holder]
+    return branch
+
+
+def _precedes(program: Program, one: Unscale, two: Unscale) -> bool:
+    """Whether the first is always done before the second, with no backward pass in between."""
+    if one is two or one.module is not two.module or not set(two.optimizers) <= set(one.optimizers):
+        return False
+    if one.statement is two.statement:
+        return False
+    where = blocks.place(one.module, one.statement)
+    for later in where.suite[where.index :]:
+        if later is two.statement:
+            return True
+        if program.runs_backward(later):
+            return False
+        if later is not one.statement and two.statement in set(blocks.walk_own(later)):
+            return True
+    return False
+
+
+class _Places:
+    """Finds where gradients are unscaled for an access, given what is planned for those before it."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._owners = GradientOwners(program)
+        self._state = GradientState(program, self._owners)
+        self._names = OptimizerNames(program, self._owners)
+
+    def plan(self, unscale: Unscale) -> None:
+        """Take what is unscaled there into account from now on."""
+        self._state.planned[unscale.statement] = unscale.values
+
+    def of(self, access: GradientAccess) -> list[Unscale]:
+        """What is to be unscaled, and before which statement; nothing where the gradients are true already.
+
+        Raises:
+            Declined: it is not known whose gradients they are, or they stay scaled.
+        """
+        if access.owner is None and isinstance(access.node, ast.Call):
+            raise _gradient(access, "what it is called with later was not followed")
+        owners = self._owners.of(access.owner, access.scope)
+        wanted = owners.optimizers | owners.strangers | (frozenset() if owners.is_known else {_UNKNOWN})
+        found = self._for(access, access, wanted, 0)
+        if found:
+            _require_held(access, owners)
+        return found
+
+    def _for(
+        self, access: GradientAccess, site: Site, optimizers: frozenset[Value], depth: int, hook: _Hook | None = None
+    ) -> list[Unscale]:
+        left = self._state.before(site, optimizers)
+        if left is not None and not left:
+            return []
+        target, beside = self._beside_the_step(site)
+        if beside is not None or left is None:
+            return [self._at(access, site, target, beside, optimizers)]
+        info = self._program.function_of(site.body)
+        if info is None:
+            return []
+        callers = self._program.flow.callers(info)
+        if not callers or depth > _MAX_CALLERS:
+            if depth == 0 and _may_be_called(self._program, info):
+                raise _gradient(access, f"it is not known when `{info.name}` runs")
+            if callers:
+                raise _gradient(access, "no optimizer steps after it in the same place")
+            return []
+        found: list[Unscale] = []
+        for caller in _callers(self._program, info, hook):
+            found.extend(self._for(access, calling(caller), left, depth + 1, _hook(caller, info)))
+        return found
+
+    def _beside_the_step(self, site: Site) -> tuple[ast.stmt, blocks.Place | None]:
+        """Before which statement gradients are unscaled, and beside which of the same function a step follows next."""
+        statement = target = site.statement
+        while True:
+            where = blocks.place(site.module, statement)
+            for later in where.suite[where.index + 1 :]:
+                if self._program.runs_backward(later):
+                    break
+                if self._program.runs_step(later):
+                    return target, where
+            if self._program.runs_step(statement) and statement is not site.statement:
+                if isinstance(statement, blocks.LOOPS):
+                    return target, None
+            parent = where.parent
+            if isinstance(parent, ast.ExceptHandler):
+                parent = site.module.parents[parent]
+            if not isinstance(parent, ast.stmt) or isinstance(parent, (*blocks.BODIES, ast.ClassDef)):
+                return target, None
+            statement = parent
+            if isinstance(parent, blocks.LOOPS):
+                if self._program.runs_backward(parent):
+                    return target, None
+                target = parent
+
+    def _at(
+        self,
+        access: GradientAccess,
+        site: Site,
+        target: ast.stmt,
+        beside: blocks.Place | None,
+        optimizers: frozenset[Value],
+    ) -> Unscale:
+        try:
+            named = next_to_step(self._program, self._owners, site, beside) if beside is not None else {}
+        except NotToldError as error:
+            raise _gradient(access, str(error)) from None
+        names = list(named)
+        known = frozenset(value for values in named.values() for value in values)
+        optimizers &= self._owners.optimizers
+        for optimizer in sorted(optimizers - known, key=_place_of):
+            name = self._names.at(optimizer, site, target)
+            if name is None:
+                raise _gradient(access, "the optimizer of these gradients cannot be named here")
+            names.append(name)
+        return Unscale(site.module, target, tuple(dict.fromkeys(names)), access.what, known | optimizers)
+
+
+def _place_of(optimizer: Value) -> tuple[int, int, str]:
+    site = optimizer.site
+    return getattr(site, "lineno", 0), getattr(site, "col_offset", 0), str(optimizer.ref)
+
+
+def _require_held(access: GradientAccess, owners: Owners) -> None:
+    """Gradients that no optimizer holds are unscaled by none."""
+    owner = access.module.text(access.owner).partition("\n")[0] if access.owner is not None else access.what
+    if owners.strangers and not owners.optimizers:
+        raise _gradient(access, f"no optimizer that steps holds `{owner}`, so nothing unscales its gradient")
+    if not owners.is_known or owners.strangers:
+        raise _gradient(access, f"it is not known whether an optimizer holds `{owner}`")
+
+
+@dataclass(frozen=True)
+class _Hook:
+    """``getattr(callback, name)(...)``: which of the calls of the function around it run this method.
+
+    Attributes:
+        parameter: the parameter that the name is made of.
+        looked: the expression of the name.
+        name: the method's name.
+    """
+
+    parameter: str
+    looked: ast.expr
+    name: str
+
+
+def _hook(caller: CallSite, info: FunctionFacts) -> _Hook | None:
+    """What is known where a caller looks the function up by a name that it was given."""
+    looked = caller.call.func
+    if not (isinstance(looked, ast.Call) and blocks.path_of(looked.func) == "getattr" and len(looked.args) > 1):
+        return None
+    names = [node.id for node in walk(looked.args[1]) if isinstance(node, ast.Name)]
+    return _Hook(names[0], looked.args[1], info.name) if len(names) == 1 else None
+
+
+def _spelled(node: ast.expr, value: object) -> str | None:
+    """The string that ``"on_" + event`` or ``f"on_{event}"`` is for a value of its only name."""
+    if isinstance(node, ast.Name):
+        return str(value)
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
+    texts = [_spelled(part, value) for part in parts]
+    return "".join(text for text in texts if text is not None) if texts and None not in texts else None
+
+
+def _callers(program: Program, info: FunctionFacts, hook: _Hook | None) -> list[CallSite]:
+    """The callers of a function, without those that ask it for another hook."""
+    callers = program.flow.callers(info)
+    if hook is None or hook.parameter not in info.positional:
+        return callers
+    found = []
+    for caller in callers:
+        given = info.argument(caller.call, hook.parameter)
+        spelled = _spelled(hook.looked, given.value) if isinstance(given, ast.Constant) else None
+        if spelled in (None, hook.name):
+            found.append(caller)
+    return found
+
+
+def _may_be_called(program: Program, info: FunctionFacts) -> bool:
+    """Whether a function without a known caller is named somewhere, so that something else may call it."""
+    own = set(walk(info.node))
+    for node, _, _ in program.nodes():
+        if node in own:
+            continue
+        if isinstance(node, ast.Attribute) and node.attr == info.name and isinstance(node.ctx, ast.Load):
+            return True
+        if isinstance(node, ast.Constant) and node.value == info.name:
+            return True
+        if info.cls is not None and _looks_up_any(node):
+            return True
+    return False
+
+
+def _looks_up_any(node: ast.AST) -> bool:
+    """``getattr(callback, name)(...)`` with a name that is put together."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Call)
+        and blocks.path_of(node.func.func) == "getattr"
+        and len(node.func.args) > 1
+        and not isinstance(node.func.args[1], ast.Constant)
+    )
+
+
+def _gradient(access: GradientAccess, why: str) -> declining.Declined:
+    return declining.decline(
+        declining.GRADIENT_ACCESS,
+        access.module,
+        access.node,
+        f"`{access.what}` looks at gradients while they may be scaled: {why}",
+        "call `amp.scaler.unscale_(optimizer)` once between the backward pass and the first look at the gradients",
+    )

@@ -1,0 +1,351 @@
+"""Numbers that count the whole of a dataset of which each process has a share: its samples, and steps made of them.
+
+``len(loader)`` of a prepared loader is a rank's own. ``len(loader.dataset)`` is not, nor is what a script works out of
+it: ``len(train_set) // batch_size`` counts the steps of all processes together.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Literal
+
+from amp_rules.flow.cells import CellKey
+from amp_rules.flow.values import Value
+from amp_rules.roles.batches import TrainingData
+from amp_rules.roles.kinds import is_loader_value
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.data import DATA_PARTS, LOADER_PARTS, SPLITS
+
+Count = Literal["samples", "steps", "unknown"]
+"""What a number counts: samples of the whole dataset, batches of it, or something else that comes of its length."""
+
+Reach = Literal["all", "rank"]
+"""What a number is about: all processes together, or one of them."""
+
+KEEPING = frozenset(
+    {"int", "float", "round", "max", "min", "abs", "math.ceil", "math.floor", "numpy.ceil", "numpy.floor"}
+)
+"""Functions that give a number of the same things."""
+
+_MAX_ROUNDS = 8
+"""Rounds over the assignments until no new variable counts anything: one for each variable between a length and its
+use. Beyond, a number counts for nothing, and stays as it is."""
+
+
+class WholeLengths:
+    """Says of an expression what of the whole dataset it counts.
+
+    Attributes:
+        loaders: the loaders that are shared out, as values.
+    """
+
+    def __init__(self, program: Program, data: TrainingData) -> None:
+        self.program = program
+        self.loaders = {value for use in data.uses for value in use.values if is_loader_value(value)}
+        self._known: dict[CellKey, Count] = {}
+        self._settle()
+
+    # ---- questions -----------------------------------------------------------------------------------------------
+
+    def count(self, node: ast.expr, scope: Scope) -> Count | None:
+        """What the expression counts; None for what has nothing to do with the dataset's length, or is not known."""
+        if self.is_length(node, scope):
+            return "samples"
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            key = self.program.flow.key(node, scope)
+            return self._known.get(key) if key is not None else None
+        if isinstance(node, ast.Subscript):
+            return self.count(node.value, scope)
+        if isinstance(node, ast.BinOp):
+            return self._of_operation(node, scope)
+        if isinstance(node, ast.UnaryOp):
+            return self.count(node.operand, scope)
+        if isinstance(node, ast.IfExp):
+            return self.count(node.body, scope) or self.count(node.orelse, scope)
+        if isinstance(node, ast.Call) and node.args and self.keeps(node, scope):
+            return next(filter(None, (self.count(item, scope) for item in node.args)), None)
+        if isinstance(node, ast.DictComp):
+            return self.count(node.value, scope)
+        if isinstance(node, ast.Dict):
+            return next(filter(None, (self.count(item, scope) for item in node.values)), None)
+        return None
+
+    def is_length(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression asks for the length of a shared loader's dataset: ``len(x)``, ``x.size(0)``."""
+        if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
+            if blocks.path_of(node.func) == "len":
+                return self._is_data(node.args[0], scope)
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "size" and _is_zero(node.args[0]):
+                return self._is_data(node.func.value, scope)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
+            values = self.program.flow.values(node.value, scope)
+            if any(node.attr in _length_attributes(value) for value in values) and self._is_data(node.value, scope):
+                return True
+        if isinstance(node, ast.Subscript) and _is_zero(node.slice) and isinstance(node.value, ast.Attribute):
+            return node.value.attr == "shape" and self._is_data(node.value.value, scope)
+        return False
+
+    def keeps(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether the call gives a number of the same things as its argument."""
+        names = {name.removeprefix("builtins.") for name in self.program.callee_names(call, scope)}
+        return bool(names & KEEPING)
+
+    def is_batch_size(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is the batch size of a shared loader, or a multiple of it."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            return self.is_batch_size(node.left, scope) or self.is_batch_size(node.right, scope)
+        if isinstance(node, ast.Call) and node.args and self.keeps(node, scope):
+            return self.is_batch_size(node.args[0], scope)
+        if isinstance(node, ast.Attribute) and node.attr == "batch_size" and self.holds(node.value, scope):
+            return True
+        return any(self._is_same(node, scope, other.node, other.scope) for other in self._batch_sizes)
+
+    def holds(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression may be a loader that is shared out."""
+        return not self.loaders.isdisjoint(self.program.flow.values(node, scope))
+
+    def reach(self, node: ast.expr, scope: Scope, depth: int = 0) -> Reach | None:
+        """Whether a number that something is divided by is about all processes, or about one; None for not known."""
+        count = self.count(node, scope)
+        if count is not None:
+            return {"samples": "all", "steps": "rank", "unknown": None}[count]
+        if isinstance(node, ast.Constant):
+            return "all" if isinstance(node.value, (int, float)) else None
+        if isinstance(node, ast.UnaryOp):
+            return self.reach(node.operand, scope, depth)
+        if isinstance(node, ast.BinOp):
+            return _together(self.reach(part, scope, depth) for part in (node.left, node.right))
+        if isinstance(node, ast.Call) and node.args:
+            if blocks.path_of(node.func) == "len" and self.holds(node.args[0], scope):
+                return "rank"
+            return _together(self.reach(item, scope, depth) for item in node.args) if self.keeps(node, scope) else None
+        if isinstance(node, (ast.Name, ast.Attribute)) and depth < _MAX_ROUNDS:
+            return self._of_variable(node, scope, depth)
+        return None
+
+    def _of_variable(self, node: ast.Name | ast.Attribute, scope: Scope, depth: int) -> Reach | None:
+        key = self.program.flow.key(node, scope)
+        sources = self.assigned.get(key, []) if key is not None else []
+        if sources:
+            return _together(self.reach(value, where, depth + 1) for value, where in sources)
+        values = self.program.flow.values(node, scope)
+        if values and all(value.kind == "constant" and isinstance(value.ref, (int, float)) for value in values):
+            return "all"
+        owners = self.program.flow.values(node.value, scope) if isinstance(node, ast.Attribute) else set()
+        return "all" if any(value.name.startswith("argparse.") for value in owners) else None
+
+    @cached_property
+    def assigned(self) -> dict[CellKey, list[tuple[ast.expr, Scope]]]:
+        """What each variable is assigned or given as a parameter, with the scope of its names."""
+        found: dict[CellKey, list[tuple[ast.expr, Scope]]] = {}
+        for node, _, scope in self.program.nodes():
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    key = self.program.flow.key(blocks.reading(target), scope)
+                    if key is not None:
+                        found.setdefault(key, []).append((node.value, scope))
+            elif isinstance(node, ast.Call):
+                for info in self.program.flow.callees(node):
+                    for name, given in info.bound(node):
+                        if name is not None:
+                            found.setdefault((info.node, name), []).append((given, scope))
+        return found
+
+    # ---- how -----------------------------------------------------------------------------------------------------
+
+    def _of_operation(self, node: ast.BinOp, scope: Scope) -> Count | None:
+        left = self.count(node.left, scope)
+        if isinstance(node.op, (ast.Div, ast.FloorDiv)):
+            if left == "samples":
+                return "steps" if self.is_batch_size(node.right, scope) else "unknown"
+            return left
+        return left or self.count(node.right, scope) if isinstance(node.op, (ast.Mult, ast.Add, ast.Sub)) else None
+
+    def _is_data(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
+        if isinstance(node, ast.Attribute) and node.attr in LOADER_PARTS and self.holds(node.value, scope):
+            return True
+        if any(self._is_same(node, scope, other.node, other.scope) for other in self._data):
+            return True
+        key = self.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
+        if key is None or depth >= _MAX_ROUNDS:
+            return False
+        # ``len(data)`` of what a caller gives, or of another name for it.
+        return any(
+            self._is_data(value, where, depth + 1)
+            for value, where in self.assigned.get(key, ())
+            if isinstance(value, (ast.Name, ast.Attribute))
+        )
+
+    def _is_same(self, one: ast.expr, scope: Scope, other: ast.AST, other_scope: Scope) -> bool:
+        """Whether two expressions are one variable, one object, or one constant."""
+        flow = self.program.flow
+        if not isinstance(other, ast.expr):
+            return False
+        key = flow.key(one, scope)
+        if key is not None and key == flow.key(other, other_scope):
+            return True
+        values, others = flow.values(one, scope), flow.values(other, other_scope)
+        constants = {value.ref for value in values if value.kind == "constant"}
+        if constants and constants == {value.ref for value in others if value.kind == "constant"}:
+            return True
+        if isinstance(one, (ast.Attribute, ast.Subscript)) and ast.dump(one) == ast.dump(other):
+            return True
+        objects = {
+            value for value in values if value.kind in ("object", "instance", "sequence") and not value.is_result
+        }
+        return bool(objects) and objects <= others
+
+    @cached_property
+    def _data(self) -> list[Site]:
+        """The datasets of the shared loaders, and what they are made of: tensors, lists of files, indices."""
+        found: list[Site] = []
+        pending = [site for value in self.loaders for site in self._arguments(value, ("dataset", "sampler"), 1)]
+        seen: set[ast.AST] = set()
+        while pending:
+            site = pending.pop()
+            if site.node in seen or not isinstance(site.node, ast.expr):
+                continue
+            seen.add(site.node)
+            found.append(site)
+            for value in self.program.flow.values(site.node, site.scope):
+                pending.extend(self._measured(value))
+                if value.name.rpartition(".")[2] in DATA_PARTS:
+                    chosen = DATA_PARTS[value.name.rpartition(".")[2]]
+                    pending.extend(
+                        item
+                        for index, item in enumerate(self._arguments(value, (), None))
+                        if chosen is None or index == chosen
+                    )
+        return sorted(found, key=lambda site: (str(site.module.path), site.module.start(site.node)))
+
+    def _measured(self, value: Value) -> Iterable[Site]:
+        """What the ``__len__`` of a dataset of the project measures: ``self.files`` of ``return len(self.files)``."""
+        info = value.ref.find_method("__len__") if value.kind == "instance" else None
+        for node in info.returns if info is not None else ():
+            if isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1:
+                assert info is not None
+                scope = self.program.flow.scopes[info.node]
+                yield Site(scope.module, scope, info.node, node.args[0])
+                key = self.program.flow.key(node.args[0], scope)
+                for given, where in self.assigned.get(key, ()) if key is not None else ():
+                    yield Site(where.module, where, where.node, given)
+                    inner = self.program.flow.key(given, where)
+                    for source, outer in self.assigned.get(inner, ()) if inner is not None else ():
+                        yield Site(outer.module, outer, outer.node, source)
+
+    @cached_property
+    def _batch_sizes(self) -> list[Site]:
+        return [
+            site
+            for value in self.loaders
+            for site in self._arguments(value, ("batch_size",), None)
+            if _is_keyword(site, "batch_size") or _is_second(site)
+        ]
+
+    def _arguments(self, value: Value, names: tuple[str, ...], first: int | None) -> Iterable[Site]:
+        """What the call that made a value was given: its first arguments by place, and those of some names."""
+        call = value.site
+        located = self.program.locate(call) if isinstance(call, ast.Call) else None
+        if located is None or not isinstance(call, ast.Call):
+            return
+        body, scope = located
+        for item in call.args[:first]:
+            yield Site(scope.module, scope, body, item)
+        for keyword in call.keywords:
+            if keyword.arg in names:
+                yield Site(scope.module, scope, body, keyword.value)
+
+    # ---- variables -----------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Find the variables that count something, through assignments and parameters."""
+        if not self.loaders:
+            return
+        self._note_splits()
+        self._note_slices()
+        for _ in range(_MAX_ROUNDS):
+            before = len(self._known)
+            for node, _, scope in self.program.nodes():
+                self._follow(node, scope)
+            if len(self._known) == before:
+                return
+
+    def _follow(self, node: ast.AST, scope: Scope) -> None:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            self._assign(node.targets[0], node.value, scope)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._assign(node.target, node.value, scope)
+        elif isinstance(node, ast.Call):
+            for info in self.program.flow.callees(node):
+                for name, given in info.bound(node):
+                    count = self.count(given, scope) if name is not None else None
+                    if count is not None and name is not None:
+                        self._known.setdefault((info.node, name), count)
+
+    def _assign(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            for one, other in zip(target.elts, value.elts, strict=True):
+                self._assign(one, other, scope)
+            return
+        count = self.count(value, scope)
+        owner = target.value if isinstance(target, ast.Subscript) else target
+        key = self.program.flow.key(blocks.reading(owner), scope) if count is not None else None
+        if count is not None and key is not None:
+            self._known.setdefault(key, count)
+
+    def _note_slices(self) -> None:
+        """``TensorDataset(x[:n_train])``: the number that the data is cut at."""
+        for site in self._data:
+            cut = site.node.slice if isinstance(site.node, ast.Subscript) else None
+            if isinstance(cut, ast.Slice) and cut.lower is None and cut.step is None and cut.upper is not None:
+                key = self.program.flow.key(cut.upper, site.scope)
+                if key is not None:
+                    self._known[key] = "samples"
+
+    def _note_splits(self) -> None:
+        """``train, val = random_split(data, [n_train, n_val])``: the number beside a dataset that is shared out."""
+        data = {self.program.flow.key(site.node, site.scope) for site in self._data if isinstance(site.node, ast.expr)}
+        for node, _, scope in self.program.nodes():
+            if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.value.args) > 1):
+                continue
+            target, sizes = node.targets[0], node.value.args[1]
+            if not (isinstance(target, ast.Tuple) and isinstance(sizes, (ast.List, ast.Tuple))):
+                continue
+            if not self.program.callee_names(node.value, scope) & SPLITS or len(target.elts) != len(sizes.elts):
+                continue
+            for one, size in zip(target.elts, sizes.elts, strict=True):
+                key = self.program.flow.key(size, scope)
+                if key is not None and self.program.flow.key(blocks.reading(one), scope) in data - {None}:
+                    self._known[key] = "samples"
+
+
+def _length_attributes(value: Value) -> set[str]:
+    """Attributes that the ``__len__`` of an object of the project gives back: ``size`` of ``return self.size``."""
+    info = value.ref.find_method("__len__") if value.kind == "instance" else None
+    return {node.attr for node in info.returns if isinstance(node, ast.Attribute)} if info is not None else set()
+
+
+def _together(parts: Iterable[Reach | None]) -> Reach | None:
+    """Of a number made of several: about one rank where a part is, and known where all are."""
+    found = set(parts)
+    if None in found or not found:
+        return None
+    return "rank" if "rank" in found else "all"
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0 and not isinstance(node.value, bool)
+
+
+def _is_keyword(site: Site, name: str) -> bool:
+    parent = site.module.parents[site.node]
+    return isinstance(parent, ast.keyword) and parent.arg == name
+
+
+def _is_second(site: Site) -> bool:
+    parent = site.module.parents[site.node]
+    return isinstance(parent, ast.Call) and len(parent.args) > 1 and parent.args[1] is site.node

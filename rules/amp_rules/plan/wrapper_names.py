@@ -1,0 +1,83 @@
+"""Whether a program shows the names that ``DataParallel`` gives to the parts of a model: ``module.fc.weight``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.wrappers import DATA_PARALLEL
+from amp_rules.torch.writers import WHOLE_OBJECT_WRITERS
+
+_SHOWS_NAMES = frozenset(
+    {
+        "state_dict", "load_state_dict", "named_parameters", "named_modules", "named_buffers", "named_children",
+        "get_submodule", "get_parameter", "get_buffer", "_modules",
+    }
+)  # fmt: skip
+
+
+def names_are_seen(program: Program) -> bool:
+    """Whether checkpoints, or the script itself, have the names of a model inside ``DataParallel``.
+
+    Any reader, in this program or beside it, then rests on them: they are a part of the file's format. Where all is
+    asked of ``model.module``, nothing shows that there was a wrapper.
+    """
+    if not program.calls_to(DATA_PARALLEL):
+        return False
+    return any(True for _ in _shown(program))
+
+
+def _shown(program: Program) -> Iterator[Site]:
+    for node, body, scope in program.nodes():
+        if program.is_model_code(body):
+            continue
+        site = Site(scope.module, scope, body, node)
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in _SHOWS_NAMES
+            and _may_be_wrapped(program, node.value, scope)
+        ):
+            yield site
+        elif isinstance(node, ast.Call) and program.callee_names(node, scope) & WHOLE_OBJECT_WRITERS and node.args:
+            if any(_is_whole_model(program, part, scope) for part in _own_parts(node.args[0])):
+                yield site
+
+
+def _may_be_wrapped(program: Program, node: ast.expr, scope: Scope) -> bool:
+    if isinstance(node, ast.Attribute) and node.attr == "module":
+        return False
+    if program.roles.modules(node, scope):
+        return True
+    # What a helper is given and nothing is known of is taken for a model; an optimizer or a schedule is known.
+    return not program.flow.values(node, scope) and "step" not in program.roles.uses(node, scope)
+
+
+def _is_whole_model(program: Program, part: ast.AST, scope: Scope) -> bool:
+    return isinstance(part, (ast.Name, ast.Attribute)) and bool(program.roles.modules(part, scope))
+
+
+def _own_parts(node: ast.expr) -> Iterator[ast.AST]:
+    """The node, or the values of a dictionary or a list; not what a call or an attribute is asked of."""
+    if isinstance(node, ast.Dict):
+        yield from (part for value in node.values for part in _own_parts(value))
+    elif isinstance(node, (ast.List, ast.Tuple)):
+        yield from (part for value in node.elts for part in _own_parts(value))
+    elif not (isinstance(node, ast.Attribute) and node.attr == "module"):
+        yield from (node,) if not isinstance(node, ast.Call) else ()
+
+
+def asks_for_devices(program: Program) -> list[Site]:
+    """Places that ask a wrapped model for the devices it is spread over."""
+    wrapped = program.calls_to(DATA_PARALLEL)
+    return [
+        Site(scope.module, scope, body, node)
+        for node, body, scope in (program.nodes() if wrapped else ())
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("device_ids", "output_device")
+        and isinstance(node.ctx, ast.Load)
+        and program.roles.modules(node.value, scope)
+        and not any(node in walk(site.node) for site in wrapped)
+    ]

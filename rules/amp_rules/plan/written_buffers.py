@@ -1,0 +1,114 @@
+"""Modules that train nothing and write buffers in a training step, such as a loss that keeps a running centre.
+
+Each rank would write its own from its own batches. Prepared like models, they have those of rank 0 after each step.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.model_variables import Home, Homes
+from amp_rules.plan.precision import Precision
+from amp_rules.roles.kinds import is_module
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.syntax import walk
+
+
+def homes(program: Program, precision: Precision) -> list[Home]:
+    """Where such modules are prepared."""
+    finder = Homes(program)
+    found = [finder.of(value) for value in _writers(program, precision)]
+    return [home for home in found if home is not None]
+
+
+def reasons(program: Program, precision: Precision) -> Iterator[Declined]:
+    """Yield those that no variable holds."""
+    finder = Homes(program)
+    for value in _writers(program, precision):
+        located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        if finder.of(value) is None and located is not None and isinstance(value.site, ast.Call):
+            module = located[1].module
+            yield declining.decline(
+                declining.GRADIENTS_OUTSIDE,
+                module,
+                value.site,
+                f"`{module.text(value.site)}` writes buffers in each step, which would differ on each rank",
+                "give it a variable of its own, and write `variable = amp.prepare_model(variable)` after it",
+            )
+
+
+def _writers(program: Program, precision: Precision) -> list[Value]:
+    """The modules that run in training steps, write buffers, and have nothing that is trained, nor are part of it."""
+    covered = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
+    called = program.called_from(covered)
+    writing = {
+        owner
+        for owner in program.flow.classes.values()
+        if is_module(Value("instance", owner))
+        and not any(map(program.is_trained, _instances(program, owner)))
+        and any(_writes(owner, method) for method in owner.facts.methods.values() if method.node in called)
+    }
+    found = {value for owner in writing for value in _instances(program, owner)}
+    parts = {value for value in found if _is_part(program, value)}
+    return sorted(found - parts, key=lambda value: getattr(value.site, "lineno", 0))
+
+
+def _instances(program: Program, owner: ClassInfo) -> set[Value]:
+    return {
+        value
+        for cell in program.flow.cells.values()
+        for value in cell.values
+        if value.kind == "instance" and value.site is not None and owner in value.ref.mro()
+    }
+
+
+def _is_part(program: Program, value: Value) -> bool:
+    """Whether a module of the project keeps it: it is followed with that, or that is a writer as well."""
+    return any(
+        value in cell.values
+        for (holder, _), cell in program.flow.cells.items()
+        if isinstance(holder, ast.ClassDef) and is_module(Value("instance", program.flow.classes[holder]))
+    )
+
+
+def _writes(owner: ClassInfo, method: FunctionFacts) -> bool:
+    """Whether a method writes one of the buffers that the class registers."""
+    if method.name == "__init__":
+        return False
+    names = {
+        f"self.{node.args[0].value!s}"
+        for info in owner.mro()
+        for node in walk(info.facts.node)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "register_buffer"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    }
+    written = {path for statement in method.body for path in blocks.writes(statement)}
+    return bool(written & names) or any(_in_place(node, names) for node in method.nodes)
+
+
+def _in_place(node: ast.AST, names: set[str]) -> bool:
+    """``self.center.mul_(0.9)``, ``update(self.center, value)`` as a statement."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        if any(blocks.path_of(argument) in names for argument in node.value.args):
+            return True
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_")):
+        return False
+    owner: ast.expr = node.func.value
+    while True:  # ``self.center.mul_(0.9).add_(mean)``, ``self.center.data.copy_(mean)``
+        if blocks.path_of(owner) in names:
+            return True
+        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute):
+            owner = owner.func.value
+        elif isinstance(owner, ast.Attribute):
+            owner = owner.value
+        else:
+            return False

@@ -1,0 +1,188 @@
+"""Calls: of functions and classes of the project, whose bodies are run; what is a library's is handed on."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.flow.values import Value
+from amp_rules.ranks.elements import Elements
+from amp_rules.ranks.frames import Frame
+from amp_rules.ranks.libraries import Arguments, Libraries
+from amp_rules.ranks.memory import ELEMENTS, LENGTH, attribute, element
+from amp_rules.ranks.values import REPLICATED, RankValue, Ref, join_all
+from amp_rules.ranks.world import Given, World
+from amp_rules.roles.kinds import is_module
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.torch.containers import CONTAINERS
+
+
+class Calls:
+    """Evaluates calls."""
+
+    def __init__(self, world: World, elements: Elements, libraries: Libraries) -> None:
+        self._world = world
+        self._memory = world.memory
+        self._elements = elements
+        self._libraries = libraries
+
+    def call(self, node: ast.Call, frame: Frame) -> RankValue:
+        """What a call gives."""
+        self._world.note_decided(node, frame)
+        receiver = self._receiver(node, frame)
+        given = Arguments(
+            node,
+            receiver,
+            [self._argument(item, frame) for item in node.args],
+            {item.arg: self._world.evaluate(item.value, frame) for item in node.keywords},
+        )
+        self._switch_mode(node, given, frame)
+        targets = self._world.flow.values(node.func, frame.scope)
+        classes = [value for value in targets if value.kind == "class"]
+        if classes:
+            return join_all([self._construct(value, given, frame) for value in classes])
+        callees = sorted(self._world.flow.callees(node), key=lambda info: info.place)
+        if not callees:
+            return self._libraries.call(given, frame)
+        found = [self._run(info, given, targets, frame) for info in callees]
+        if any(value.kind in ("external", "object", "attribute") and not is_module(value) for value in targets):
+            found.append(self._libraries.call(given, frame))
+        return join_all(found).unknown() if len(found) > 1 else found[0]
+
+    def _receiver(self, node: ast.Call, frame: Frame) -> RankValue:
+        """The object whose method is called, or what is called itself."""
+        if not isinstance(node.func, ast.Attribute):
+            return self._world.evaluate(node.func, frame)
+        owner = node.func.value
+        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super":
+            return self._self(frame)
+        if node.func.attr in self._held_methods(owner, frame):
+            # A method or a module that an attribute holds: ``self.criterion(output)``.
+            return self._world.evaluate(node.func, frame)
+        return self._world.evaluate(owner, frame)
+
+    def _held_methods(self, owner: ast.expr, frame: Frame) -> set[str]:
+        """Attributes of an object that hold what can be called."""
+        found: set[str] = set()
+        for value in self._world.flow.values(owner, frame.scope):
+            if value.kind == "instance":
+                found |= self._world.flow.attribute_names.get(value.ref.facts.node, set())
+        return found
+
+    def _self(self, frame: Frame) -> RankValue:
+        info = self._world.flow.functions.get(frame.node)
+        name = info.receiver if info is not None else None
+        return frame.variables.get(name, REPLICATED) if name is not None else REPLICATED
+
+    def _argument(self, item: ast.expr, frame: Frame) -> RankValue:
+        value = self._world.evaluate(item, frame)
+        return self._elements.of(value, item, frame) if isinstance(item, ast.Starred) else value
+
+    def _switch_mode(self, node: ast.Call, given: Arguments, frame: Frame) -> None:
+        """``model.eval()`` and ``model.train(mode)``: whether dropout draws from here on."""
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr in ("train", "eval")):
+            return
+        if len(node.args) + len(node.keywords) > 1:
+            return
+        if not self._world.program.roles.modules(node.func.value, frame.scope):
+            return
+        mode = (
+            given.values[0].constant if given.values else given.keywords.get("mode", RankValue(constant=True)).constant
+        )
+        frame.state.training = node.func.attr == "train" and mode is not False
+
+    # ---- of the project ------------------------------------------------------------------------------------------
+
+    def _construct(self, target: Value, given: Arguments, frame: Frame) -> RankValue:
+        info = target.ref
+        ref = self._memory.made(Ref(given.node, frame.context, info))
+        initializer = info.find_method("__init__")
+        if initializer is not None:
+            self._world.run(
+                Given(initializer, self._bound(initializer, given, frame), frame, frozenset((ref,)), given.node)
+            )
+        else:
+            self._fill(ref, given)
+        return RankValue(refs=frozenset((ref,)))
+
+    def _fill(self, ref: Ref, given: Arguments) -> None:
+        """Records and containers take what they are given."""
+        assert ref.cls is not None
+        fields = [
+            item for info in ref.cls.mro()[::-1] for item in info.facts.node.body if isinstance(item, ast.AnnAssign)
+        ]
+        names = [item.target.id for item in fields if isinstance(item.target, ast.Name)]
+        for name, value in [*zip(names, given.values, strict=False), *given.keywords.items()]:
+            if name is not None:
+                self._memory.write(ref, attribute(name), value)
+                if name in names:
+                    self._memory.write(ref, element(names.index(name)), value)
+        if CONTAINERS & ref.cls.external_bases():
+            for value in given.values:
+                self._elements.copy(ref, value)
+
+    def _run(self, info: FunctionFacts, given: Arguments, targets: set[Value], frame: Frame) -> RankValue:
+        refs: frozenset[Ref] = frozenset()
+        if info.receiver is not None and info.cls is not None:
+            refs = frozenset(ref for ref in given.receiver.refs if ref.cls is not None and _has(ref, info))
+            refs = refs or self._known_receivers(info, targets)
+        return self._world.run(Given(info, self._bound(info, given, frame), frame, refs, given.node))
+
+    def _known_receivers(self, info: FunctionFacts, targets: set[Value]) -> frozenset[Ref]:
+        """The objects that a method may be called of, where values were lost on the way to the call."""
+        found: set[Ref] = set()
+        for target in targets:
+            owner = target.receiver if target.receiver is not None else target
+            if owner.kind == "instance" and owner.site is not None:
+                found |= {ref for ref in self._memory.refs.get(owner.site, ()) if _has(ref, info)}
+        return frozenset(found)
+
+    def _bound(self, info: FunctionFacts, given: Arguments, frame: Frame) -> dict[str, RankValue]:
+        """What each parameter gets."""
+        bound: dict[str, RankValue] = {}
+        places = list(info.positional)
+        rest = info.node.args.vararg
+        spread = False
+        position = 0
+        for item, value in zip(given.node.args, given.values, strict=False):
+            if isinstance(item, ast.Starred):
+                spread = True
+                for name in places[position:]:
+                    bound[name] = join_all([bound[name], value]) if name in bound else value
+                if rest is not None:
+                    self._gather(bound, rest, value, len(places))
+            elif position < len(places):
+                name = places[position]
+                bound[name] = join_all([bound[name], value]) if spread and name in bound else value
+                position += 1
+            elif rest is not None:
+                self._gather(bound, rest, value, position)
+                position += 1
+        self._bind_keywords(info, given, bound, frame)
+        return bound
+
+    def _bind_keywords(self, info: FunctionFacts, given: Arguments, bound: dict[str, RankValue], frame: Frame) -> None:
+        more = info.node.args.kwarg
+        for keyword, value in given.keywords.items():
+            if keyword is None:
+                held = self._elements.of(value, given.node, frame)
+                for name in info.parameters:
+                    if name not in bound and name != info.receiver:
+                        bound[name] = held
+            elif keyword in info.parameters:
+                bound[keyword] = value
+            elif more is not None:
+                ref = self._memory.made(Ref(more, -1))
+                self._memory.write(ref, element(keyword), value.unknown())
+                bound[more.arg] = RankValue(refs=frozenset((ref,)))
+
+    def _gather(self, bound: dict[str, RankValue], rest: ast.arg, value: RankValue, position: int) -> None:
+        ref = self._memory.made(Ref(rest, -1))
+        self._memory.write(ref, ELEMENTS, value.unknown())
+        if value.size:
+            self._memory.write(ref, LENGTH, RankValue(value.size))
+        bound[rest.arg] = RankValue(refs=frozenset((ref,)))
+
+
+def _has(ref: Ref, info: FunctionFacts) -> bool:
+    """Whether an object has a method."""
+    return ref.cls is not None and any(base.facts is info.cls for base in ref.cls.mro())

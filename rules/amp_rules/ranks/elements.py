@@ -1,0 +1,203 @@
+"""What iterating over a value gives, and what stands in it under a key."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.ranks.frames import Frame
+from amp_rules.ranks.memory import ELEMENTS, LENGTH, STATE, element, has_known_keys, nothing
+from amp_rules.ranks.origins import NOWHERE, Kind, Origins
+from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join_all
+from amp_rules.ranks.world import Given, World
+from amp_rules.roles.kinds import is_loader_value
+from amp_rules.torch.data import LOADER_PREFIXES
+
+_SAMPLING: frozenset[object] = frozenset({"collate_fn", "batch_sampler", "sampler", None})
+"""Arguments of a loader that leave less to torch; None where not all are known."""
+_DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+
+
+class Elements:
+    """Questions about containers, loaders and whatever else can be iterated."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._memory = world.memory
+        self._loaders: dict[ast.AST, bool] = {}
+
+    def of(self, value: RankValue, node: ast.expr, frame: Frame, *, keys: bool = True) -> RankValue:
+        """What iterating over a value gives; of a dictionary its keys, or what stands under them."""
+        found: list[RankValue] = []
+        alias: set[Ref] = set()
+        state: Origins = NOWHERE
+        for ref in value.refs:
+            held = self._memory.elements(ref)
+            if keys and has_known_keys(ref):
+                found.append(RankValue(self._memory.members(RankValue(refs=frozenset((ref,))))))
+            elif held is not None:
+                found.append(held.unknown())
+            elif ref.cls is not None:
+                found.extend(self._of_object(ref, node, frame))
+            elif not self._is_loader(ref):
+                alias.add(ref.part)
+                state = state | nothing(self._memory.read(ref, STATE)).own
+        if not self._memory.is_pass(value):
+            found.extend(self._reshuffled(node, frame))
+        joined = join_all(found)
+        return RankValue(joined.content | value.content | state, joined.size | value.size, joined.refs | alias)
+
+    def _is_loader(self, ref: Ref) -> bool:
+        """Whether an object gives batches, which are no parts of it."""
+        known = self._loaders.get(ref.site)
+        if known is None:
+            located = self._world.program.locate(ref.site) if isinstance(ref.site, ast.Call) else None
+            values = self._world.flow.values(ref.site, located[1]) if located and isinstance(ref.site, ast.Call) else ()
+            known = self._loaders[ref.site] = any(map(is_loader_value, values))
+        return known
+
+    def _of_object(self, ref: Ref, node: ast.expr, frame: Frame) -> list[RankValue]:
+        """What iterating over an object of the project gives."""
+        assert ref.cls is not None
+        for name in ("__iter__", "__next__", "__getitem__"):
+            method = ref.cls.find_method(name)
+            if method is None:
+                continue
+            given = self._world.run(Given(method, {}, frame, frozenset((ref,))))
+            if name == "__iter__" and ref not in given.refs:
+                return [self.of(given, node, frame), RankValue(NOWHERE, self._memory.length(given))]
+            if name != "__iter__":
+                return [given]
+        return []
+
+    def _reshuffled(self, node: ast.expr, frame: Frame) -> list[RankValue]:
+        """Batches of a loader that each rank has whole, but in an order of its own."""
+        if not frame.state.apart:
+            return []
+        for value in self._world.flow.values(node, frame.scope):
+            call = value.site
+            if value.kind == "object" and isinstance(call, ast.Call) and value.ref.startswith(LOADER_PREFIXES):
+                if any(
+                    item.arg in ("shuffle", "sampler")
+                    and not (isinstance(item.value, ast.Constant) and item.value.value in (False, None))
+                    for item in call.keywords
+                ):
+                    return [RankValue(self._world.origin(Kind.DRAW, frame.scope.module, node))]
+        return []
+
+    def at(self, owner: RankValue, key: object, node: ast.AST, frame: Frame) -> RankValue:
+        """What stands under a key; under any, where it is not known."""
+        found: list[RankValue] = []
+        alias: set[Ref] = set()
+        state: Origins = NOWHERE
+        for ref in owner.refs:
+            state = state | nothing(self._memory.read(ref, STATE)).own
+            held = self._held(ref, key)
+            if held is not None:
+                found.append(held)
+            elif ref.cls is not None:
+                method = ref.cls.find_method("__getitem__")
+                if method is not None:
+                    given = RankValue(constant=key)
+                    bound = {name: given for name in method.positional[:1]}
+                    found.append(self._world.run(Given(method, bound, frame, frozenset((ref,)))))
+            else:
+                alias.add(ref.part)
+        joined = join_all(found)
+        return RankValue(
+            joined.content | owner.content | state,
+            joined.size | owner.size,
+            joined.refs | alias,
+            joined.constant if not alias and not owner.content and len(found) == 1 else UNKNOWN,
+        )
+
+    def _held(self, ref: Ref, key: object) -> RankValue | None:
+        if key is UNKNOWN or (isinstance(key, int) and key < 0):
+            held = self._memory.elements(ref)
+            return held.unknown() if held is not None else None
+        exact = self._memory.read(ref, element(key))
+        other = self._memory.read(ref, ELEMENTS)
+        if exact is None:
+            return other
+        return exact if other is None else join_all([exact, other])
+
+    def truth(self, node: ast.expr, value: RankValue, frame: Frame) -> Origins:
+        """Why the value of a test may be true on one rank and false on another."""
+        found = self._truth(value, frame)
+        self._world.truths[node] = self._world.truths.get(node, NOWHERE) | found
+        return found
+
+    def _truth(self, value: RankValue, frame: Frame) -> Origins:
+        found = value.own
+        for ref in value.refs:
+            if ref.cls is not None:
+                method = ref.cls.find_method("__bool__") or ref.cls.find_method("__len__")
+                if method is not None:
+                    said = self._world.run(Given(method, {}, frame, frozenset((ref,))))
+                    found = found | self._memory.deep(said)
+            elif isinstance(ref.site, _DISPLAYS):
+                # A list is true if something stands in it, whatever that is.
+                found = found | nothing(self._memory.read(ref, LENGTH)).own
+            else:
+                found = found | self._memory.deep(RankValue(refs=frozenset((ref,))))
+        return found
+
+    def copy(self, ref: Ref, value: RankValue) -> None:
+        """Put the elements of a container into another."""
+        for other in value.refs:
+            held = self._memory.elements(other)
+            if held is not None:
+                self._memory.write(ref, ELEMENTS, held.unknown())
+            length = self._memory.read(other, LENGTH)
+            if length is not None:
+                self._memory.write(ref, LENGTH, length)
+        if value.own:
+            self._memory.write(ref, ELEMENTS, RankValue(value.own))
+
+    def shared(self, node: ast.expr, value: RankValue, frame: Frame) -> RankValue:
+        """A loader that is shared out: its batches differ between ranks, its length does not."""
+        origin = self._world.origin(Kind.BATCH, frame.scope.module, node)
+        ref = self._memory.made(Ref(node, SHARED))
+        sizes = NOWHERE if self._has_equal_batches(node, frame) else origin
+        self._memory.write(ref, ELEMENTS, RankValue(origin, sizes))
+        return RankValue(value.content, value.size, value.refs | {ref})
+
+    def rebound(self, statement: ast.stmt, variable: str, value: RankValue, frame: Frame) -> RankValue:
+        """A variable's loader, shared out before a statement."""
+        ref = self._memory.made(Ref(statement, SHARED))
+        origin = self._world.origin(Kind.BATCH, frame.scope.module, statement)
+        self._memory.write(ref, ELEMENTS, RankValue(origin, self._sizes(value, origin)))
+        return RankValue(value.content, value.size, value.refs | {ref})
+
+    def _sizes(self, value: RankValue, origin: Origins) -> Origins:
+        """Why the shapes of a loader's batches differ: because some object that it may be was told how to collate."""
+        sites = [ref.site for ref in value.refs if isinstance(ref.site, ast.Call)]
+        is_plain = bool(sites) and all(isinstance(site, ast.Call) and self._is_plain(site) for site in sites)
+        return NOWHERE if is_plain else origin
+
+    def _has_equal_batches(self, node: ast.expr, frame: Frame) -> bool:
+        """Whether the batches of one step have one shape on all ranks: torch's own sampling and collating."""
+        values = self._world.flow.values(node, frame.scope)
+        for value in values:
+            call = value.site
+            if (
+                value.kind != "object"
+                or not isinstance(call, ast.Call)
+                or not value.ref.startswith("torch.utils.data.")
+            ):
+                return False
+            if not self._is_plain(call):
+                return False
+        return bool(values)
+
+    def _is_plain(self, call: ast.Call) -> bool:
+        """Whether a loader's constructor leaves sampling and collating to torch."""
+        for item in call.keywords:
+            is_none = isinstance(item.value, ast.Constant) and item.value.value is None
+            if item.arg is None:
+                refs = self._world.seen.get(item.value, REPLICATED).refs
+                keys = set[object]().union(*map(self._memory.keys, refs))
+                if not refs or keys & _SAMPLING:
+                    return False
+            elif item.arg in _SAMPLING and not is_none:
+                return False
+        return True

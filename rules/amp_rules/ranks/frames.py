@@ -1,0 +1,116 @@
+"""One evaluation of a body: what its variables hold now, and what decides whether its statements run."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from amp_rules.ranks.origins import NOWHERE, UNDECIDED, Decision, Decisions, Origins, origins_of
+from amp_rules.ranks.values import RankValue, join
+from amp_rules.source.scopes import Scope
+
+Variables = dict[str, RankValue]
+Raised = frozenset[tuple[str, Decision]]
+"""Decisions to raise, each with the own name of the exception's class; empty where it is not known."""
+
+
+@dataclass
+class State:
+    """What the program as a whole is in at a point.
+
+    Attributes:
+        apart: whether the ranks' random numbers differ by now.
+        training: whether models are in training mode, where dropout draws.
+    """
+
+    apart: bool = False
+    training: bool = True
+
+    def key(self) -> tuple[bool, bool]:
+        """To tell states apart."""
+        return self.apart, self.training
+
+    def copy(self) -> State:
+        """The same, to go on with on another path."""
+        return State(self.apart, self.training)
+
+    def merge(self, other: State) -> None:
+        """What may be either."""
+        self.apart |= other.apart
+        self.training |= other.training
+
+
+@dataclass
+class Loop:
+    """Decisions that leave a loop, or its present round."""
+
+    ended: Decisions = UNDECIDED
+    skipped: Decisions = UNDECIDED
+    left: list[Variables] = field(default_factory=list)
+    outer: Decisions = UNDECIDED
+
+
+@dataclass
+class Frame:
+    """An evaluation of a body.
+
+    Attributes:
+        node: the function, module or class.
+        scope: its scope.
+        context: which evaluation this is.
+        variables: what its own variables hold at this point.
+        control: what decides whether this point is reached.
+        state: see :class:`State`.
+        loops: the loops around this point.
+        raised: the decisions that raise, with the name of what is raised: for the body, then for each ``try`` around
+            this point.
+        returned: what it has returned so far.
+    """
+
+    node: ast.AST
+    scope: Scope
+    context: int
+    variables: Variables = field(default_factory=dict)
+    control: Decisions = UNDECIDED
+    state: State = field(default_factory=State)
+    loops: list[Loop] = field(default_factory=list)
+    raised: list[Raised] = field(default_factory=lambda: [frozenset()])
+    returned: RankValue | None = None
+    ended: Decisions = UNDECIDED
+
+    @property
+    def deciding(self) -> Decisions:
+        """All that decides whether this point is reached, decisions to leave included."""
+        found = self.control | self.ended
+        for loop in self.loops:
+            found = found | loop.ended | loop.skipped
+        for raised in self.raised[1:]:
+            found = found | {decision for _, decision in raised}
+        return found
+
+    @property
+    def control_origins(self) -> Origins:
+        """Why this point may be reached on one rank only."""
+        deciding = self.deciding
+        return origins_of(deciding) if deciding else NOWHERE
+
+    def decide(self, decision: Decision) -> Decisions:
+        """Let what follows rest on a decision; gives back what it rested on before."""
+        before = self.control
+        self.control = before - {decision} | {decision}
+        return before
+
+    def give_back(self, value: RankValue) -> None:
+        """Add to what it returns."""
+        self.returned = value if self.returned is None else join(self.returned, value)
+
+
+def merged(one: Variables, other: Variables) -> Variables:
+    """What variables hold where two paths meet."""
+    found = dict(one)
+    for name, value in other.items():
+        known = found.get(name)
+        found[name] = value.unknown() if known is None else join(known, value)
+    for name in one.keys() - other.keys():
+        found[name] = found[name].unknown()
+    return found

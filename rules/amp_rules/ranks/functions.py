@@ -1,0 +1,190 @@
+"""Functions of the project: each is run once for each way in which it is called.
+
+What tells ways apart is what an analysis of ranks can see: where it is called, which parameters differ between ranks,
+which are known constants, of which object the method is, and the state of the program. A validation loop is so told
+from the training loop that has the same helper. Ways of one kind are joined.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from amp_rules.ranks.frames import Frame, Raised, State
+from amp_rules.ranks.memory import ELEMENTS
+from amp_rules.ranks.origins import UNDECIDED, Decisions
+from amp_rules.ranks.statements import Statements
+from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue, Ref, join
+from amp_rules.ranks.world import Given, World
+from amp_rules.source.facts import FunctionFacts
+
+_MAX_WAYS = 8
+"""Ways of calling one function that are told apart. Helpers of scripts have two or three; the rest count as one."""
+_MAX_TIMES = 2
+"""Evaluations of one way in one round. More come of calls from many places, whose arguments are joined one by one."""
+_MAX_EVALUATIONS = 2_000
+"""Evaluations of functions in all. Scripts need some hundred; of a program of a hundred thousand lines, what is known
+by then counts."""
+_MAX_CALLS = 60
+"""Calls within calls. Code of people stays below twenty; what lies deeper is taken as known so far."""
+
+Key = tuple[object, ...]
+
+
+@dataclass
+class Way:
+    """One way in which a function is called, all calls of this kind together."""
+
+    number: int
+    bound: dict[str, RankValue]
+    state: State
+    control: Decisions = UNDECIDED
+    result: RankValue = REPLICATED
+    raised: Raised = frozenset()
+    left: State = field(default_factory=State)
+    round: int = -1
+    times: int = 0
+    running: bool = False
+
+
+class Functions:
+    """Runs functions, and remembers what they gave.
+
+    Attributes:
+        round: the number of the present round over the program; in each, every way is run at least once.
+        reached: the functions that were run.
+    """
+
+    def __init__(self, world: World, statements: Statements) -> None:
+        self.round = 0
+        self.reached: set[ast.AST] = set()
+        self._world = world
+        self._memory = world.memory
+        self._statements = statements
+        self._ways: defaultdict[ast.AST, dict[Key, Way]] = defaultdict(dict)
+        self._count = 0
+        self._left = _MAX_EVALUATIONS
+        self._depth = 0
+
+    def run(self, given: Given) -> RankValue:
+        """What a call of a function gives."""
+        info = given.info
+        bound = self._complete(info, given)
+        way = self._way(info, given, bound)
+        grown = self._grow(way, bound, given)
+        if way.round != self.round:
+            way.times = 0
+        if (grown or way.round != self.round) and not way.running and self._depth < _MAX_CALLS:
+            if way.times < _MAX_TIMES and self._left:
+                self._evaluate(info, way)
+            else:
+                # What came to it since is seen in the next round.
+                self._memory.changed = True
+        frame = given.frame
+        if way.raised:
+            frame.raised[-1] |= way.raised
+        if way.round == self.round and not info.is_forward:
+            frame.state = way.left.copy()
+        return way.result
+
+    def _complete(self, info: FunctionFacts, given: Given) -> dict[str, RankValue]:
+        """What each parameter holds, defaults and the receiver included."""
+        bound = dict(given.bound)
+        scope = self._world.flow.scopes.get(info.node)
+        for name, default in info.defaults.items():
+            if name not in bound and scope is not None and scope.parent is not None:
+                bound[name] = self._world.evaluate(default, Frame(scope.parent.node, scope.parent, 0))
+        if info.receiver is not None:
+            bound[info.receiver] = RankValue(refs=given.receiver)
+        return bound
+
+    def _way(self, info: FunctionFacts, given: Given, bound: dict[str, RankValue]) -> Way:
+        frame = given.frame
+        key: Key = (
+            (bool(self._world.deep(bound.values())), frame.state.apart)
+            if info.is_forward
+            else self._told_apart(info, given, bound)
+        )
+        ways = self._ways[info.node]
+        if key not in ways and len(ways) >= _MAX_WAYS:
+            key = ()
+        way = ways.get(key)
+        if way is None:
+            self._count += 1
+            way = ways[key] = Way(self._count, bound, frame.state.copy())
+        return way
+
+    def _told_apart(self, info: FunctionFacts, given: Given, bound: dict[str, RankValue]) -> Key:
+        """What tells a way of calling from others; of the many layers of a model only whether their input is local."""
+        frame = given.frame
+        return (
+            given.site,
+            given.receiver,
+            frame.state.key(),
+            bool(frame.control_origins),
+            *(
+                (name, bool(self._memory.deep(value)), bool(value.size), _constant(value))
+                for name, value in sorted(bound.items())
+                if name != info.receiver
+            ),
+        )
+
+    def _grow(self, way: Way, bound: dict[str, RankValue], given: Given) -> bool:
+        """Add a call to its way; whether anything is new."""
+        grown = False
+        for name, value in bound.items():
+            known = way.bound.get(name)
+            joined = value if known is None else join(known, value)
+            if joined != known:
+                way.bound[name] = joined
+                grown = True
+        deciding = given.frame.deciding
+        if not deciding <= way.control:
+            way.control |= deciding
+            grown = True
+        before = way.state.key()
+        way.state.merge(given.frame.state)
+        return grown or way.state.key() != before
+
+    def _evaluate(self, info: FunctionFacts, way: Way) -> None:
+        scope = self._world.flow.scopes.get(info.node)
+        if scope is None:
+            return
+        self.reached.add(info.node)
+        frame = Frame(info.node, scope, way.number, dict(way.bound), way.control, way.state.copy())
+        for name, value in way.bound.items():
+            # Functions within it read its parameters too.
+            self._memory.assign(info.node, name, value)
+        way.running = True
+        way.times += 1
+        self._left -= 1
+        way.round = self.round
+        self._depth += 1
+        try:
+            if isinstance(info.node, ast.Lambda):
+                frame.give_back(self._world.evaluate(info.node.body, frame))
+            else:
+                self._statements.run(info.node.body, frame)
+        finally:
+            self._depth -= 1
+            way.running = False
+        found = frame.returned if frame.returned is not None else RankValue(constant=None)
+        if info.is_generator:
+            ref = self._memory.made(Ref(info.node, way.number))
+            if self._memory.read(ref, ELEMENTS) is None:
+                self._memory.write(ref, ELEMENTS, REPLICATED)
+            found = RankValue(refs=frozenset((ref,)))
+        joined = join(way.result, found) if way.result is not REPLICATED else found
+        if joined != way.result or frame.raised[0] != way.raised:
+            self._memory.changed = True
+        way.result = joined
+        way.raised = frame.raised[0]
+        way.left = frame.state
+
+
+def _constant(value: RankValue) -> object:
+    """The constant that tells one way of calling from another: flags and names, not numbers."""
+    if value.constant is None or isinstance(value.constant, (bool, str)):
+        return value.constant
+    return UNKNOWN

@@ -1,0 +1,375 @@
+"""Calls of what is not the project's own: sources, reductions, containers, and joins of what others are given."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from amp_rules.ranks.elements import Elements
+from amp_rules.ranks.frames import Frame
+from amp_rules.ranks.memory import ELEMENTS, LENGTH, STATE, attribute, element, is_mapping
+from amp_rules.ranks.origins import NOWHERE, Kind, Origins
+from amp_rules.ranks.sources import Sources
+from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue, Ref, join, join_all
+from amp_rules.ranks.world import Given, World
+from amp_rules.roles.kinds import is_module
+from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.replication import REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT
+from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
+
+_ADDING = frozenset({"append", "add", "appendleft", "insert", "put", "push", "put_nowait"})
+_TAKING = frozenset({"pop", "popleft", "get", "get_nowait", "popitem"})
+_READING = frozenset({"index", "count", "keys", "values", "items", "copy", "format", "join", "get_last_lr", "find"})
+_ORDERED = frozenset(f"builtins.{name}" for name in ("sum", "min", "max", "any", "all"))
+_IDENTITY = frozenset(f"builtins.{name}" for name in ("isinstance", "hasattr", "type", "id", "callable", "issubclass"))
+_COPIES = frozenset({"builtins.list", "builtins.tuple", "builtins.sorted", "builtins.reversed", "collections.deque"})
+_WHILE = frozenset({"itertools.takewhile", "itertools.dropwhile", "builtins.filter", "itertools.filterfalse"})
+_OF_TENSORS = ("torch", "numpy", "builtins", "math", "einops", "tqdm", "itertools")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A call and what it is given.
+
+    Attributes:
+        node: the call.
+        receiver: the object whose method it is, or what is called.
+        values: the arguments by place, the elements of a starred one in its place.
+        keywords: those by name, None for ``**``.
+    """
+
+    node: ast.Call
+    receiver: RankValue
+    values: list[RankValue]
+    keywords: dict[str | None, RankValue]
+
+    @property
+    def all(self) -> list[RankValue]:
+        """All arguments."""
+        return [*self.values, *self.keywords.values()]
+
+
+class Libraries:
+    """Evaluates calls of libraries."""
+
+    def __init__(self, world: World, elements: Elements) -> None:
+        self._world = world
+        self._memory = world.memory
+        self._elements = elements
+        self._sources = Sources(world)
+        self._functions: dict[str, Callable[[Arguments, Frame], RankValue]] = {
+            "builtins.len": lambda given, frame: RankValue(frozenset().union(*map(self._memory.length, given.values))),
+            "builtins.range": lambda given, frame: RankValue(NOWHERE, world.deep(given.values)),
+            "builtins.next": self._next,
+            "builtins.enumerate": self._enumerate,
+            "builtins.zip": self._zip,
+            "builtins.map": self._map,
+            "builtins.set": self._set,
+            "builtins.frozenset": self._set,
+            "builtins.dict": self._dict,
+            "builtins.getattr": self._getattr,
+            "builtins.setattr": self._setattr,
+        }
+
+    def call(self, given: Arguments, frame: Frame) -> RankValue:
+        """What a call of a library gives."""
+        names = self._world.names(given.node.func, frame.scope)
+        source = self._sources.of(names, given.node, frame, self._world.deep(given.all))
+        if source is not None:
+            made = RankValue(source, NOWHERE, frozenset((self._world.new(given.node, frame),)))
+            return join(made, self._joined(given, names, frame))
+        for name in sorted(names):
+            found = self._by_name(name, given, frame)
+            if found is not None:
+                return found
+        if isinstance(given.node.func, ast.Attribute) and not names:
+            return self._method(given.node.func, given, frame)
+        return self._joined(given, names, frame)
+
+    def _by_name(self, name: str, given: Arguments, frame: Frame) -> RankValue | None:
+        function = self._functions.get(name)
+        if function is not None:
+            return function(given, frame)
+        if name in REDUCTIONS:
+            return REPLICATED
+        if name in _IDENTITY:
+            return RankValue(frozenset().union(*(value.size for value in given.values)))
+        if name in _COPIES:
+            return self._copied(name, given, frame)
+        if name in _WHILE:
+            return self._taken_while(given, frame)
+        if name in _ORDERED:
+            return RankValue(_in_order(self._world.deep(given.all)))
+        if name in RETURNS_FIRST_ARGUMENT and (given.values or "iterable" in given.keywords):
+            first = given.values[0] if given.values else given.keywords["iterable"]
+            if name == "builtins.iter" and self._memory.is_pass(first):
+                # A pass that no loop ends is under way for as long as the iterator lives.
+                frame.state.apart = True
+            return first
+        return None
+
+    # ---- everything else -----------------------------------------------------------------------------------------
+
+    def _joined(self, given: Arguments, names: set[str], frame: Frame) -> RankValue:
+        """What a function gives of which nothing is known: the join of its receiver and its arguments."""
+        functions = self._called_back(given, frame)
+        values = [*given.all, *functions]
+        if not names:
+            values.append(RankValue(given.receiver.content, given.receiver.size, given.receiver.refs))
+        content: Origins = frozenset().union(*(value.content for value in values))
+        sizes: Origins = frozenset().union(*(value.size for value in values))
+        sized = any(name.rpartition(".")[2] in SIZED_BY_CONTENT for name in names)
+        if sized or not all(name.startswith(_OF_TENSORS) for name in names):
+            sizes = sizes | content
+        deep = self._world.deep(values)
+        ref = self._world.new(given.node, frame)
+        if deep - content:
+            self._memory.write(ref, ELEMENTS, RankValue(deep))
+        if not names and isinstance(self._world_parent(given.node, frame), ast.Expr):
+            self._take_up(given, frame)
+        return RankValue(content, sizes, frozenset((ref,)))
+
+    def _called_back(self, given: Arguments, frame: Frame) -> list[RankValue]:
+        """What functions of the project give that a library is handed, called with whatever else it is given."""
+        found: list[RankValue] = []
+        expressions = [*given.node.args, *(item.value for item in given.node.keywords)]
+        handed = RankValue(self._world.deep(given.all))
+        for item in expressions:
+            for value in self._world.flow.values(item, frame.scope):
+                if value.kind == "function":
+                    bound = {name: handed for name in value.ref.positional}
+                    found.append(self._world.run(Given(value.ref, bound, frame)))
+        return found
+
+    def _world_parent(self, node: ast.AST, frame: Frame) -> ast.AST | None:
+        return frame.scope.module.parents.get(node)
+
+    def _take_up(self, given: Arguments, frame: Frame) -> None:
+        """A call whose result is dropped is made for what it does to its receiver: ``meter.update(loss)``."""
+        taken = self._world.deep(given.all) | frame.control_origins
+        if taken:
+            for ref in given.receiver.refs:
+                self._memory.write(ref, STATE, RankValue(taken))
+
+    # ---- methods -------------------------------------------------------------------------------------------------
+
+    def _method(self, function: ast.Attribute, given: Arguments, frame: Frame) -> RankValue:
+        name, receiver = function.attr, given.receiver
+        # What a module gave, as `criterion(output, target)`, may be a rank's own.
+        values = self._world.flow.values(function.value, frame.scope)
+        if any(is_module(value) and not value.is_result for value in values):
+            return self._of_module(name, given, frame)
+        if name in SIZE_METHODS:
+            return RankValue(self._memory.length(receiver))
+        if name in _ADDING and given.values:
+            return self._add(name, given, frame)
+        if name in ("extend", "update", "extendleft"):
+            return self._extend(given, frame)
+        if name in (*_TAKING, "setdefault") and receiver.refs:
+            return self._take(name, given, frame)
+        if name in ("items", "values") and receiver.refs:
+            return self._items(name, given, frame)
+        if name in ("__next__", "next"):
+            return self._elements.of(receiver, function.value, frame)
+        if name in RETURNS_RECEIVER or name in ("parse_args", "parse_known_args"):
+            # What an option is stands where it was declared.
+            return receiver
+        if name == "add_argument":
+            return self._declare(given)
+        deep = self._world.deep([receiver, *given.all, *self._called_back(given, frame)])
+        origins = deep | self._sources.of_method(function, given.node, frame)
+        if name.endswith("_") and not name.endswith("__"):
+            self._change(function.value, given, origins, frame)
+        elif name not in _READING and isinstance(self._world_parent(given.node, frame), ast.Expr):
+            self._take_up(given, frame)
+        sizes: Origins = frozenset().union(*(value.size for value in [receiver, *given.all]))
+        ref = self._world.new(given.node, frame)
+        return RankValue(origins, sizes | (origins if name in SIZED_BY_CONTENT else NOWHERE), frozenset((ref,)))
+
+    def _declare(self, given: Arguments) -> RankValue:
+        """``parser.add_argument("--save", default=name)``: the namespace's attribute has the default."""
+        default = given.keywords.get("default")
+        told = [given.keywords["dest"]] if "dest" in given.keywords else []
+        names = [value.constant for value in [*given.values, *told]]
+        for ref in given.receiver.refs if default is not None else ():
+            for name in names:
+                if default is not None and isinstance(name, str):
+                    self._memory.write(ref, attribute(name.lstrip("-").replace("-", "_")), default.unknown())
+        return REPLICATED
+
+    def _of_module(self, name: str, given: Arguments, frame: Frame) -> RankValue:
+        """A method of a model: its parameters and buffers are the same on all ranks, whatever it computes is not."""
+        if name in RETURNS_RECEIVER:
+            return given.receiver
+        source = self._sources.dropout(given.node, frame)
+        held = self._world.deep(given.all) | source
+        return RankValue(held, frozenset().union(*(value.size for value in given.all)))
+
+    def _change(self, owner: ast.expr, given: Arguments, origins: Origins, frame: Frame) -> None:
+        """A method that works in place, as ``add_``."""
+        taken = origins | frame.control_origins
+        if not taken:
+            return
+        for ref in given.receiver.refs:
+            self._memory.write(ref, STATE if ref.cls is not None else ELEMENTS, RankValue(taken))
+        if isinstance(owner, ast.Name) and owner.id in frame.variables and frame.scope.owner(owner.id) is frame.scope:
+            known = frame.variables[owner.id]
+            frame.variables[owner.id] = RankValue(known.content | taken, known.size, known.refs)
+
+    def _add(self, name: str, given: Arguments, frame: Frame) -> RankValue:
+        value = given.values[-1].with_origins(frame.control_origins)
+        for ref in given.receiver.refs:
+            self._memory.write(ref, ELEMENTS, value.unknown())
+            length = frame.control_origins | (self._memory.deep(value) if name == "add" else NOWHERE)
+            if length:
+                self._memory.write(ref, LENGTH, RankValue(length))
+        return REPLICATED
+
+    def _extend(self, given: Arguments, frame: Frame) -> RankValue:
+        control = frame.control_origins
+        for ref in given.receiver.refs:
+            for value in given.values:
+                self._elements.copy(ref, value)
+                taken = value.size | control | (self._memory.members(value) if is_mapping(ref.site) else NOWHERE)
+                if taken:
+                    self._memory.write(ref, LENGTH, RankValue(taken))
+            for key, value in given.keywords.items():
+                if key is None:
+                    self._elements.copy(ref, value.with_origins(control))
+                    self._memory.write(ref, LENGTH, RankValue(self._memory.members(value) | control))
+                else:
+                    self._memory.write(ref, element(key), value.with_origins(control))
+        return REPLICATED
+
+    def _take(self, name: str, given: Arguments, frame: Frame) -> RankValue:
+        key = given.values[0].constant if given.values and name in ("get", "setdefault", "pop") else UNKNOWN
+        default = given.values[1] if len(given.values) > 1 else REPLICATED
+        if name == "setdefault":
+            for ref in given.receiver.refs:
+                self._memory.write(ref, element(key) if key is not UNKNOWN else ELEMENTS, default.unknown())
+                self._memory.write(ref, LENGTH, RankValue(self._world.deep(given.values[:1]) | frame.control_origins))
+        if name.startswith("pop") and frame.control_origins:
+            for ref in given.receiver.refs:
+                self._memory.write(ref, LENGTH, RankValue(frame.control_origins))
+        found = self._elements.at(given.receiver, key, given.node, frame)
+        chosen = self._world.deep(given.values[:1])
+        return join(found, default).unknown().with_origins(chosen)
+
+    def _items(self, name: str, given: Arguments, frame: Frame) -> RankValue:
+        assert isinstance(given.node.func, ast.Attribute)
+        held = self._elements.of(given.receiver, given.node.func.value, frame, keys=False)
+        return self._rows([held] if name == "values" else [REPLICATED, held], given, frame, name != "values")
+
+    # ---- functions -----------------------------------------------------------------------------------------------
+
+    def _rows(self, parts: list[RankValue], given: Arguments, frame: Frame, are_tuples: bool = True) -> RankValue:
+        """What ``zip``, ``enumerate`` and ``items`` give."""
+        outer = self._world.new(given.node, frame)
+        sizes: Origins = frozenset().union(*map(self._memory.length, [given.receiver, *given.values]))
+        if not are_tuples:
+            self._memory.write(outer, ELEMENTS, parts[0].unknown())
+            return RankValue(NOWHERE, sizes, frozenset((outer,)))
+        row = self._memory.made(Ref(given.node.func, frame.context))
+        for index, part in enumerate(parts):
+            self._memory.write(row, element(index), part.unknown())
+        self._memory.write(outer, ELEMENTS, RankValue(refs=frozenset((row,))))
+        if any(map(self._memory.is_pass, given.values)):
+            self._memory.passes.add(outer)
+        return RankValue(NOWHERE, sizes, frozenset((outer,)))
+
+    def _enumerate(self, given: Arguments, frame: Frame) -> RankValue:
+        if not given.node.args:
+            return REPLICATED
+        return self._rows([REPLICATED, self._elements.of(given.values[0], given.node.args[0], frame)], given, frame)
+
+    def _zip(self, given: Arguments, frame: Frame) -> RankValue:
+        parts = [
+            value if isinstance(item, ast.Starred) else self._elements.of(value, item, frame)
+            for item, value in zip(given.node.args, given.values, strict=False)
+        ]
+        return self._rows(parts, given, frame)
+
+    def _next(self, given: Arguments, frame: Frame) -> RankValue:
+        if not given.node.args:
+            return REPLICATED
+        found = self._elements.of(given.values[0], given.node.args[0], frame)
+        # Which element comes next rests on how many were taken before.
+        return join_all([found, *given.values[1:]]).unknown()
+
+    def _map(self, given: Arguments, frame: Frame) -> RankValue:
+        parts = [
+            self._elements.of(value, item, frame)
+            for item, value in zip(given.node.args[1:], given.values[1:], strict=False)
+        ]
+        ref = self._world.new(given.node, frame)
+        held = RankValue(self._world.deep(parts), frozenset().union(*(part.size for part in parts)))
+        self._memory.write(ref, ELEMENTS, join_all([held, *self._called_back(given, frame)]).unknown())
+        return RankValue(NOWHERE, frozenset().union(*map(self._memory.length, given.values[1:])), frozenset((ref,)))
+
+    def _taken_while(self, given: Arguments, frame: Frame) -> RankValue:
+        """``takewhile(pred, batches)``: how many there are rests on what the function says of them."""
+        if len(given.node.args) < 2:
+            return self._joined(given, set(), frame)
+        held = self._elements.of(given.values[1], given.node.args[1], frame)
+        said = self._world.deep(
+            [
+                self._world.run(Given(value.ref, {name: held for name in value.ref.positional[:1]}, frame))
+                for value in self._world.flow.values(given.node.args[0], frame.scope)
+                if value.kind == "function"
+            ]
+            or [held]
+        )
+        ref = self._world.new(given.node, frame)
+        self._memory.write(ref, ELEMENTS, held.unknown())
+        return RankValue(NOWHERE, self._memory.length(given.values[1]) | said, frozenset((ref,)))
+
+    def _copied(self, name: str, given: Arguments, frame: Frame) -> RankValue:
+        ref = self._world.new(given.node, frame)
+        if not given.node.args:
+            return RankValue(refs=frozenset((ref,)))
+        held = self._elements.of(given.values[0], given.node.args[0], frame).unknown()
+        if name == "builtins.sorted":
+            held = RankValue(_in_order(held.content), _in_order(held.size), held.refs)
+        self._memory.write(ref, ELEMENTS, held)
+        return RankValue(NOWHERE, self._memory.length(given.values[0]), frozenset((ref,)))
+
+    def _set(self, given: Arguments, frame: Frame) -> RankValue:
+        ref = self._world.new(given.node, frame)
+        if given.node.args:
+            held = self._elements.of(given.values[0], given.node.args[0], frame)
+            order = self._world.order(frame.scope.module, given.node)
+            self._memory.write(ref, ELEMENTS, RankValue(held.content | order, held.size, held.refs))
+            if self._memory.deep(held):
+                self._memory.write(ref, LENGTH, RankValue(self._memory.deep(held)))
+        return RankValue(refs=frozenset((ref,)))
+
+    def _dict(self, given: Arguments, frame: Frame) -> RankValue:
+        ref = self._world.new(given.node, frame)
+        for value in given.values:
+            self._elements.copy(ref, value)
+        for key, value in given.keywords.items():
+            self._memory.write(ref, element(key) if key is not None else ELEMENTS, value.unknown())
+        return RankValue(refs=frozenset((ref,)))
+
+    def _getattr(self, given: Arguments, frame: Frame) -> RankValue:
+        if len(given.values) < 2:
+            return REPLICATED
+        found = [
+            held
+            for ref in given.values[0].refs
+            if (held := self._memory.read(ref, attribute(str(given.values[1].constant)))) is not None
+        ]
+        return join_all([*found, *given.values[2:]]).unknown().with_origins(given.values[0].own)
+
+    def _setattr(self, given: Arguments, frame: Frame) -> RankValue:
+        if len(given.values) == 3:
+            for ref in given.values[0].refs:
+                slot = attribute(str(given.values[1].constant)) if given.values[1].constant is not UNKNOWN else STATE
+                self._memory.write(ref, slot, given.values[2].with_origins(frame.control_origins))
+        return REPLICATED
+
+
+def _in_order(origins: Origins) -> Origins:
+    """What differs still when the order of elements does not count."""
+    return frozenset(origin for origin in origins if origin.kind is not Kind.ORDER)

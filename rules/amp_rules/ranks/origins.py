@@ -1,0 +1,83 @@
+"""Why a value differs between ranks, and the decisions that rest on such values."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from enum import Enum
+
+from amp_rules.source.modules import Module
+
+
+class Kind(Enum):
+    """What makes values local to a rank.
+
+    Random numbers are drawn alike outside of the passes over a prepared loader, and before ``amp.seed_by_rank()``.
+    """
+
+    BATCH = "each process has its own batches"
+    DRAW = "each process draws its own random numbers"
+    GENERATOR = "each process seeds this generator by itself"
+    CLOCK = "each process reads its own clock"
+    ORDER = "each process has its own order of a set"
+    ENVIRONMENT = "each process steps its own environment"
+    PROCESS = "it names the process or its machine"
+
+    # Members are unlike each other by identity; the hash of Enum costs a call for each look at a set.
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A place that gives each rank another value."""
+
+    kind: Kind
+    module: Module
+    node: ast.AST
+
+    @property
+    def line(self) -> int:
+        """The line that it begins on."""
+        return int(getattr(self.node, "lineno", 1))
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.node))
+
+
+Origins = frozenset[Origin]
+NOWHERE: Origins = frozenset()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A test, or a number of rounds, that may come out differently on each rank.
+
+    Attributes:
+        module: the file.
+        node: the test of a condition or loop, what a loop iterates, or the statement that may raise.
+        origins: what makes it local.
+        counts: whether it is the number of rounds of a ``for`` loop, or the elements of a comprehension.
+    """
+
+    module: Module
+    node: ast.AST
+    origins: Origins
+    counts: bool = False
+
+    def __hash__(self) -> int:
+        return hash(self.node)
+
+    def __eq__(self, other: object) -> bool:
+        # One decision, whatever was known of its origins when it was met.
+        return isinstance(other, Decision) and other.node is self.node
+
+
+Decisions = frozenset[Decision]
+UNDECIDED: Decisions = frozenset()
+
+
+def origins_of(decisions: Decisions) -> Origins:
+    """What makes any of the decisions local."""
+    if not decisions:
+        return NOWHERE
+    return frozenset().union(*(decision.origins for decision in decisions))

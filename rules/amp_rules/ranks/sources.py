@@ -1,0 +1,99 @@
+"""Calls that give each rank something of its own."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.ranks.frames import Frame
+from amp_rules.ranks.origins import NOWHERE, Kind, Origins
+from amp_rules.ranks.world import World
+from amp_rules.roles.kinds import is_module
+from amp_rules.torch.replication import (
+    CLOCKS,
+    DRAWING_METHODS,
+    DRAWS,
+    DROPOUT,
+    ENTROPY,
+    ENVIRONMENTS,
+    GENERATORS,
+    NOT_DRAWN,
+    PROCESS,
+)
+
+
+class Sources:
+    """Questions about calls of libraries."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def of(self, names: set[str], call: ast.Call, frame: Frame, given: Origins) -> Origins | None:
+        """What makes the result of a function local by itself; None where it is no source."""
+        for name in sorted(names):
+            kind = self._kind(name, call, frame)
+            if kind is not None:
+                return self._world.origin(kind, frame.scope.module, call) | given
+        return self.dropout(call, frame) or None
+
+    def _kind(self, name: str, call: ast.Call, frame: Frame) -> Kind | None:
+        if name in CLOCKS:
+            return Kind.CLOCK
+        if name in PROCESS:
+            return Kind.PROCESS
+        if name in ENTROPY or (name in GENERATORS and not has_seed(call)):
+            return None if call in self._world.setting.alike else Kind.GENERATOR
+        if name in GENERATORS:
+            return None
+        if name.startswith(ENVIRONMENTS) and name.rpartition(".")[2] in ("make", "make_vec", "load", "vector"):
+            return Kind.ENVIRONMENT
+        if not frame.state.apart or name in NOT_DRAWN or any(item.arg == "generator" for item in call.keywords):
+            return None
+        if name.startswith(DROPOUT):
+            return Kind.DRAW if self._drops(call, frame) else None
+        if name.startswith(DRAWS) and not name.startswith(("random.seed", "torch.random.")):
+            return Kind.DRAW
+        return None
+
+    def _drops(self, call: ast.Call, frame: Frame) -> bool:
+        """Whether a functional dropout draws now: ``training=self.training`` follows the mode of the model."""
+        for item in call.keywords:
+            if item.arg == "training":
+                if isinstance(item.value, ast.Constant):
+                    return bool(item.value.value)
+                return frame.state.training
+        return len(call.args) < 3 or frame.state.training
+
+    def of_method(self, function: ast.Attribute, call: ast.Call, frame: Frame) -> Origins:
+        """What makes the result of a method local by itself."""
+        if not frame.state.apart or any(item.arg == "generator" for item in call.keywords):
+            return NOWHERE
+        is_sample = function.attr == "sample" and any(
+            value.kind == "object" and str(value.ref).startswith("torch.distributions.")
+            for value in self._world.flow.values(function.value, frame.scope)
+        )
+        if function.attr not in DRAWING_METHODS and not is_sample:
+            return NOWHERE
+        return self._world.origin(Kind.DRAW, frame.scope.module, call)
+
+    def dropout(self, call: ast.Call, frame: Frame) -> Origins:
+        """The mask that a model of a library draws in training mode."""
+        if not (frame.state.apart and frame.state.training and self._world.setting.has_dropout):
+            return NOWHERE
+        targets = self._world.flow.values(call.func, frame.scope)
+        if not any(value.kind == "object" and is_module(value) and _may_drop(str(value.ref)) for value in targets):
+            return NOWHERE
+        return self._world.origin(Kind.DRAW, frame.scope.module, call)
+
+
+def _may_drop(name: str) -> bool:
+    """Whether an object made by a constructor may draw dropout masks: containers, recurrent nets, models."""
+    if not name.startswith("torch.nn."):
+        return True
+    last = name.rpartition(".")[2]
+    return "Drop" in last or last in ("Sequential", "ModuleList", "LSTM", "GRU", "RNN") or "Transformer" in last
+
+
+def has_seed(call: ast.Call) -> bool:
+    """Whether a generator is given a seed."""
+    given = [*call.args, *(item.value for item in call.keywords)]
+    return any(not (isinstance(item, ast.Constant) and item.value is None) for item in given)

@@ -1,0 +1,10 @@
+"""The rewrites that take older interfaces out of a file, one a file: NVIDIA Apex, ``torch.cuda.amp``, old launchers.
+
+Each is given one file, as the one before it left that: see :class:`amp_rules.plan.apex.file.ApexFile`.
+"""
+
+CODES = ("AMP4",)
+UNITS = ("precision", "distribution")
+
+WAYS = ("idiom", "compat", "present names")
+"""How a program can be handled: without Apex, with Apex's interface from the runtime, or as one that needs no Apex."""

@@ -1,0 +1,250 @@
+"""Take out the questions whether Apex is installed.
+
+## What it does
+`try: from apex import amp` with an `except ImportError` becomes the import alone, and the flag that remembers the
+outcome (`APEX_AVAILABLE`, `amp = None`) goes: conditions on it are simplified. Where the `except` offers a substitute
+of its own, such as a layer norm, the substitute stays: it is what runs today.
+
+## Why
+The runtime is a package that the script needs; there is nothing left to ask.
+
+## Before
+    try:
+        from apex import amp
+        APEX_AVAILABLE = True
+    except ImportError:
+        APEX_AVAILABLE = False
+
+    if args.fp16 and not APEX_AVAILABLE:
+        raise RuntimeError("install apex")
+
+## After
+    import amp_runtime as amp
+
+## When it declines
+When some of the names have a substitute and others have none, or when something else than imports can fail there; the
+file then keeps its `try`.
+
+## Leaving it out
+No: what asks for Apex would then decide that there is no mixed precision. With any part of Apex kept, the rewriting
+of Apex is declined (AMP499), and with `--apex auto` its imports alone are changed (AMP410).
+
+## Source
+https://docs.python.org/3/library/exceptions.html#ImportError
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.flag_conditions import Known, emptied, simplified
+from amp_rules.plan.apex.references import is_apex
+from amp_rules.plan.context import Change
+from amp_rules.plan.rule import Rule
+from amp_rules.source import blocks
+from amp_rules.source.resolver import imported
+from amp_rules.source.syntax import walk
+from amp_rules.text.actions import Action, Remove, Replace, Unwrap
+from amp_rules.text.expression_edits import substitute
+
+RULE = Rule("AMP401", "apex-availability", "Nothing asks whether Apex is installed.", "precision", ways=("idiom",))
+
+_IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
+_ANY_ERRORS = frozenset({*_IMPORT_ERRORS, "Exception", "AttributeError"})
+
+
+def changes(file: ApexFile) -> Iterator[Change]:
+    """Yield an edit for each condition on what came of a guarded import; where none is left, for the imports."""
+    known: Known = {}
+    guarded: list[Change] = []
+    for guard in _guards(file):
+        actions, learned = _unguarded(file, guard)
+        if actions:
+            known.update(learned)
+            message = "the import is not a question any more"
+            guarded.append(Change(RULE, file.module, guard.node, message, actions))
+    conditions = list(_conditions(file, known)) if known else []
+    yield from conditions or guarded
+
+
+@dataclass(frozen=True)
+class _Guard:
+    """A ``try`` around imports of Apex, the names of Apex in it, and what its handlers define."""
+
+    node: ast.Try
+    names: frozenset[str]
+    defined: frozenset[str]
+    nothing: frozenset[str]
+
+
+def _guards(file: ApexFile) -> Iterator[_Guard]:
+    for node in file.module.parents:
+        if not isinstance(node, ast.Try) or node.finalbody or len(node.handlers) != 1:
+            continue
+        imports = [item for item in node.body if isinstance(item, (ast.Import, ast.ImportFrom))]
+        apex = {*file.references.statements, *file.references.star_imports}
+        ours = [item for item in imports if item in apex]
+        names = {
+            alias.asname or alias.name.split(".")[0]
+            for item in imports
+            for alias in item.names
+            if is_apex(imported(item, alias))
+        }
+        if not ours or len(ours) < len(imports) or not _catches_imports(node):
+            continue
+        defined, nothing = _definitions(node.handlers[0].body)
+        yield _Guard(node, frozenset(names), frozenset(defined), frozenset(nothing))
+
+
+def _catches_imports(node: ast.Try) -> bool:
+    """Whether the handler is there for a failing import alone, by its kind or because nothing else can fail."""
+    handler = node.handlers[0]
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    named = [kind.id for kind in kinds if isinstance(kind, ast.Name)]
+    if len(named) == len(kinds) and all(name in _IMPORT_ERRORS for name in named):
+        return True
+    anything = all(kind is None or (isinstance(kind, ast.Name) and kind.id in _ANY_ERRORS) for kind in kinds)
+    return anything and all(_cannot_fail(item) for item in node.body)
+
+
+def _cannot_fail(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, (ast.Import, ast.ImportFrom, ast.Pass))
+
+
+def _definitions(suite: Iterable[ast.stmt]) -> tuple[set[str], set[str]]:
+    """Names that a handler gives a substitute, and names that it gives nothing: None or False."""
+    defined: set[str] = set()
+    nothing: set[str] = set()
+    for item in suite:
+        if isinstance(item, (ast.ClassDef, ast.FunctionDef)):
+            defined.add(item.name)
+        elif isinstance(item, (ast.Import, ast.ImportFrom)):
+            defined |= {alias.asname or alias.name.split(".")[0] for alias in item.names}
+        elif isinstance(item, ast.Assign):
+            empty = isinstance(item.value, ast.Constant) and item.value.value in (None, False)
+            for target in item.targets:
+                if isinstance(target, ast.Name):
+                    (nothing if empty else defined).add(target.id)
+    return defined, nothing
+
+
+def _unguarded(file: ApexFile, guard: _Guard) -> tuple[list[Action], Known]:
+    node = guard.node
+    substituted = guard.names & guard.defined
+    if substituted:
+        if substituted != guard.names:
+            raise file.not_understood(node, "some of the names have a substitute in `except`, others have none")
+        noise = [item for item in node.handlers[0].body if isinstance(item, (ast.Expr, ast.Pass))]
+        if len(noise) == len(node.handlers[0].body):
+            return [], {}
+        return [Unwrap(node, ("handler",)), *(Remove(item) for item in noise)], {}
+    actions: list[Action] = [Unwrap(node, ("body", "orelse"))]
+    known: Known = {}
+    scope = file.references.scope_of(node)
+    for name in guard.names & guard.nothing:
+        known[(scope.owner(name), name)] = True
+    for name, value, assignments in _flags(file, node):
+        known[(scope.owner(name), name)] = value
+        inside = set(walk(node.handlers[0]))
+        actions.extend(Remove(item) for item in assignments if item not in inside)
+    for item in [*node.body, *node.orelse]:
+        if isinstance(item, ast.Pass):
+            actions.append(Remove(item))
+    return actions, known
+
+
+def _flags(file: ApexFile, node: ast.Try) -> Iterator[tuple[str, bool, list[ast.stmt]]]:
+    """Variables that hold nothing but the outcome of the ``try``: name, value when it succeeds, assignments."""
+    scope = file.references.scope_of(node)
+    here = set(walk(node))
+    before = blocks.place(file.module, node)
+    earlier = set(before.suite[: before.index])
+    success = {item for part in (*node.body, *node.orelse) for item in walk(part)}
+    names = {
+        target.id
+        for item in here
+        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, bool)
+        for target in item.targets
+        if isinstance(target, ast.Name)
+    }
+    for name in sorted(names - file.wanted_elsewhere):
+        stores = [
+            item
+            for item in file.module.parents
+            if isinstance(item, ast.Name) and item.id == name and isinstance(item.ctx, (ast.Store, ast.Del))
+        ]
+        owners = [blocks.statement_of(file.module, item) for item in stores]
+        if any(file.references.scope_of(item).owner(name) is not scope.owner(name) for item in stores):
+            continue
+        simple = all(
+            isinstance(item, ast.Assign)
+            and len(item.targets) == 1
+            and isinstance(item.value, ast.Constant)
+            and isinstance(item.value.value, bool)
+            and (item in here or item in earlier)
+            for item in owners
+        )
+        if simple:
+            deciding = [item for item in owners if item in success] or [item for item in owners if item in earlier]
+            if deciding:
+                yield name, _value(deciding[-1]), owners
+
+
+def _value(assignment: ast.stmt) -> bool:
+    assert isinstance(assignment, ast.Assign) and isinstance(assignment.value, ast.Constant)
+    return bool(assignment.value.value)
+
+
+def _conditions(file: ApexFile, known: Known) -> Iterator[Change]:
+    """Simplify what asks for a flag."""
+    done: set[ast.AST] = set()
+    for node in file.module.parents:
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node in done:
+            continue
+        key = (file.references.scope_of(node).owner(node.id), node.id)
+        if key not in known:
+            continue
+        if file.references.targets(node) and not _asks(file, node):
+            continue
+        yield from _condition(file, node, known, done)
+
+
+def _asks(file: ApexFile, node: ast.Name) -> bool:
+    """Whether a module's name stands where a truth value is wanted, or is compared with None."""
+    parent = file.module.parents[node]
+    if isinstance(parent, ast.Compare):
+        return all(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
+    if isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
+        return True
+    return isinstance(parent, (ast.If, ast.IfExp, ast.Assert)) and parent.test is node
+
+
+def _condition(file: ApexFile, node: ast.Name, known: Known, done: set[ast.AST]) -> Iterator[Change]:
+    message = f"`{node.id}` is always true now"
+    top: ast.expr = node
+    for parent in file.module.ancestors(node):
+        if isinstance(parent, (ast.BoolOp, ast.UnaryOp, ast.Compare)):
+            top = parent
+            continue
+        break
+    done.update(item for item in walk(top) if isinstance(item, ast.Name))
+    holder = file.module.parents[top]
+    result = simplified(file, top, known)
+    actions: list[Action]
+    if isinstance(holder, ast.If) and holder.test is top and isinstance(result, bool):
+        if result:
+            actions = [Unwrap(holder, ("body",))]
+        else:
+            actions = [Unwrap(holder, ("orelse",))] if holder.orelse else [Remove(emptied(file, holder))]
+    elif isinstance(holder, ast.IfExp) and holder.test is top and isinstance(result, bool):
+        actions = [Replace(holder, substitute(file.source(holder.body if result else holder.orelse)))]
+    elif isinstance(holder, ast.Assert) and result is True:
+        actions = [Remove(emptied(file, holder))]
+    else:
+        actions = [Replace(top, substitute(str(result)))]
+    yield Change(RULE, file.module, holder, message, actions)

@@ -1,0 +1,111 @@
+"""Import Apex's interface from the runtime.
+
+## What it does
+`from apex import amp` becomes `from amp_runtime.apex import amp`, and so on: the imports change and nothing else. The
+fallback for projects in which some use of Apex is not understood, or on request (`--apex compat`).
+
+## Why
+`amp_runtime.apex` has Apex's functions with Apex's arguments and behaviour, on a current PyTorch and on every device.
+
+## Before
+    from apex import amp
+    from apex.parallel import DistributedDataParallel as DDP
+
+## After
+    from amp_runtime.apex import amp
+    from amp_runtime.apex.parallel import DistributedDataParallel as DDP
+
+## When it declines
+When the script needs a part of Apex that the runtime does not have: `apex.pyprof`, `apex.transformer`, some of
+`apex.contrib`. In a `try` with an `except ImportError` such an import stays a question.
+
+## Leaving it out
+No: it is the whole of what is done where it is done.
+
+## Source
+https://nvidia.github.io/apex/
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.references import is_apex
+from amp_rules.plan.context import Change
+from amp_rules.plan.rule import Rule
+from amp_rules.source import blocks
+from amp_rules.source.resolver import imported, root_of
+from amp_rules.text.actions import Action, Insert, Remove
+from amp_rules.torch import apex as api
+from amp_rules.torch.canonical_names import canonical
+
+_LINE = 88  # black's: an import that it would leave on one line stays there
+
+RULE = Rule("AMP410", "apex-compat", "Apex's interface comes from the runtime.", "precision", ways=("compat",))
+
+
+def changes(file: ApexFile) -> Iterator[Change]:
+    """Yield an edit for each import."""
+    _check_uses(file)
+    statements = [*file.references.statements, *file.references.star_imports]
+    there: set[str] = set()
+    for statement in sorted(set(statements), key=lambda node: node.lineno):
+        _check(file, statement)
+        lines = [line for line in _lines(file, statement) if line not in there]
+        if file.references.is_plain(statement):
+            there.update(lines)
+        actions: list[Action] = [Insert(statement, line, order=order) for order, line in enumerate(lines)]
+        actions.append(Remove(statement))
+        message = "the runtime has the same functions with the same arguments"
+        yield Change(RULE, file.module, statement, message, actions)
+
+
+def _check(file: ApexFile, statement: ast.Import | ast.ImportFrom) -> None:
+    names = [item.target for item in file.references.bindings if item.statement is statement]
+    if isinstance(statement, ast.Import):  # ``import apex.pyprof`` binds ``apex`` alone
+        names += [alias.name for alias in statement.names if is_apex(alias.name)]
+    else:
+        names.append(statement.module or "")
+    missing = [name for name in names if not api.has_dropin(canonical(name))]
+    guarded = any(isinstance(parent, ast.Try) for parent in blocks.enclosing(file.module, statement))
+    if missing and not guarded:
+        raise file.not_understood(statement, f"the runtime has no `{missing[0]}`")
+
+
+def _check_uses(file: ApexFile) -> None:
+    """``amp.lists``: the import finds its package in the runtime, and that has no such part."""
+    for use in file.references.uses:
+        roots = file.references.targets(root_of(use.node))
+        # The path as it is written too: another path to the same function may lead through a module that is not there.
+        path = ast.unparse(use.node).partition(".")[2]
+        named = (use.target, *(f"{root}.{path}" for root in sorted(roots) if path))
+        missing = next((name for name in named if not api.has_dropin(name)), None)
+        imported_whole = all(api.has_dropin(canonical(target)) for target in roots)
+        guarded = any(isinstance(parent, ast.Try) for parent in blocks.enclosing(file.module, use.node))
+        if missing is not None and imported_whole and not guarded:
+            raise file.not_understood(use.node, f"the runtime has no `{missing}`")
+
+
+def _lines(file: ApexFile, statement: ast.Import | ast.ImportFrom) -> list[str]:
+    drop_in = file.vocabulary.drop_in
+    if isinstance(statement, ast.ImportFrom):
+        names = ", ".join(ast.unparse(alias) for alias in statement.names)
+        line = f"from {drop_in(statement.module or '')} import {names}"
+        if len(line) > _LINE and len(statement.names) > 1:
+            rows = "".join(f"    {ast.unparse(alias)},\n" for alias in statement.names)
+            line = f"from {drop_in(statement.module or '')} import (\n{rows})"
+        return [line]
+    lines = []
+    for alias in statement.names:
+        if not is_apex(imported(statement, alias)):
+            lines.append(f"import {ast.unparse(alias)}")
+        elif alias.asname is not None:
+            lines.append(f"import {drop_in(alias.name)} as {alias.asname}")
+        elif alias.name in api.EXTENSIONS:
+            lines.append(f"from {drop_in('')} import {alias.name}")
+        else:
+            # ``import apex.parallel`` binds ``apex``, which has all its parts as attributes here.
+            lines.append(f"import {drop_in('')} as apex")
+    return list(dict.fromkeys(lines))

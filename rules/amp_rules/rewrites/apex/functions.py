@@ -1,0 +1,104 @@
+"""Call the runtime's functions in place of Apex's.
+
+## What it does
+`amp.master_params`, `amp.state_dict`, `amp.load_state_dict`, `amp.register_float_function` and their like become the
+runtime's, with the same arguments. `amp._amp_state.loss_scalers[0]` becomes `amp.scaler`, and `to_python_float(loss)`
+becomes `loss.item()`.
+
+## Why
+The scaler holds what Apex kept in its own state, and reads the `amp` entry of checkpoints that Apex wrote.
+
+## Before
+    checkpoint["amp"] = amp.state_dict()
+
+## After
+    checkpoint["amp"] = amp.scaler.state_dict()
+
+## When it declines
+Never by itself: what is not in the list makes the file keep Apex's interface.
+
+## Leaving it out
+No: Apex's functions know nothing of the runtime's scaler.
+
+## Source
+https://nvidia.github.io/apex/amp.html#checkpointing
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.context import Change
+from amp_rules.plan.rule import Rule
+from amp_rules.source import blocks
+from amp_rules.text.actions import Insert, Remove, Replace
+from amp_rules.text.expression_edits import substitute
+from amp_rules.torch import apex as api
+
+RULE = Rule(
+    "AMP405",
+    "apex-functions",
+    "The runtime's functions take the place of Apex's.",
+    "precision",
+    ways=("idiom",),
+    after=("AMP402",),
+)
+
+_SCALERS = "apex.amp._amp_state.loss_scalers"
+_NUMBER = "apex.fp16_utils.to_python_float"
+_ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
+
+
+def changes(file: ApexFile) -> Iterator[Change]:
+    """Yield an edit for each use."""
+    for use in file.references.uses:
+        code = file.vocabulary.counterpart(file.module, use.target) if use.target in api.RENAMED else None
+        if code is not None:
+            yield Change(
+                RULE, file.module, use.node, f"`{code}` takes the same arguments", [Replace(use.node, substitute(code))]
+            )
+        elif use.target == _NUMBER:
+            yield from _number(file, use.node)
+        elif use.target == _SCALERS:
+            yield _of_first_scaler(file, use.node)
+
+
+def _number(file: ApexFile, node: ast.expr) -> Iterator[Change]:
+    """``to_python_float(loss)``; where the function is handed on instead, its import stays."""
+    call = file.module.parents[node]
+    if not isinstance(call, ast.Call) or call.func is not node or len(call.args) != 1 or call.keywords:
+        return
+    (value,) = call.args
+    if isinstance(value, ast.Starred):
+        return
+    text = file.source(value)
+    code = f"{text}.item()" if isinstance(value, _ATOMS) else f"({text}).item()"
+    message = f"`{text}` is a tensor, which gives its number itself"
+    yield Change(RULE, file.module, call, message, [Replace(call, substitute(code))])
+
+
+def _of_first_scaler(file: ApexFile, node: ast.expr) -> Change:
+    """``loss_scalers[0]._loss_scale``, read or set."""
+    element = file.module.parents[node]
+    attribute = file.module.parents[element]
+    first = isinstance(element, ast.Subscript) and isinstance(element.slice, ast.Constant) and element.slice.value == 0
+    if not first or not isinstance(attribute, ast.Attribute) or attribute.attr not in ("_loss_scale", "loss_scale"):
+        raise file.not_understood(node, "the script reaches into Apex's own state")
+    statement = blocks.statement_of(file.module, attribute)
+    message = "the scaler holds the scale"
+    if isinstance(attribute.ctx, ast.Load):
+        whole: ast.expr = attribute
+        if attribute.attr == "loss_scale":
+            parent = file.module.parents[attribute]
+            if not isinstance(parent, ast.Call):
+                raise file.not_understood(node, "the script reaches into Apex's own state")
+            whole = parent
+        return Change(
+            RULE, file.module, whole, message, [Replace(whole, substitute(file.vocabulary.scale(file.module)))]
+        )
+    if not isinstance(statement, ast.Assign) or statement.targets != [attribute]:
+        raise file.not_understood(node, "the script reaches into Apex's own state")
+    code = file.vocabulary.set_scale(file.module, file.source(statement.value))
+    return Change(RULE, file.module, statement, message, [Insert(statement, code), Remove(statement)])

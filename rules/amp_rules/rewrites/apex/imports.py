@@ -1,0 +1,150 @@
+"""Import what is left of Apex from where it lives now.
+
+## What it does
+Takes the imports of Apex out, with a condition around them when nothing else is in there. `import amp_runtime as amp`
+stands where `amp` was imported. Layers and kernels, which know no loss scale, come from PyTorch (`LayerNorm`) or from
+the runtime's drop-in (`amp_runtime.apex`).
+
+## Why
+`from apex import amp` raises ImportError: the package has removed it.
+
+## Before
+    from apex import amp
+    from apex.normalization import FusedLayerNorm
+
+## After
+    import amp_runtime as amp
+    from torch.nn import LayerNorm as FusedLayerNorm
+
+## When it declines
+When something of `apex.amp`, `apex.parallel` or `apex.fp16_utils` is left that the other rewrites did not know.
+
+## Leaving it out
+No: the import fails.
+
+## Source
+https://github.com/NVIDIA/apex/releases
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.flag_conditions import emptied
+from amp_rules.plan.apex.references import is_apex
+from amp_rules.plan.context import Change
+from amp_rules.plan.rule import Rule
+from amp_rules.source.head import import_place
+from amp_rules.source.resolver import Binding, imported, root_of
+from amp_rules.source.syntax import walk
+from amp_rules.text.actions import Action, Insert, Remove, Replace, Unwrap
+from amp_rules.text.expression_edits import substitute
+from amp_rules.torch import apex as api
+from amp_rules.torch.canonical_names import canonical
+
+RULE = Rule("AMP408", "apex-imports", "Nothing is imported from Apex.", "precision", ways=("idiom",), after=("AMP404",))
+
+_MOVED = {
+    "apex.parallel.DistributedDataParallel": ("torch.nn.parallel", "DistributedDataParallel"),
+    "apex.normalization.FusedLayerNorm": ("torch.nn", "LayerNorm"),
+    "apex.contrib.clip_grad.clip_grad_norm_": ("torch.nn.utils", "clip_grad_norm_"),
+    "apex.fp16_utils.clip_grad_norm": ("torch.nn.utils", "clip_grad_norm_"),
+}
+
+
+def changes(file: ApexFile) -> Iterator[Change]:
+    """Yield an edit for each import, and for what is still called by its path."""
+    references = file.references
+    unknown = [node for node in references.star_imports if node.module not in api.EXPORTS]
+    if unknown:
+        raise file.not_understood(unknown[0], "what `import *` brings is not known")
+    left: set[tuple[str, int]] = set()
+    for use in references.uses:
+        if use.target not in _MOVED and not (api.is_standalone(use.target) and api.has_dropin(use.target)):
+            raise file.not_understood(use.node, f"`{file.module.text(use.node)}` has no counterpart in the idiom")
+        if isinstance(use.node, ast.Attribute) and use.target in _MOVED and _imports_torch(file):
+            code = ".".join(_MOVED[use.target])
+            yield Change(RULE, file.module, use.node, "PyTorch has it", [Replace(use.node, substitute(code))])
+        else:
+            left |= {(item.name, id(item.statement)) for item in _bindings(file, use.node)}
+    line = file.vocabulary.import_line(file.module) if file.vocabulary.is_used(file.module) else None
+    for statement in [*references.statements, *references.star_imports]:
+        lines = [item for alias in _names(file, statement) for item in _line(file, statement, alias, left)]
+        others = [alias for alias in statement.names if not is_apex(imported(statement, alias)) and alias.name != "*"]
+        if others:
+            lines.append(f"import {', '.join(ast.unparse(item) for item in others)}")
+        if line is not None and references.is_plain(statement):
+            lines.insert(0, line)
+            line = None
+        where = statement if lines else emptied(file, statement)
+        inserted = [Insert(statement, item, order=order) for order, item in enumerate(dict.fromkeys(lines))]
+        actions: list[Action] = [*inserted, Remove(where, keep_comments=True)]
+        yield Change(RULE, file.module, where, "Apex is not needed any more", actions)
+    if line is not None:
+        where, after = import_place(file.module.tree)
+        edit = Insert(where, line, after=after, gap=True)
+        yield Change(RULE, file.module, where, "the runtime's names", [edit])
+    yield from _globals(file)
+    yield from _same_imports(file)
+
+
+def _names(file: ApexFile, statement: ast.Import | ast.ImportFrom) -> list[ast.alias]:
+    """The names of an import; those that ``*`` brings and the file uses."""
+    if statement not in file.references.star_imports:
+        return list(statement.names)
+    return [ast.alias(item.name) for item in file.references.bindings if item.statement is statement]
+
+
+def _globals(file: ApexFile) -> Iterator[Change]:
+    """``global amp`` before an import in a function: the import stands at the head of the file now."""
+    names = {item.name for item in file.references.bindings}
+    for node in file.module.parents:
+        if isinstance(node, ast.Global) and set(node.names) <= names:
+            yield Change(RULE, file.module, node, "the file imports it", [Remove(node)])
+
+
+def _same_imports(file: ApexFile) -> Iterator[Change]:
+    """A condition that imports the same in both of its branches."""
+    for node in file.module.parents:
+        if not isinstance(node, ast.If) or any(isinstance(item, ast.Call) for item in walk(node.test)):
+            continue
+        branches = [[ast.dump(item) for item in suite] for suite in (node.body, node.orelse)]
+        imports = all(isinstance(item, (ast.Import, ast.ImportFrom)) for item in (*node.body, *node.orelse))
+        if imports and branches[0] == branches[1]:
+            message = "both branches import the same"
+            yield Change(RULE, file.module, node, message, [Unwrap(node, ("body",))])
+
+
+def _imports_torch(file: ApexFile) -> bool:
+    return any(
+        isinstance(node, ast.Import)
+        and any((alias.asname or alias.name.split(".")[0]) == "torch" for alias in node.names)
+        for node in file.module.tree.body
+    )
+
+
+def _bindings(file: ApexFile, node: ast.expr) -> list[Binding]:
+    """The imports that give a chain of attributes its first name."""
+    root = root_of(node)
+    assert isinstance(root, ast.Name)
+    owner = file.references.scope_of(root).owner(root.id)
+    return [item for item in file.references.bindings if item.name == root.id and item.scope is owner]
+
+
+def _line(
+    file: ApexFile, statement: ast.Import | ast.ImportFrom, alias: ast.alias, left: set[tuple[str, int]]
+) -> Iterator[str]:
+    """The import that takes the place of one name's, if the name is still in use."""
+    target = imported(statement, alias)
+    name = alias.asname or alias.name.split(".")[0]
+    if target is None or not is_apex(target) or (name, id(statement)) not in left:
+        return
+    target = canonical(target)
+    if target == "apex":
+        yield f"import {file.vocabulary.drop_in('')} as {name}"
+        return
+    package, _, last = target.rpartition(".")
+    package, last = _MOVED.get(target, (file.vocabulary.drop_in(package), last))
+    yield f"from {package} import {last}" + (f" as {name}" if name != last else "")

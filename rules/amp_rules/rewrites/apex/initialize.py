@@ -1,0 +1,265 @@
+"""Start the runtime where Apex was initialised.
+
+## What it does
+`amp.initialize(model, optimizer, opt_level=...)` becomes `amp.init(opt_level=...)` and `amp.prepare_model(model)`. A
+condition around it becomes part of the level: without it, the script trains at O0. The other arguments keep their
+values.
+
+## Why
+The optimizer needs no preparing: the scaler steps it, and finds the FP32 master weights of O2 by itself.
+
+## Before
+    if args.fp16:
+        model, optimizer = amp.initialize(model, optimizer, opt_level=args.fp16_opt_level)
+
+## After
+    amp.init(opt_level=args.fp16_opt_level if args.fp16 else "O0")
+    model = amp.prepare_model(model)
+
+## When it declines
+When the models or the arguments cannot be read off the call: `**kwargs`, a tuple made elsewhere, types of its own for
+the weights; when the model is wrapped for several processes before; and when the result is used in another way than
+as models and optimizers.
+
+## Leaving it out
+No: what it prepares is what the rest of the step relies on.
+
+## Source
+https://nvidia.github.io/apex/amp.html#apex.amp.initialize
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.context import Change
+from amp_rules.plan.rule import Rule
+from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
+from amp_rules.text.actions import Action, Insert, Remove
+from amp_rules.text.vocabulary import InitArguments
+from amp_rules.torch import apex as api
+from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
+
+RULE = Rule(
+    "AMP404",
+    "apex-initialize",
+    "The runtime starts where Apex was initialised.",
+    "precision",
+    ways=("idiom",),
+    after=("AMP405", "AMP406", "AMP407"),
+)
+
+_INITIALIZE = "apex.amp.initialize"
+# A call that ends behind this column is written on several lines.
+_WIDTH = 110
+
+
+def changes(file: ApexFile) -> Iterator[Change]:
+    """Yield an edit for each call of ``initialize``."""
+    for call in file.references.calls(_INITIALIZE):
+        statement = blocks.statement_of(file.module, call)
+        arguments = _arguments(file, call)
+        _check_wrapped(file, statement, arguments["models"])
+        lines = _prepared(file, statement, call, arguments)
+        condition = _condition(file, statement)
+        level = _level(file, arguments)
+        where: ast.stmt = statement
+        comments: list[str] = []
+        if condition is not None:
+            where = condition
+            if not _says_not_o0(file, condition.test, level):
+                level = _under(file, condition.test, level)
+            comments = _comments(file, condition, statement)
+        loop = _loop(file, where, [value for name, value in arguments.items() if name not in ("models", "optimizers")])
+        column = file.module.start(loop or where)[1]
+        init = _init(file, level, arguments, column)
+        actions: list[Action] = [Remove(where)]
+        if loop is None:
+            actions.append(Insert(where, "\n".join([init, *comments, *lines])))
+        else:
+            actions.extend([Insert(loop, init), Insert(where, "\n".join([*comments, *lines]))])
+        yield Change(RULE, file.module, where, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
+
+
+def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
+    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
+        raise file.not_understood(call, "the arguments of `initialize` are made elsewhere")
+    if len(call.args) > len(api.INITIALIZE_PARAMETERS) - 2:
+        # Ascend's variant has four more before the last two.
+        raise file.not_understood(
+            call, "what the last positional arguments of `initialize` mean depends on its version"
+        )
+    found = dict(zip(api.INITIALIZE_PARAMETERS, call.args, strict=False))
+    found.update({item.arg: item.value for item in call.keywords if item.arg is not None})
+    for name, value in found.items():
+        if name in ("models", "optimizers", "opt_level", *api.INIT_ARGUMENTS, *api.IGNORED_ARGUMENTS):
+            continue
+        if not (isinstance(value, ast.Constant) and value.value is None):
+            raise file.not_understood(value, f"`{name}=` of `initialize` has no counterpart")
+    if "models" not in found:
+        raise file.not_understood(call, "`initialize` is given no model")
+    if _is_true(found.get("enabled")):
+        del found["enabled"]
+    return found
+
+
+def _check_wrapped(file: ApexFile, statement: ast.stmt, models: ast.expr) -> None:
+    """Apex refuses a model that is wrapped already; what the script meant cannot be known."""
+    names = file.names
+    scope = names.scope_of(statement)
+    given = {blocks.path_of(item) for item in walk(models) if isinstance(item, (ast.Name, ast.Attribute))}
+    for node in file.module.parents:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or node.lineno >= statement.lineno:
+            continue
+        if names.scope_of(node) is not scope or not {blocks.path_of(item) for item in node.targets} & (given - {None}):
+            continue
+        if names.targets(node.value.func) & (api.WRAPPERS | DISTRIBUTED_DATA_PARALLEL):
+            raise file.not_understood(node, "the model is wrapped before `initialize`, which Apex refuses")
+
+
+def _is_true(node: ast.expr | None) -> bool:
+    """Whether a value is true; also a level that took the place of ``enabled``, and which Apex never saw."""
+    return isinstance(node, ast.Constant) and bool(node.value)
+
+
+def _level(file: ApexFile, arguments: dict[str, ast.expr]) -> str:
+    level = arguments.get("opt_level")
+    if level is None:
+        return '"O1"'
+    if isinstance(level, (ast.IfExp, ast.BoolOp, ast.Lambda)):
+        return f"({file.source(level)})"
+    source = file.source(level)
+    if isinstance(level, ast.Constant) and isinstance(level.value, str) and source[0] not in "'\"":
+        return f'"{level.value}"'
+    return source
+
+
+def _under(file: ApexFile, test: ast.expr, level: str) -> str:
+    """The level under a condition, without which the script trains at O0."""
+    condition = file.source(test)
+    if condition == level:  # ``--fp16 O1``
+        return f'{condition} or "O0"'
+    quote = level[0] if level[0] in "'\"" else '"'
+    return f"{level} if {condition} else {quote}O0{quote}"
+
+
+def _comments(file: ApexFile, condition: ast.If, statement: ast.stmt) -> list[str]:
+    """What is said between the condition and the statement."""
+    rows = (line.strip() for line in file.module.lines[condition.lineno : statement.lineno - 1])
+    return [row for row in rows if row.startswith("#")]
+
+
+def _loop(file: ApexFile, where: ast.stmt, given: list[ast.expr]) -> ast.stmt | None:
+    """The loop that does nothing but prepare several models, with one level: the runtime starts before it."""
+    loop = blocks.place(file.module, where).parent
+    if not isinstance(loop, ast.For) or not all(item is where or isinstance(item, ast.Assign) for item in loop.body):
+        return None
+    conditions = [where.test] if isinstance(where, ast.If) else []
+    written = blocks.writes(loop)
+    return None if any(blocks.touches(blocks.reads(item), written) for item in (*given, *conditions)) else loop
+
+
+def _says_not_o0(file: ApexFile, test: ast.expr, level: str) -> bool:
+    """Whether a condition asks only for another level than O0: ``args.opt_level != "O0"``."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.NotEq)
+        and len(test.ops) == 1
+        and isinstance(test.comparators[0], ast.Constant)
+        and test.comparators[0].value == "O0"
+        and file.source(test.left) == level
+    )
+
+
+def _init(file: ApexFile, level: str, arguments: dict[str, ast.expr], column: int) -> str:
+    more = tuple(
+        (name, file.source(value))
+        for name, value in arguments.items()
+        if name in api.INIT_ARGUMENTS and not (isinstance(value, ast.Constant) and value.value is None)
+    )
+    start = InitArguments(level, None if file.options.dtype == "auto" else file.options.dtype, more=more)
+    return file.vocabulary.start(file.module, start, _WIDTH - column)
+
+
+def _condition(file: ApexFile, statement: ast.stmt) -> ast.If | None:
+    """The ``if`` that holds nothing but the statement and imports of Apex."""
+    parent = blocks.place(file.module, statement).parent
+    if not isinstance(parent, ast.If) or parent.orelse or statement not in parent.body:
+        return None
+    if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
+        return None
+    holder = file.module.parents[parent]
+    if isinstance(holder, ast.If) and parent in holder.orelse:
+        return None
+    others = [item for item in parent.body if item is not statement and item not in file.references.statements]
+    return parent if not others else None
+
+
+@dataclass(frozen=True)
+class _Pair:
+    target: ast.expr
+    given: ast.expr
+
+
+def _prepared(file: ApexFile, statement: ast.stmt, call: ast.Call, arguments: dict[str, ast.expr]) -> list[str]:
+    """The statements that prepare the models, and hand the optimizers on where they get other names."""
+    models, optimizers = arguments["models"], arguments.get("optimizers")
+    if isinstance(optimizers, ast.Constant) and optimizers.value is None:
+        optimizers = None
+    if isinstance(statement, ast.Return) and statement.value is call:
+        prepared = _prepare(file, models)
+        return [f"return {prepared}" if optimizers is None else f"return {prepared}, {file.source(optimizers)}"]
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        targets = [models]
+    elif isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
+        target = statement.targets[0]
+        if optimizers is None:
+            targets = [target]
+        elif isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == 2:
+            targets = list(target.elts)
+        else:
+            raise file.not_understood(statement, "the result of `initialize` is kept in one variable")
+    else:
+        raise file.not_understood(statement, "the result of `initialize` is used in place")
+    pairs = _pairs(file, targets[0], models)
+    if isinstance(models, ast.Name) and isinstance(targets[0], ast.Name) and _is_list(file, models):
+        item = "model" if models.id != "model" else "item"
+        lines = [f"{targets[0].id} = [{file.vocabulary.prepared(file.module, item)} for {item} in {models.id}]"]
+    else:
+        lines = [f"{file.source(pair.target)} = {_prepare(file, pair.given)}" for pair in pairs]
+    if optimizers is not None and len(targets) == 2:
+        for pair in _pairs(file, targets[1], optimizers):
+            if blocks.path_of(pair.target) is None or blocks.path_of(pair.target) != blocks.path_of(pair.given):
+                lines.append(f"{file.source(pair.target)} = {file.source(pair.given)}")
+    return lines
+
+
+def _prepare(file: ApexFile, model: ast.expr) -> str:
+    if isinstance(model, (ast.List, ast.Tuple)):
+        return "[" + ", ".join(_prepare(file, item) for item in model.elts) + "]"
+    return file.vocabulary.prepared(file.module, file.source(model))
+
+
+def _pairs(file: ApexFile, target: ast.expr, given: ast.expr) -> list[_Pair]:
+    if isinstance(target, (ast.List, ast.Tuple)):
+        if not isinstance(given, (ast.List, ast.Tuple)) or len(given.elts) != len(target.elts):
+            raise file.not_understood(given, "the list of `initialize` is made elsewhere")
+        return [pair for one, other in zip(target.elts, given.elts, strict=True) for pair in _pairs(file, one, other)]
+    return [_Pair(target, given)]
+
+
+def _is_list(file: ApexFile, name: ast.Name) -> bool:
+    """Whether every value that the variable is given is a list."""
+    scope = file.references.scope_of(name).owner(name.id)
+    values = [
+        node.value
+        for node in file.module.parents
+        if isinstance(node, ast.Assign)
+        and any(isinstance(item, ast.Name) and item.id == name.id for item in node.targets)
+        and file.references.scope_of(node).owner(name.id) is scope
+    ]
+    return bool(values) and all(isinstance(value, (ast.List, ast.ListComp)) for value in values)

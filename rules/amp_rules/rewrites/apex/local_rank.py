@@ -1,0 +1,170 @@
+"""Keep `--local_rank` working under torchrun.
+
+## What it does
+The default of the option becomes the environment's `LOCAL_RANK`, and its old default where there is none. The spelling
+`--local-rank`, which launchers of PyTorch 2 pass, is accepted too.
+
+## Why
+Scripts for Apex were started by `torch.distributed.launch`, which passed the option; torchrun sets the variable
+instead.
+
+## Before
+    parser.add_argument("--local_rank", type=int, default=-1)
+
+## After
+    parser.add_argument("--local_rank", "--local-rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))
+
+## When it declines
+When the default is no number.
+
+## Leaving it out
+Yes: the option is then what it was, and launchers that pass it go on to do so. torchrun passes none.
+
+## Source
+https://pytorch.org/docs/stable/elastic/run.html#transitioning-from-torch-distributed-launch-to-torchrun
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import libcst as cst
+
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.context import Change
+from amp_rules.plan.rule import Rule
+from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
+from amp_rules.text.expression_edits import add_keyword, substitute
+
+RULE = Rule(
+    "AMP409",
+    "local-rank",
+    "The local rank comes from torchrun's environment.",
+    "distribution",
+    optional=True,
+    together=True,
+    ways=("idiom", "compat", "present names"),
+    after=("AMP411",),
+)
+
+_WIDTH = 110
+_NAMES = ("--local_rank", "--local-rank")
+
+
+def changes(file: ApexFile) -> Iterator[Change]:
+    """Yield an edit for each option, and one for the import that it takes."""
+    found = [node for node in file.module.parents if isinstance(node, ast.Call) and _is_option(node)]
+    for call in found:
+        message = "torchrun sets LOCAL_RANK and passes no option"
+        yield Change(RULE, file.module, call, message, list(_actions(file, call)))
+    if found and not _imports_os(file):
+        where, after = _place_of_import(file)
+        edit = Insert(where, "import os", after=after)
+        yield Change(RULE, file.module, where, "for os.environ", [edit])
+
+
+def _is_option(call: ast.Call) -> bool:
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and call.args):
+        return False
+    first = call.args[0]
+    if not (isinstance(first, ast.Constant) and first.value in _NAMES):
+        return False
+    default = _default(call)
+    if default is not None and "environ" in ast.unparse(default):
+        return False
+    return default is None or (_is_number(default))
+
+
+def _is_number(node: ast.expr) -> bool:
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(value, ast.Constant) and type(value.value) is int
+
+
+def _default(call: ast.Call) -> ast.expr | None:
+    return next((item.value for item in call.keywords if item.arg == "default"), None)
+
+
+def _actions(file: ApexFile, call: ast.Call) -> Iterator[Action]:
+    default = _default(call)
+    quote = file.source(call.args[0])[-1]
+    # Without a default it is None outside of a launcher, which scripts ask for; argparse reads a string as it should.
+    code = f"os.environ.get({quote}LOCAL_RANK{quote})"
+    if default is not None:
+        code = f"int(os.environ.get({quote}LOCAL_RANK{quote}, {file.source(default)}))"
+    required = next((item.value for item in call.keywords if item.arg == "required"), None)
+    if isinstance(required, ast.Constant) and required.value is True:
+        yield Replace(required, substitute(f"{quote}LOCAL_RANK{quote} not in os.environ"))
+    given = {item.value for item in call.args if isinstance(item, ast.Constant)}
+    if default is not None:
+        yield Replace(default, substitute(code))
+    else:
+        yield Replace(call, add_keyword(f"default={code}"))
+    missing = [name for name in _NAMES if name not in given]
+    if missing:
+        yield Replace(call, _also_called(missing[0]))
+    yield Replace(call, _within(_WIDTH - file.module.start(call)[1]))
+
+
+def _also_called(name: str) -> ExpressionEdit:
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        first = call.args[0]
+        quote = first.value.quote if isinstance(first.value, cst.SimpleString) else '"'
+        added = cst.Arg(
+            cst.SimpleString(f"{quote}{name}{quote}"), comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        )
+        if len(call.args) == 1:
+            first = first.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+            added = added.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        else:
+            added = added.with_changes(comma=first.comma)
+            first = first.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+        return call.with_changes(args=[first, added, *call.args[1:]])
+
+    return edit
+
+
+def _within(width: int) -> ExpressionEdit:
+    """A call on one line that is too long by now gets a line for each argument."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        code = cst.Module([]).code_for_node(call)
+        if "\n" in code or len(code) <= width:
+            return call
+        inner, outer = (
+            cst.ParenthesizedWhitespace(cst.TrailingWhitespace(), indent=True, last_line=cst.SimpleWhitespace(space))
+            for space in ("    ", "")
+        )
+        arguments = [item.with_changes(comma=cst.Comma(whitespace_after=inner)) for item in call.args[:-1]]
+        last = call.args[-1].with_changes(comma=cst.Comma(whitespace_after=outer))
+        return call.with_changes(whitespace_before_args=inner, args=[*arguments, last])
+
+    return edit
+
+
+def _imports_os(file: ApexFile) -> bool:
+    return any(
+        isinstance(node, ast.Import) and any(alias.name == "os" and alias.asname is None for alias in node.names)
+        for node in file.module.tree.body
+    )
+
+
+def _place_of_import(file: ApexFile) -> tuple[ast.stmt, bool]:
+    """Where ``import os`` stands among the first imports of the file, by the alphabet; and whether after that one."""
+    imports = [
+        node
+        for node in file.module.tree.body
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_future(node)
+    ]
+    place = imports[0]
+    for node in imports:
+        if not isinstance(node, ast.Import) or node.names[0].name > "os" or node.lineno > place.lineno + 1:
+            break
+        place = node
+    return place, isinstance(place, ast.Import) and place.names[0].name < "os"
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"

@@ -1,0 +1,119 @@
+"""Take the context around the backward pass out.
+
+## What it does
+`with amp.scale_loss(loss, optimizer) as scaled_loss: scaled_loss.backward()` becomes the plain backward pass of `loss`,
+which is then scaled as in any other script.
+
+## Why
+The context scales the loss, unscales the gradients at its end and decides on the step. The scaler does the same in
+three calls that every reader of PyTorch knows: `scale`, `unscale_` before gradients are clipped, `step`.
+`delay_unscale` has no counterpart, because the scaler unscales once, before the step.
+
+## Before
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+
+## After
+    amp.scaler.scale(loss).backward()
+
+## When it declines
+When the scaled loss is used for something else than its backward pass, or kept for later.
+
+## Leaving it out
+No: the context manager is Apex's own.
+
+## Source
+https://nvidia.github.io/apex/advanced.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.scaled_loss import ScaledLoss, scaled_loss_of
+from amp_rules.plan.context import Change
+from amp_rules.plan.rule import Rule
+from amp_rules.source.syntax import walk
+from amp_rules.text.actions import Action, Replace, Unwrap
+from amp_rules.text.expression_edits import substitute
+
+RULE = Rule(
+    "AMP402",
+    "apex-scale-loss",
+    "The scaler takes the place of scale_loss.",
+    "precision",
+    ways=("idiom",),
+    after=("AMP403",),
+)
+
+_ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
+
+
+def changes(file: ApexFile) -> Iterator[Change]:
+    """Yield an edit for each ``with amp.scale_loss``."""
+    for node in file.module.parents:
+        found = scaled_loss_of(file, node) if isinstance(node, ast.With) else None
+        if found is None:
+            continue
+        assert isinstance(node, ast.With)
+        message = f"`{file.module.text(found.loss)}` is scaled by the scaler, which also unscales before the step"
+        yield Change(RULE, file.module, node, message, list(_actions(file, node, found)))
+
+
+def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Action]:
+    yield Unwrap(node)
+    if found.name is None:
+        return
+    text = file.source(found.loss)
+    inside = {part for item in node.body for part in walk(item)}
+    for use in _uses(file, node, found.name):
+        if use not in inside:
+            if text == found.name:
+                continue
+            raise file.not_understood(use, f"`{found.name}` is used after the context that scales it")
+        call = _backward(file, use)
+        if call is None:
+            raise file.not_understood(use, f"`{found.name}` is used for something else than its backward pass")
+        if found.loss_id is not None:
+            code = file.vocabulary.scaled(file.module, text, file.source(found.loss_id))
+            yield Replace(use, substitute(code))
+        elif text != found.name:
+            grouped = isinstance(call.func, ast.Attribute) and call.func.value is use
+            yield Replace(use, substitute(f"({text})" if grouped and not isinstance(found.loss, _ATOMS) else text))
+
+
+def _uses(file: ApexFile, node: ast.With, name: str) -> list[ast.Name]:
+    """Where the variable is read from here on, until it is written again."""
+    owner = file.references.scope_of(node).owner(name)
+    end = node.end_lineno or node.lineno
+    found = [
+        item
+        for item in file.module.parents
+        if isinstance(item, ast.Name)
+        and item.id == name
+        and item.lineno >= node.lineno
+        and file.references.scope_of(item).owner(name) is owner
+    ]
+    later = [item for item in found if item.lineno > end]
+    written = min((item.lineno for item in later if isinstance(item.ctx, ast.Store)), default=None)
+    return [
+        item
+        for item in found
+        if isinstance(item.ctx, ast.Load)
+        and (written is None or item.lineno <= written)
+        and item is not node.items[0].context_expr
+        and item not in set(walk(node.items[0].context_expr))
+    ]
+
+
+def _backward(file: ApexFile, use: ast.Name) -> ast.Call | None:
+    """The backward pass that starts from the variable."""
+    parent = file.module.parents[use]
+    if isinstance(parent, ast.Attribute) and parent.attr == "backward":
+        call = file.module.parents[parent]
+        return call if isinstance(call, ast.Call) and call.func is parent else None
+    if isinstance(parent, ast.Call) and use in parent.args and ast.unparse(parent.func).endswith("autograd.backward"):
+        return parent
+    return None

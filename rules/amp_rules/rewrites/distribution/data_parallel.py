@@ -1,0 +1,169 @@
+"""Take `DataParallel` out.
+
+## What it does
+Removes `model = nn.DataParallel(model)`, with the condition around it when nothing else is left in there. Where the
+script sees the names of the wrapped model, in `model.state_dict()`, `model.named_parameters()` or a model that is saved
+whole, it becomes `model = amp.keep_module_prefix(model)`: on one device, with the same names.
+`data_parallel(model, x, devices)`, the function, becomes `model(x)`.
+
+## Why
+`DataParallel` drives all devices from one process; with one process for each device it would take them from
+the others. It also puts `module.` in front of each key of a checkpoint. Who reads these files rests on that: other
+scripts, and this one when it resumes or copies the weights whose names match.
+
+## Before
+    if torch.cuda.device_count() > 1:
+        model = nn.DataParallel(model)
+
+## After
+    (removed)
+
+## When it declines
+Where the script asks the wrapper for its devices, or insists on it. Run as one process, the script uses one device:
+start one process for each with torchrun.
+
+## Leaving it out
+No: each process would use the devices of the others.
+
+## Source
+https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import libcst as cst
+
+from amp_rules.plan import declining
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.rule import Rule
+from amp_rules.plan.wrapper_names import asks_for_devices
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+from amp_rules.text.actions import Action, Insert, Remove, Replace
+from amp_rules.torch.wrappers import DATA_PARALLEL, SPREAD_BY_HAND, SPREAD_IN_ONE_CALL
+
+RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield a removal for each ``DataParallel``."""
+    program = context.program
+    keeps_names = context.processes.keeps_names
+    for site in program.calls_to(DATA_PARALLEL):
+        assert isinstance(site.node, ast.Call)
+        if keeps_names and _model_of(site.node) is not None:
+            message = "one device for each process; the names keep `module.`, as checkpoints have it"
+            written = context.vocabulary.names_of_data_parallel(site.module, site.node)
+            yield Change.written(RULE, site.module, site.node, message, written)
+            continue
+        message = "torchrun starts one process for each device; DataParallel would use them all from each"
+        yield Change(RULE, site.module, site.node, message, _actions(site))
+    for site in program.calls_to(SPREAD_BY_HAND):
+        if not _is_one_call(program, site):
+            continue
+        assert isinstance(site.node, ast.expr)
+        message = f"`{site.module.text(site.node)}` would spread the model over the devices of other processes"
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call)])
+
+
+def _actions(site: Site) -> list[Action]:
+    call = site.node
+    assert isinstance(call, ast.Call)
+    statement = site.statement
+    if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1 and call.args:
+        if blocks.path_of(statement.targets[0]) == blocks.path_of(call.args[0]) is not None:
+            emptied = _emptied(site.module, statement)
+            if emptied is not None:
+                return [Remove(emptied)]
+            return [Remove(statement), Insert(statement, "pass", after=True)]
+    return [Replace(call, _first_argument)]
+
+
+def _emptied(module: Module, statement: ast.stmt) -> ast.stmt | None:
+    """The statement to remove with ``statement``; None when that would leave an empty suite behind."""
+    where = blocks.place(module, statement)
+    if len(where.suite) > 1:
+        return statement
+    parent = where.parent
+    if isinstance(parent, ast.If) and not parent.orelse and list(where.suite) == parent.body:
+        return _emptied(module, parent) or parent
+    return None
+
+
+def _plain_call(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``model(x)`` for ``data_parallel(model, x, ...)``."""
+    call = cst.ensure_type(node, cst.Call)
+    given = call.args[1].with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=cst.SimpleWhitespace(""))
+    return call.with_changes(func=call.args[0].value, args=[given], whitespace_before_args=cst.SimpleWhitespace(""))
+
+
+def _first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
+    return cst.ensure_type(node, cst.Call).args[0].value
+
+
+def _model_of(call: ast.Call) -> ast.expr | None:
+    """What is wrapped."""
+    if call.args:
+        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
+    return next((item.value for item in call.keywords if item.arg == "module"), None)
+
+
+def reasons(context: Context) -> Iterator[Declined]:
+    """Yield where each process would copy its model to the GPUs of the others, or insist on ``DataParallel``."""
+    program = context.program
+    for node, _, scope in program.nodes():
+        if not isinstance(node, ast.Assert) or context.processes.keeps_names:
+            continue
+        for call in walk(node.test):
+            if not (isinstance(call, ast.Call) and blocks.path_of(call.func) == "isinstance" and len(call.args) == 2):
+                continue
+            kind = call.args[1]
+            if isinstance(kind, (ast.Name, ast.Attribute)) and program.names(kind, scope) & DATA_PARALLEL:
+                yield declining.decline(
+                    declining.GRADIENTS_OUTSIDE,
+                    scope.module,
+                    node,
+                    f"`{scope.module.text(node)}` insists on `DataParallel`, which several processes do without",
+                    "leave out what is meant for `DataParallel` alone",
+                )
+    for site in asks_for_devices(program):
+        yield declining.decline(
+            declining.GRADIENTS_OUTSIDE,
+            site.module,
+            site.node,
+            f"`{site.module.text(site.node)}` asks `DataParallel` for its devices, and each process has one of its own",
+            "use the device of the process: `amp.device(...)`",
+        )
+    for site in program.calls_to(SPREAD_BY_HAND):
+        if _is_one_call(program, site):
+            continue
+        yield declining.decline(
+            declining.GRADIENTS_OUTSIDE,
+            site.module,
+            site.node,
+            f"`{site.module.text(site.node)}` spreads the model over all GPUs by hand, in each process",
+            "call the model itself: each process has a GPU of its own",
+        )
+
+
+_POSITIONAL = 5  # module, inputs, device_ids, output_device, dim; what follows are keywords of the model's call
+
+
+def _is_one_call(program: Program, site: Site) -> bool:
+    """Whether this is ``data_parallel(model, x)`` with one input, as ``model(x)`` could be."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    if not program.callee_names(call, site.scope) & SPREAD_IN_ONE_CALL or len(call.args) < 2:
+        return False
+    if any(isinstance(argument, ast.Starred) for argument in call.args) or len(call.args) > _POSITIONAL:
+        return False
+    if any(item.arg not in ("device_ids", "output_device", "dim") for item in call.keywords):
+        return False
+    is_pair = isinstance(call.args[1], (ast.Tuple, ast.List))
+    return not is_pair and not any(value.kind == "sequence" for value in program.flow.values(call.args[1], site.scope))

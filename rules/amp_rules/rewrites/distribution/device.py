@@ -1,0 +1,179 @@
+"""Give each process its own device.
+
+## What it does
+A device chosen by its index (`"cuda:0"`, `.cuda(args.gpu)`, `torch.cuda.set_device(n)`) goes through
+`amp.device(...)`: alone it is that device, under torchrun it is the process's own. The device is followed from where it
+is used to where it is written: a variable or a constant of the file is changed there; a number, a parameter's default
+and an option of the command line, which its user may set, where they are used. Where the script reads the text
+itself, as `device.startswith("cuda")` does, it stays a text. Plain `"cuda"` and `.cuda()` stay: `amp.init` sets the
+current device.
+
+## Why
+Two processes on one device share its memory and gain nothing; NCCL refuses them.
+
+## Before
+    device = "cuda:0" if torch.cuda.is_available() else "cpu"
+    model = Net().to(device)
+
+## After
+    device = amp.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    model = Net().to(device)
+
+## When it declines
+When the script uses several devices in one process (AMP293): parts of a model on `"cuda:0"` and `"cuda:1"`, a device
+for each turn of a loop, `device_map=`.
+
+## Leaving it out
+No: NCCL refuses two processes on one device.
+
+## Source
+https://pytorch.org/docs/stable/elastic/run.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from amp_rules.plan import declining
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.devices import Devices, DeviceUse
+from amp_rules.source import blocks
+from amp_rules.source.syntax import own_name
+from amp_rules.text.actions import Wrap
+
+RULE = Rule("AMP201", "device-by-rank", "Each process uses its own device.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each device that is chosen by its index."""
+    for place in _places(Devices(context.program)):
+        module, node = place.use.module, place.use.expression
+        message = f"`{module.text(node)}` alone, this process's own device under torchrun"
+        written = context.vocabulary.device(
+            module, node, is_constructor=place.use.is_constructor, as_text=place.stays_text
+        )
+        yield Change.written(RULE, module, node, message, written)
+    for module, statement in context.processes.visible_devices:
+        target = module.text(statement).split("[")[0]
+        message = "torchrun gives each process a device; all of them must stay visible"
+        header = f'if "LOCAL_RANK" not in {target}:'
+        yield Change(RULE, module, statement, message, [Wrap(statement, statement, header)])
+
+
+def reasons(context: Context) -> Iterator[Declined]:
+    """Yield where one process uses several devices."""
+    devices = Devices(context.program)
+    recipe = "start one process for each device with torchrun, and keep what each process trains on one device"
+    for site in devices.spread:
+        yield declining.decline(
+            declining.GRADIENTS_OUTSIDE,
+            site.module,
+            site.node,
+            f"`{site.module.text(site.node)}` spreads a model over all devices, which each process would do",
+            recipe,
+        )
+    first: tuple[DeviceUse, set[int]] | None = None
+    for use in devices.uses:
+        if _is_of_a_turn(use):
+            yield declining.decline(
+                declining.GRADIENTS_OUTSIDE,
+                use.module,
+                use.node,
+                f"`{use.module.text(use.node)}` is another device in each turn of a loop: one process uses several",
+                recipe,
+            )
+            return
+        numbers = devices.indices(use.expression, use.scope)
+        if first is not None and numbers and not numbers & first[1]:
+            other = first[0].module.text(first[0].node)
+            yield declining.decline(
+                declining.GRADIENTS_OUTSIDE,
+                use.module,
+                use.node,
+                f"one process uses several devices: `{use.module.text(use.node)}` here, `{other}` at line "
+                f"{first[0].line} of {first[0].module.path.name}",
+                recipe,
+            )
+            return
+        if numbers and first is None:
+            first = use, numbers
+
+
+class _Place(NamedTuple):
+    """An expression that is to be the process's own device, and whether it stays a text."""
+
+    use: DeviceUse
+    stays_text: bool = False
+
+
+def _places(devices: Devices) -> list[_Place]:
+    """The expressions that choose a device by its index, where they are written if they can be followed."""
+    found: dict[ast.AST, _Place] = {}
+    for use in devices.uses:
+        for place in _of_constructor(devices, use) if use.is_constructor else _of_use(devices, use):
+            found.setdefault(place.use.node, place)
+    return list(found.values())
+
+
+def _of_constructor(devices: Devices, use: DeviceUse) -> Iterator[_Place]:
+    """``torch.device(...)``, unless it certainly names no number."""
+    call = use.expression
+    assert isinstance(call, ast.Call)
+    given = [*call.args, *(item.value for item in call.keywords)]
+    if len(given) > 1:
+        if not any(isinstance(item, ast.Constant) and item.value == "cpu" for item in given):
+            yield _Place(DeviceUse(use.module, use.scope, use.body, call))
+    elif call.args and devices.kind(call.args[0], use.scope) != "plain":
+        yield _Place(use)
+
+
+def _of_use(devices: Devices, use: DeviceUse) -> Iterator[_Place]:
+    origins = devices.origins(use.expression, use.scope)
+    if origins is None:
+        is_read_off = isinstance(use.node, ast.Attribute) and use.node.attr == "device"
+        if devices.has_index(use.expression, use.scope) or (use.chooses and not is_read_off):
+            yield _Place(use)
+        return
+    kinds = [devices.kind(origin.expression, origin.scope) for origin in origins]
+    if "number" in kinds or "option" in kinds or ("unknown" in kinds and use.chooses):
+        yield _Place(use)
+        return
+    for origin, kind in zip(origins, kinds, strict=True):
+        if kind == "text":
+            is_followed = origin.node is not use.node
+            yield _Place(origin, is_followed and _is_read_as_text(devices, origin))
+
+
+def _is_read_as_text(devices: Devices, origin: DeviceUse) -> bool:
+    """Whether the variable that a device is assigned to is used for more than devices and messages."""
+    statement = origin.module.parents.get(origin.node)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+    key = devices.program.flow.key(blocks.reading(target), origin.scope) if isinstance(target, ast.expr) else None
+    if key is None:
+        return True
+    taken = {use.node for use in devices.uses}
+    for use in devices.uses:
+        if use.is_constructor and isinstance(use.node, ast.Call):
+            taken.update(use.node.args)
+    return any(
+        node not in taken and not _is_shown(scope.module.parents.get(node)) for node, scope in devices.loads(key)
+    )
+
+
+def _is_shown(parent: ast.AST | None) -> bool:
+    return isinstance(parent, ast.FormattedValue) or (isinstance(parent, ast.Call) and own_name(parent.func) == "print")
+
+
+def _is_of_a_turn(use: DeviceUse) -> bool:
+    """Whether a device is made of the variable of a loop around it, as ``f"cuda:{i}"`` is."""
+    if not isinstance(use.node, (ast.Name, ast.JoinedStr, ast.BinOp)) and not use.is_constructor:
+        return False
+    if isinstance(use.node, ast.Name) and not use.is_certain:
+        return False
+    names = {node.id for node in ast.walk(use.node) if isinstance(node, ast.Name)}
+    loops = [item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)]
+    return any(names & blocks.writes_target(loop) for loop in loops)

@@ -1,0 +1,59 @@
+"""Download data once.
+
+## What it does
+Statements that may download a data set run under `with amp.main_process_first():`.
+
+## Why
+Processes that download to one folder at the same time break each other's files; those that come later find
+them there.
+
+## Before
+    train_set = datasets.MNIST("data", download=True)
+
+## After
+    with amp.main_process_first():
+        train_set = datasets.MNIST("data", download=True)
+
+## When it declines
+Never.
+
+## Leaving it out
+No: processes that download to one folder break each other's files. Download beforehand, and the call can go.
+
+## Source
+https://huggingface.co/docs/accelerate/concept_guides/deferring_execution
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context, adjacent
+from amp_rules.plan.rule import Rule
+from amp_rules.source import blocks
+
+_LOADER = "AMP202"
+
+RULE = Rule(
+    "AMP207",
+    "download-once",
+    "The main process downloads, the others find the files.",
+    "distribution",
+    after=(_LOADER,),
+)
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield a block for each group of statements that may download."""
+    loaders = {
+        blocks.statement_of(change.module, change.node)
+        for change in context.made
+        if change.rule.code == _LOADER and not isinstance(change.node, ast.stmt)
+    }
+    # A loader is prepared after its own block, not in the middle of a longer one.
+    alone = [item for item in context.processes.downloads if item[1] in loaders]
+    others = [item for item in context.processes.downloads if item[1] not in loaders]
+    for module, first, last in [*adjacent(others), *((module, item, item) for module, item in alone)]:
+        written = context.vocabulary.main_process_first(module, first, last)
+        yield Change.written(RULE, module, first, "the main process downloads first", written)

@@ -1,0 +1,141 @@
+"""Make folders that another process may have made in between.
+
+## What it does
+`os.mkdir(d)` after `if not os.path.exists(d):` becomes `os.makedirs(d, exist_ok=True)`. Where the script did not
+look first, and so may mean an existing folder to be an error, only several processes accept it:
+`exist_ok=amp.world_size() > 1`.
+
+## Why
+Two processes look at the same time, both find nothing, and the second fails.
+
+## Before
+    if not os.path.isdir("checkpoint"):
+        os.mkdir("checkpoint")
+
+## After
+    if not os.path.isdir("checkpoint"):
+        os.makedirs("checkpoint", exist_ok=True)
+
+## When it declines
+Under `try`, which may handle the error, and with `exist_ok=True`.
+
+## Leaving it out
+No: the slower process fails at its first line of work.
+
+## Source
+https://docs.python.org/3/library/os.html#os.makedirs
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.syntax import own_name, walk
+from amp_rules.text.actions import ExpressionEdit, Replace
+from amp_rules.text.expression_edits import add_keyword
+
+_CAUGHT = frozenset(
+    {"FileExistsError", "OSError", "EnvironmentError", "IOError", "Exception", "BaseException", "error"}
+)
+RULE = Rule("AMP209", "folder-made-once", "A folder may have been made by another process.", "distribution")
+
+
+@dataclass(frozen=True)
+class _Folder(Site):
+    """A call that makes a folder.
+
+    Attributes:
+        looked: whether the script looked for it first.
+        is_mkdir: whether it is ``os.mkdir``, which takes no ``exist_ok``.
+    """
+
+    looked: bool
+    is_mkdir: bool
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each folder that two processes may make at once."""
+    made_by_one = {node for statement in context.processes.files.statements for node in walk(statement)}
+    for site in _folders(context.program):
+        assert isinstance(site.node, ast.Call)
+        if site.node in made_by_one:
+            continue
+        allowed = "True" if site.looked else context.vocabulary.several_processes(site.module)
+        message = f"`{site.module.text(site.node)}` also holds when another process was faster"
+        action = Replace(site.node, _allowing(allowed, site.is_mkdir))
+        yield Change(RULE, site.module, site.node, message, [action], needs_import=not site.looked)
+
+
+def _allowing(allowed: str, is_mkdir: bool) -> ExpressionEdit:
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        index = next((i for i, item in enumerate(call.args) if item.keyword and item.keyword.value == "exist_ok"), None)
+        if index is None:
+            call = cst.ensure_type(add_keyword(f"exist_ok={allowed}")(call), cst.Call)
+        else:
+            given = call.args[index].value
+            old = cst.Module([]).code_for_node(given)
+            simple = isinstance(given, (cst.Name, cst.Attribute, cst.Call))
+            value = cst.parse_expression(
+                allowed if old == "False" else f"{old} or {allowed}" if simple else f"({old}) or {allowed}"
+            )
+            arguments = [*call.args]
+            arguments[index] = arguments[index].with_changes(value=value)
+            call = call.with_changes(args=arguments)
+        if is_mkdir:
+            function = cst.ensure_type(call.func, cst.Attribute)
+            return call.with_changes(func=function.with_changes(attr=cst.Name("makedirs")))
+        return call
+
+    return edit
+
+
+def _folders(program: Program) -> list[_Folder]:
+    """Calls that make a folder and fail where another process has made it in between."""
+    found = []
+    for call, body, scope in program.calls():
+        names = program.callee_names(call, scope)
+        keywords = {item.arg: item.value for item in call.keywords}
+        is_os = bool(names & {"os.mkdir", "os.makedirs"}) and bool(call.args)
+        is_path = isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names and not call.args
+        allowed = keywords.get("exist_ok")
+        if not (is_os or (is_path and {"parents", "exist_ok"} & set(keywords))) or None in keywords:
+            continue
+        if "os.mkdir" in names and not isinstance(call.func, ast.Attribute):
+            continue  # ``from os import mkdir``: there is no ``makedirs`` to call instead
+        if isinstance(allowed, ast.Constant) and allowed.value:
+            continue
+        around = [parent for parent in blocks.enclosing(scope.module, call) if not isinstance(parent, ast.Expr)]
+        if any(isinstance(parent, ast.Try) and _expects_folder(parent) for parent in around):
+            continue
+        folder = call.args[0] if call.args else call.func
+        path = ast.unparse(folder.value if isinstance(folder, ast.Attribute) and not call.args else folder)
+        looked = any(isinstance(parent, ast.If) and _looks_for(parent.test, path) for parent in around)
+        found.append(_Folder(scope.module, scope, body, call, looked, "os.mkdir" in names))
+    return found
+
+
+def _expects_folder(block: ast.Try) -> bool:
+    """Whether a ``try`` catches what is raised where the folder is there already."""
+    caught = {own_name(node) for item in block.handlers if item.type is not None for node in walk(item.type)}
+    return bool(caught & _CAUGHT) or any(item.type is None for item in block.handlers)
+
+
+def _looks_for(test: ast.expr, path: str) -> bool:
+    """Whether a condition holds only where a folder is missing."""
+    return any(
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.Not)
+        and ast.unparse(node.operand).endswith(
+            (f"exists({path})", f"isdir({path})", f"{path}.exists()", f"{path}.is_dir()")
+        )
+        for node in walk(test)
+    )

@@ -1,0 +1,179 @@
+"""Give each process its share of the training data.
+
+## What it does
+The loader that feeds a training loop goes through `amp.prepare_loader(...)`: alone it is the loader itself,
+under torchrun each process gets its share, in a new order every epoch. Loaders for evaluation stay whole on
+every process.
+
+## Why
+Without it every process trains on the same batches, at the price of several devices and the effect of one.
+A loader that is evaluated too is wrapped in the training loop only, so that its metrics stay those of all
+data. One that comes from a file in which nothing else changes is prepared at the variable that takes it.
+
+## Before
+    train_loader = DataLoader(train_set, batch_size=64, shuffle=True)
+
+## After
+    train_loader = amp.prepare_loader(DataLoader(train_set, batch_size=64, shuffle=True))
+
+## When it declines
+When no loader feeds the loop (AMP291).
+
+## Leaving it out
+No: every process would train on the same batches.
+
+## Source
+https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan import declining
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.loaders_to_prepare import share
+from amp_rules.plan.process_notes import of_loaders
+from amp_rules.plan.report import Note
+from amp_rules.plan.rule import EVERY_OTHER, Rule
+from amp_rules.plan.share_steps import StepCount, covers
+from amp_rules.plan.told_apart import told_apart
+from amp_rules.roles.batches import TrainingData
+from amp_rules.roles.loaders import Loaders, is_loader
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
+
+RULE = Rule(
+    "AMP202",
+    "prepare-loader",
+    "Each process gets its share of the training data.",
+    "distribution",
+    # A loader is prepared where it is made, unless that alone would change the file.
+    after=(EVERY_OTHER,),
+)
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each loader of training data."""
+    told = told_apart(context.program, context.processes.data)
+    loaders, rebindings = share(context.program, told.data, _changed(context, context.processes))
+    for site in loaders:
+        assert isinstance(site.node, ast.expr)
+        message = f"`{site.module.text(site.node)}` gives each process its share, in a new order every epoch"
+        written = context.vocabulary.loader(site.module, site.node, _variable(site))
+        yield Change.written(RULE, site.module, site.node, message, written)
+    for rebinding in [*rebindings, *told.rebindings]:
+        message = f"`{rebinding.variable}` gives each process its share, in a new order every epoch"
+        written = context.vocabulary.loader_of(
+            rebinding.module,
+            rebinding.statement,
+            rebinding.variable,
+            after=rebinding.after,
+            condition=rebinding.condition,
+        )
+        yield Change.written(RULE, rebinding.module, rebinding.statement, message, written)
+
+
+def _variable(site: Site) -> str | None:
+    """The variable that the loader is assigned to, if a line after it can assign it again."""
+    statement = site.statement
+    if not isinstance(statement, ast.Assign) or statement.value is not site.node or len(statement.targets) != 1:
+        return None
+    (target,) = statement.targets
+    return None if isinstance(target, ast.Subscript) else blocks.path_of(target)
+
+
+def reasons(context: Context) -> Iterator[Declined]:
+    """Yield where the training data cannot be shared out."""
+    data = context.processes.data
+    yield from _unfed(data)
+    yield from _counted(context.program, data, context.processes.step_counts.counts)
+    yield from told_apart(context.program, data).reasons
+
+
+def notes(context: Context) -> Iterator[Note]:
+    """Yield how large the batch becomes, and what is evaluated."""
+    yield from of_loaders(context.program, context.processes)
+
+
+def _changed(context: Context, distribution: Distribution) -> set[Module]:
+    """The files that change in any case, by the other rewrites."""
+    fused = context.program.calls_to(frozenset(f"torch.optim.{name}" for name in FUSED_OPTIMIZERS))
+    precision = distribution.precision
+    # A script with a mixed precision of its own, or with Apex's models prepared, changes there by other rewrites.
+    return {
+        context.program.entry,
+        *(site.module for site in [*precision.backwards, *precision.steps]),
+        *(run.module for run in precision.runs),
+        *(home.module for home in precision.homes),
+        *(change.module for change in context.made),
+        *(module for module, _ in distribution.downloads),
+        *(site.module for site in fused),
+    }
+
+
+def _unfed(data: TrainingData) -> Iterator[Declined]:
+    """Yield backward passes whose batches come from no loader and are not drawn at random either."""
+    for site in data.unfed:
+        if site.node in data.random:
+            continue
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            site.node,
+            f"no DataLoader feeds `{site.module.text(site.loss)}`: every process would train on the same batches",
+            "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
+            "`amp.world_size()`",
+        )
+
+
+def _counted(program: Program, data: TrainingData, shares: list[StepCount]) -> Iterator[Declined]:
+    """Yield loops that count an epoch's batches by hand and take them by ``next``: a share has fewer."""
+    trained = {use.node for use in data.uses}
+    loaders = Loaders(program)
+    for call, body, scope in program.calls():
+        site = Site(scope.module, scope, body, call)
+        if len(call.args) > 1 or not any(use.node in trained for use in loaders.taken(call, site)):
+            continue
+        for parent in blocks.enclosing(scope.module, call):
+            if isinstance(parent, ast.Try):
+                break
+            if not isinstance(parent, blocks.LOOPS):
+                continue
+            if isinstance(parent, ast.For) and _is_counted(program, parent.iter, site, shares):
+                yield declining.decline(
+                    declining.HAND_BATCHES,
+                    scope.module,
+                    parent,
+                    f"`{scope.module.text(parent.iter)}` counts the batches of all processes; each has a share of them",
+                    "write `range(len(loader))`, or iterate over the loader itself",
+                )
+            break
+
+
+def _is_counted(program: Program, node: ast.expr, site: Site, shares: list[StepCount]) -> bool:
+    """Whether a range ends at a quotient, as ``size // batch_size``, that no loader's length is part of.
+
+    One of ``shares``, which are made those of a rank, is none.
+    """
+    if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "range" and node.args):
+        return False
+    bounds: list[ast.expr] = [node.args[-1 if len(node.args) == 1 else 1]]
+    for name in blocks.reads(bounds[0]):
+        for other in program.nodes_of(site.body):
+            if isinstance(other, ast.Assign) and name in {blocks.path_of(target) for target in other.targets}:
+                bounds.append(other.value)
+    if any(covers(shares, bound) for bound in bounds):
+        return False
+    parts = [part for bound in bounds for part in walk(bound)]
+    for part in parts:
+        if isinstance(part, ast.Call) and blocks.path_of(part.func) == "len" and part.args:
+            if any(is_loader(value) for value in program.flow.values(part.args[0], site.scope)):
+                return False
+    return any(isinstance(part, ast.BinOp) and isinstance(part.op, (ast.Div, ast.FloorDiv)) for part in parts)

@@ -1,0 +1,43 @@
+"""Read the file that the main process has written.
+
+## What it does
+A path that differs between processes, and is read, goes through `amp.from_main_process(...)`.
+
+## Why
+The main process alone writes. A name made of its loss, of the time or of its number is another one on each process,
+which then looks for a file that nobody has written.
+
+## Before
+    best = torch.load(f"best_{loss:.3f}.pt")
+
+## After
+    best = torch.load(amp.from_main_process(f"best_{loss:.3f}.pt"))
+
+## When it declines
+When only some processes come there (AMP294).
+
+## Leaving it out
+No: the other processes would stop for want of the file.
+
+## Source
+https://pytorch.org/docs/stable/generated/torch.load.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.remedies import written
+from amp_rules.plan.rule import Rule
+from amp_rules.plan.sinks import Need
+
+RULE = Rule("AMP213", "same-path", "All processes read what the main process has written.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each path."""
+    for item in context.processes.agreed.reductions:
+        if item.need is Need.PATH:
+            message = f"`{item.text}` is the path that the main process has"
+            yield Change.written(RULE, item.module, item.node, message, written(context.vocabulary, item))

@@ -1,0 +1,96 @@
+"""Draw different batches on each process.
+
+## What it does
+Puts `amp.seed_by_rank()` before the training loop of a script that draws its batches from the data at random.
+
+## Why
+The processes start from the same random state, so that splits and weights agree; batches drawn from it
+would be the same on all of them. A loop over a loader needs no such line: while a batch is worked on, each process
+draws numbers of its own for noise, dropout masks and augmentation.
+
+Where such a loop is run several times, for folds of the data say, `amp.seed_alike()` goes back before each.
+
+## Before
+    while True:
+        x, y = get_batch("train")
+
+## After
+    amp.seed_by_rank()
+    while True:
+        x, y = get_batch("train")
+
+## When it declines
+When the batches are slices in a fixed order (AMP291).
+
+## Leaving it out
+No: the processes would draw the same batches.
+
+## Source
+https://pytorch.org/docs/stable/notes/randomness.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+
+RULE = Rule("AMP208", "seed-by-rank", "Each process draws batches of its own.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an insertion before each loop of random batches, and one in each loop around it."""
+    seeds = _seeds(context.program, context.processes)
+    for module, statement, _ in seeds:
+        message = "from here on each process draws batches of its own"
+        yield Change.written(RULE, module, statement, message, context.vocabulary.seed_by_rank(module, statement))
+    around = {loop.node: loop for _, _, loops in seeds for loop in loops}
+    for loop in around.values():
+        first = loop.node.body[0]  # type: ignore[attr-defined]
+        message = "what is drawn here, a split or weights, is the same on all processes"
+        yield Change.written(RULE, loop.module, first, message, context.vocabulary.seed_alike(loop.module, first))
+
+
+def _seeds(program: Program, distribution: Distribution) -> list[tuple[Module, ast.stmt, list[Site]]]:
+    """The outermost loops that train one model by batches that they draw, each with the loops around it."""
+    found: dict[ast.stmt, tuple[Module, ast.stmt, list[Site]]] = {}
+    flow, data = distribution.batches, distribution.data
+    optimizers = {
+        value.site
+        for step in program.steps
+        for value in program.flow.values(step.optimizer, step.scope)
+        if value.site is not None
+    }
+    makes_optimizer = program.closure(lambda node: node in optimizers)
+    for site in program.backwards:
+        drawn = data.random.get(site.node)
+        loops = list(flow.loops_of(site))
+        if not loops or drawn is None:
+            continue
+        trains = [loop for loop in loops if not makes_optimizer(loop.node)] or loops[:1]
+        outermost = trains[-1]
+        assert isinstance(outermost.node, ast.stmt)
+        statement = _first_draw(program, outermost, drawn)
+        found[statement] = outermost.module, statement, [loop for loop in loops if loop not in trains]
+    return list(found.values())
+
+
+def _first_draw(program: Program, loop: Site, drawn: Site) -> ast.stmt:
+    """The loop, or the statement before it that fetches the first batch already."""
+    assert isinstance(loop.node, ast.stmt)
+    callees = {info for node in walk(drawn.node) if isinstance(node, ast.Call) for info in program.flow.callees(node)}
+    where = blocks.place(loop.module, loop.node)
+    for statement in where.suite[: where.index]:
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+            continue
+        for node in blocks.walk_own(statement):
+            if isinstance(node, ast.Call) and callees & program.flow.callees(node):
+                return statement
+    return loop.node

@@ -1,0 +1,69 @@
+"""Take the elements of sets in one order on all processes.
+
+## What it does
+A set whose elements are taken one by one, to number labels for example, goes through `amp.same_order(...)`;
+`hash(word)` becomes `amp.same_hash(word)`.
+
+## Why
+Python hashes strings with a seed that each process draws for itself. A list made of a set of them has another order in
+each: the same label then has another number on each rank, and the ranks train against each other. Alone the order
+stays what it was; in several processes it is a sorted one.
+
+## Before
+    classes = list(set(labels))
+
+## After
+    classes = list(amp.same_order(set(labels)))
+
+## When it declines
+Never. Sets of numbers and of modules are left alone, and so is what is sorted or only counted.
+
+## Leaving it out
+No: labels, vocabularies and features would differ between the processes.
+
+## Source
+https://docs.python.org/3/using/cmdline.html#envvar-PYTHONHASHSEED
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.sets import Sets
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+
+RULE = Rule("AMP216", "same-set-order", "All processes take the elements of a set in one order.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each set that gives its elements in order, and for each hash."""
+    for site in Sets(context.program).ordered():
+        assert isinstance(site.node, ast.expr)
+        message = f"`{site.module.text(site.node)}` has another order in each process"
+        written = context.vocabulary.same_order(site.module, site.node)
+        yield Change.written(RULE, site.module, site.node, message, written)
+    for site in _hashes(context.program):
+        assert isinstance(site.node, ast.Call)
+        message = f"`{site.module.text(site.node)}` is another number in each process"
+        written = context.vocabulary.same_hash(site.module, site.node.func)
+        yield Change.written(RULE, site.module, site.node, message, written)
+
+
+def _hashes(program: Program) -> list[Site]:
+    """Calls of ``hash`` whose number is used: not those by which objects say themselves how they are hashed."""
+    found = []
+    for site in program.calls_to(frozenset({"builtins.hash"})):
+        info = program.function_of(site.body)
+        looked_up = isinstance(site.module.parents.get(site.node), (ast.Subscript, ast.Compare))
+        if not (info is not None and info.name in ("__hash__", "__eq__")) and not looked_up and _is_call(site):
+            found.append(site)
+    return found
+
+
+def _is_call(site: Site) -> bool:
+    """Whether it stands for more than its effect: ``hash(key)`` alone asks whether the key can be hashed."""
+    return not isinstance(blocks.statement_of(site.module, site.node), ast.Expr)

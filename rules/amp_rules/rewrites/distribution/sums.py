@@ -1,0 +1,62 @@
+"""Sum over all processes what is divided by the length of the whole dataset.
+
+## What it does
+A sum or a count that a training loop adds up, and that is divided by the length of the dataset, goes through
+`amp.reduce_sum(...)` after the loop. Where the loop evaluates too, over a loader that is not shared out,
+`amp.sum_of_shares(total, loader)` adds only what was counted in shares. Alone both give the value itself.
+
+## Why
+Each process counts its own share, `len(loader.dataset)` counts all samples: with two processes half of the
+accuracy would be printed. Samples that are repeated so that all ranks make as many steps count twice.
+
+## Before
+    for x, y in train_loader:
+        correct += (model(x).argmax(1) == y).sum().item()
+    print(correct / len(train_loader.dataset))
+
+## After
+    for x, y in train_loader:
+        correct += (model(x).argmax(1) == y).sum().item()
+    correct = amp.reduce_sum(correct)
+    print(correct / len(train_loader.dataset))
+
+## When it declines
+Never: a number that is not understood is noted (AMP282).
+
+## Leaving it out
+No: what is decided by the number, such as which model is the best, would differ between the processes.
+
+## Source
+https://pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.process_notes import of_counts
+from amp_rules.plan.report import Note
+from amp_rules.plan.rule import Rule
+
+RULE = Rule("AMP220", "sum-over-ranks", "What all processes counted is summed.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each sum."""
+    sums = context.processes.sums
+    for item in sums.after:
+        place = item.place
+        message = f"`{item.path}` of all processes: `{place.module.text(item.why)}` is about the whole dataset"
+        written = context.vocabulary.summed_after(place.module, place.statement, item.path, place.loader)
+        yield Change.written(RULE, place.module, place.node, message, written)
+    for here in sums.here:
+        place = here.place
+        message = f"`{place.module.text(here.node)}` of all processes: it is divided by the length of the whole dataset"
+        written = context.vocabulary.summed(place.module, here.node, place.loader)
+        yield Change.written(RULE, place.module, here.node, message, written)
+
+
+def notes(context: Context) -> Iterator[Note]:
+    """Yield numbers that are shown and count what one process sees."""
+    yield from of_counts(context.program, context.processes)

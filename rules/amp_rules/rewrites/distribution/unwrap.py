@@ -1,0 +1,80 @@
+"""Save the model itself, not its wrapper.
+
+## What it does
+`model.state_dict()` becomes `amp.unwrap(model).state_dict()`, `torch.save(model, ...)` saves `amp.unwrap(model)`, and
+`model.module`, which `DataParallel` had, becomes `amp.unwrap(model)`.
+
+## Why
+A checkpoint should not tell how many processes wrote it.
+
+## Before
+    torch.save(model.state_dict(), "model.pt")
+
+## After
+    torch.save(amp.unwrap(model).state_dict(), "model.pt")
+
+## When it declines
+Never; where gradients are averaged at the step (`delay_allreduce`), models have no wrapper and nothing is changed.
+Where `amp.keep_module_prefix` stands for `DataParallel`, `model.module` is what it was.
+
+## Leaving it out
+No: a model that is saved whole would take its wrapper along, and what was `model.module` has no such attribute.
+
+## Source
+https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source.syntax import walk
+from amp_rules.torch.wrappers import DATA_PARALLEL
+
+RULE = Rule("AMP204", "unwrap-to-save", "What is saved is the model itself.", "distribution")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each model that is saved."""
+    if context.processes.keeps_names:
+        return
+    was_parallel = bool(context.program.calls_to(DATA_PARALLEL))
+    for site in _unwraps(context.program):
+        assert isinstance(site.node, ast.expr)
+        is_module = isinstance(site.node, ast.Attribute) and site.node.attr == "module"
+        if context.processes.averaging.delayed and not (is_module and was_parallel):
+            continue
+        message = f"`{site.module.text(site.node)}` is saved without its wrapper"
+        written = context.vocabulary.unwrapped(site.module, site.node, owner=is_module)
+        yield Change.written(RULE, site.module, site.node, message, written)
+
+
+def _unwraps(program: Program) -> list[Site]:
+    """Models whose state is saved, or that are saved whole, and ``model.module`` of what was ``DataParallel``."""
+    found: dict[ast.AST, Site] = {}
+    for node, body, scope in program.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
+            receiver = node.func.value
+            if isinstance(receiver, ast.Attribute) and receiver.attr == "module":
+                continue
+            trained = any(program.is_trained(value) for value in program.roles.modules(receiver, scope))
+            if trained and not program.is_model_code(body):
+                found[receiver] = Site(scope.module, scope, body, receiver)
+        elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+            if "torch.save" in program.names(node.func, scope) and node.args:
+                for part in walk(node.args[0]):
+                    if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
+                        parent = scope.module.parents[part]
+                        if isinstance(parent, (ast.Attribute, ast.Call)) and parent is not node:
+                            continue
+                        if any(program.is_trained(value) for value in program.roles.modules(part, scope)):
+                            found[part] = Site(scope.module, scope, body, part)
+        elif isinstance(node, ast.Attribute) and node.attr == "module" and isinstance(node.ctx, ast.Load):
+            if any(program.is_trained(value) for value in program.roles.modules(node.value, scope)):
+                if not program.is_model_code(body):
+                    found[node] = Site(scope.module, scope, body, node)
+    return list(found.values())

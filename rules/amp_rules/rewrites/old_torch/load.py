@@ -1,0 +1,106 @@
+"""Load whole objects where a file holds one.
+
+## What it does
+`torch.load(path)` gets `weights_only=False` where the loaded object is used as a model, or where the same program
+saves a model under that path.
+
+## Why
+Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickled model raises UnpicklingError. With
+`weights_only=False` the file can run any code while it is loaded, as it always could: do so with files you trust.
+
+## Before
+    model = torch.load("model.pt")
+    model.eval()
+
+## After
+    model = torch.load("model.pt", weights_only=False)
+    model.eval()
+
+## When it declines
+Where the object is read like a dictionary of tensors, or handed to `load_state_dict`.
+
+## Leaving it out
+Yes: the line stays and raises UnpicklingError since PyTorch 2.6.
+
+## Source
+https://pytorch.org/docs/stable/generated/torch.load.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import partial
+
+from amp_rules.plan.context import Change
+from amp_rules.plan.old_torch.old import OldProgram, Use, change
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.kinds import is_module
+from amp_rules.text.actions import Replace
+from amp_rules.text.expression_edits import add_keyword
+
+RULE = Rule("AMP511", "load-objects", "Whole objects are loaded as such.", "modern", optional=True)
+
+_OF_MODELS = frozenset({"eval", "train", "parameters", "named_parameters", "modules", "children", "state_dict"})
+
+
+def changes(old: OldProgram) -> Iterator[Change]:
+    """Yield an edit for each file that holds a model."""
+    saved = {ast.dump(call.args[1]) for call in _saves(old)}
+    for use in old.uses_of("torch.load"):
+        call = use.call
+        if use.target != "torch.load" or call is None or not call.args:
+            continue
+        if any(item.arg in ("weights_only", "pickle_module", None) for item in call.keywords) or len(call.args) > 2:
+            continue
+        why = ""
+        if _is_used_as_model(old, use, call):
+            why = "what it gives is used as a model"
+        elif ast.dump(call.args[0]) in saved:
+            why = "a whole model is saved there"
+        if why:
+            message = f"{why}; the file can run code while it is loaded, so load only files that you trust"
+            yield change(RULE, use.module, call, message, Replace(call, add_keyword("weights_only=False")))
+
+
+def _saves(old: OldProgram) -> Iterator[ast.Call]:
+    """The calls that save a whole model."""
+    for use in old.uses_of("torch.save"):
+        call = use.call
+        if use.target != "torch.save" or call is None or len(call.args) < 2:
+            continue
+        scope = old.tensors.names[use.module].scope_of(call)
+        values = old.program.flow.values(call.args[0], scope)
+        if values and all(map(is_module, values)):
+            yield call
+
+
+def _is_used_as_model(old: OldProgram, use: Use, call: ast.Call) -> bool:
+    """Whether the object, or the variable that takes it, is called or asked for what a model has."""
+    parent = use.module.parents[call]
+    if _asks(use, call):
+        return True
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
+        return False
+    key = old.tensors.key(use.module, parent.targets[0])
+    if key is None or len(old.tensors.definitions(use.module).get(key, [])) != 1:
+        return False
+    is_it = partial(_is_variable, old, use, key)
+    return any(_asks(use, node) for node in use.module.parents if isinstance(node, ast.expr) and is_it(node))
+
+
+def _is_variable(old: OldProgram, use: Use, key: tuple[ast.AST, str], node: ast.expr) -> bool:
+    if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+        return False
+    return old.tensors.key(use.module, node) == key
+
+
+def _asks(use: Use, node: ast.expr) -> bool:
+    """Whether the expression is called, or its method that only models have."""
+    parent = use.module.parents[node]
+    if isinstance(parent, ast.Call):
+        return parent.func is node
+    if not isinstance(parent, ast.Attribute) or parent.attr not in _OF_MODELS:
+        return False
+    above = use.module.parents[parent]
+    return isinstance(above, ast.Call) and above.func is parent

@@ -1,0 +1,168 @@
+"""Count and sum up in FP32 what is made in the type of an activation.
+
+## What it does
+What a model counts, numbers or sums up in a tensor of an activation's type gets at least FP32:
+`x.new_zeros(n, dtype=amp.at_least_float32(x.dtype))`. These are counters and sums (`count += 1`, `index_add_`,
+`total = total + part` in a loop), positions (`torch.arange(n, dtype=x.dtype)`), and whole numbers beyond 256.
+
+## Why
+Under autocast the activation is half. In bfloat16 256 + 1 is 256: counters stand still, positions beyond are alike,
+small parts are lost in sums, all without a word. float16 ends likewise at 2048.
+
+## Before
+    degree = x.new_zeros(nodes).index_add_(0, target, ones)
+
+## After
+    degree = x.new_zeros(nodes, dtype=amp.at_least_float32(x.dtype)).index_add_(0, target, ones)
+
+## When it declines
+Never. At O0 types are those of the original.
+
+## Leaving it out
+No: counts, positions and sums are wrong in half, without a word.
+
+## Source
+https://pytorch.org/docs/stable/amp.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.in_regions import nodes_in
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.text.actions import Replace
+from amp_rules.text.expression_edits import add_keyword, substitute
+from amp_rules.torch.accumulation import (
+    ACCUMULATING,
+    LIKE_ANOTHER,
+    MADE_BY_ANOTHER,
+    MADE_OF_A_TYPE,
+    NUMBERED,
+)
+from amp_rules.torch.half_precision import BFLOAT16
+
+RULE = Rule("AMP112", "accumulator-in-fp32", "What a model counts or sums up has at least FP32.", "precision")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each tensor that is made in the type of another one and needs more."""
+    program = context.program
+    for site in nodes_in(program, context.precision.runs, context.precision.full_precision):
+        if not isinstance(site.node, ast.Call):
+            continue
+        like = _type_of_another(program, site.node, site)
+        if like is None or not (_is_numbered(program, site.node, site) or _accumulates(site)):
+            continue
+        module = site.module
+        wide = context.vocabulary.at_least_float32(module, f"{ast.unparse(like)}.dtype")
+        given = next((item.value for item in site.node.keywords if item.arg == "dtype"), None)
+        action = Replace(site.node, add_keyword(f"dtype={wide}")) if given is None else Replace(given, substitute(wide))
+        message = f"`{module.text(site.node)}` has at least FP32: in bfloat16, whole numbers end at 256"
+        yield Change(RULE, module, site.node, message, [action], needs_import=True)
+    yield from _converted(context)
+
+
+def _type_of_another(program: Program, call: ast.Call, site: Site) -> ast.expr | None:
+    """The tensor whose type a new one gets; None for anything else."""
+    given = next((item.value for item in call.keywords if item.arg == "dtype"), None)
+    if given is not None:
+        names = program.callee_names(call, site.scope)
+        is_maker = bool(names & (MADE_OF_A_TYPE | LIKE_ANOTHER)) or _made_by(call) is not None
+        return _whose_type(given) if is_maker else None
+    if any(item.arg is None for item in call.keywords):
+        return None
+    maker = _made_by(call)
+    if maker is not None:
+        return maker if blocks.path_of(maker) is not None else None
+    if program.callee_names(call, site.scope) & LIKE_ANOTHER and call.args:
+        return call.args[0] if blocks.path_of(call.args[0]) is not None else None
+    return None
+
+
+def _made_by(call: ast.Call) -> ast.expr | None:
+    """``x`` of ``x.new_zeros(n)``."""
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in MADE_BY_ANOTHER
+    return call.func.value if is_method else None  # type: ignore[attr-defined]
+
+
+def _whose_type(node: ast.expr) -> ast.expr | None:
+    """``x`` of ``x.dtype``."""
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "dtype" else None
+
+
+def _is_numbered(program: Program, call: ast.Call, site: Site) -> bool:
+    """Whether the tensor holds positions, or a whole number that bfloat16 does not."""
+    if program.callee_names(call, site.scope) & NUMBERED:
+        return True
+    return any(
+        isinstance(item, ast.Constant)
+        and isinstance(item.value, (int, float))
+        and abs(item.value) > BFLOAT16.largest_exact_integer
+        and float(item.value).is_integer()
+        for item in _contents(call)
+    )
+
+
+def _contents(call: ast.Call) -> list[ast.expr]:
+    """The arguments that say what a new tensor holds, not how large it is."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if name in ("new_tensor", "tensor"):
+        first = call.args[:1]
+        return [part for item in first for part in ast.walk(item) if isinstance(part, ast.expr)]
+    return call.args[1:2] if name in ("new_full", "full", "full_like") else []
+
+
+def _accumulates(site: Site) -> bool:
+    """Whether the new tensor is added to: at once, or under the name that it gets."""
+    parent = site.module.parents.get(site.node)
+    if isinstance(parent, ast.Attribute) and parent.attr in ACCUMULATING:
+        return isinstance(site.module.parents.get(parent), ast.Call)
+    statement = blocks.statement_of(site.module, site.node)
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is not site.node:
+        return False
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    paths = {path for target in targets if (path := blocks.path_of(target)) is not None}
+    return any(_adds_to(site, node, path) for path in paths for node in blocks.walk_body(site.body))
+
+
+def _adds_to(site: Site, node: ast.AST, path: str) -> bool:
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
+        return blocks.path_of(node.target) == path
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ACCUMULATING:
+        return blocks.path_of(node.func.value) == path
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+        if path in {blocks.path_of(target) for target in node.targets}:
+            operands = {blocks.path_of(node.value.left), blocks.path_of(node.value.right)}
+            return path in operands and any(isinstance(item, blocks.LOOPS) for item in _around(site, node))
+    return False
+
+
+def _around(site: Site, node: ast.stmt) -> list[ast.stmt]:
+    return list(blocks.enclosing(site.module, node))
+
+
+def _converted(context: Context) -> Iterator[Change]:
+    """``torch.arange(n).to(x.dtype)`` and ``torch.arange(n).type_as(x)``."""
+    for site in nodes_in(context.program, context.precision.runs, context.precision.full_precision):
+        call = site.node
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and len(call.args) == 1):
+            continue
+        made = call.func.value
+        if not isinstance(made, ast.Call) or not context.program.callee_names(made, site.scope) & NUMBERED:
+            continue
+        module, given = site.module, call.args[0]
+        message = f"`{module.text(call)}` has at least FP32: in bfloat16, whole numbers end at 256"
+        like = _whose_type(given) if call.func.attr == "to" else None
+        if like is not None:
+            wide = context.vocabulary.at_least_float32(module, module.text(given))
+            yield Change(RULE, module, call, message, [Replace(given, substitute(wide))], needs_import=True)
+        elif call.func.attr == "type_as" and blocks.path_of(given) is not None:
+            name = ast.unparse(given)
+            wide = context.vocabulary.at_least_float32(module, f"{name}.dtype")
+            code = f"{module.text(made)}.to({name}.device, {wide})"
+            yield Change(RULE, module, call, message, [Replace(call, substitute(code))], needs_import=True)

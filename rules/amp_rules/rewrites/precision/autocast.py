@@ -1,0 +1,53 @@
+"""Put the forward pass and the loss under autocast.
+
+## What it does
+Wraps the statements that compute a loss, and those that evaluate a trained model, in `with
+amp.autocast():`. The region ends before the backward pass, which runs in the types that autocast chose for
+the forward pass.
+
+## Why
+Autocast chooses a type for each operation: matrix products in half, reductions and losses in FP32. The loss belongs
+inside, because it is where half outputs would overflow first.
+
+## Before
+    output = model(x)
+    loss = criterion(output, y)
+
+## After
+    with amp.autocast():
+        output = model(x)
+        loss = criterion(output, y)
+
+## When it declines
+When the statements that compute a loss cannot be found (AMP194).
+
+## Leaving it out
+Around a training step no: a scaled step in full precision would be the cost of mixed precision without its use. A
+comment `# amp: skip` may keep an evaluation out at O0 and O1, where it then runs in full precision.
+
+## Source
+https://pytorch.org/docs/stable/notes/amp_examples.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.rule import Rule
+from amp_rules.source.syntax import walk
+
+RULE = Rule("AMP102", "autocast-region", "The forward pass and the loss run under autocast.", "precision")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield a block for each run of statements."""
+    training = {node for run in context.precision.training for item in run.statements() for node in walk(item)}
+    for run in context.precision.runs:
+        what = run.module.text(run.first)
+        message = f"`{what}` runs under autocast" if run.first is run.last else f"from `{what}` on, under autocast"
+        written = context.vocabulary.autocast(run.module, run.first, run.last)
+        evaluates = not any(node in training for item in run.statements() for node in walk(item))
+        # Weights in FP32 evaluate without autocast too; half ones may meet inputs in FP32.
+        optional = evaluates and context.options.opt_level in ("O0", "O1")
+        yield Change.written(RULE, run.module, run.first, message, written, optional=optional)

@@ -1,0 +1,148 @@
+"""Run functions with a backward pass of their own in FP32.
+
+## What it does
+`@amp.float_function` above `forward` of a `torch.autograd.Function`: its half arguments become FP32 there, and
+autocast is off inside. Where `forward` has no `ctx` (`setup_context` does the rest), what is called is wrapped instead:
+`amp.float_function(Product.apply)`. Functions that only compute element by element, as straight-through estimators and
+reversed gradients do, stay: these operations take any types.
+
+## Why
+Under autocast a layer's output is half and a parameter FP32. `forward` may still run, since autocast casts the
+operands of a product. `backward` runs without autocast, and `grad @ weight` raises "expected m1 and m2 to have the
+same dtype". Kernels and NumPy see the mixture at once.
+
+## Before
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()
+
+## After
+    @staticmethod
+    @amp.float_function
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()
+
+## When it declines
+Never. What is decorated with `custom_fwd` already stays.
+
+## Leaving it out
+No: the backward pass raises where half and FP32 meet.
+
+## Source
+https://pytorch.org/docs/stable/notes/amp_examples.html#functions-that-need-a-particular-dtype
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.values import ClassInfo
+from amp_rules.lattice import torch_operations as ops
+from amp_rules.lattice.half_precision import fate
+from amp_rules.lattice.mode import DEVICES, Mode
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.autograd_functions import CONTEXT_METHODS, PLAIN_DECORATORS
+
+RULE = Rule(
+    "AMP111", "autograd-function-in-fp32", "Functions with a backward pass of their own run in FP32.", "precision"
+)
+
+_BY_ELEMENT = ops.VIEWS | ops.SPLITS | ops.PAIRS | ops.INTEGERS | ops.BOOLEANS | ops.LIKES | ops.NEWS | ops.FACTORIES
+_CONVERTING = frozenset(
+    {"to", "type", "type_as", "float", "double", "half", "bfloat16", "size", "dim", "item", "numel"}
+)
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each function that is not certain to take any types."""
+    program = context.program
+    for info in _functions(program):
+        forward = info.facts.methods["forward"]
+        module = forward.module.module
+        name = info.facts.name
+        message = f"`{name}` runs in FP32: its backward pass runs without autocast, where half and FP32 do not mix"
+        if "setup_context" not in info.facts.methods:
+            assert not isinstance(forward.node, ast.Lambda)
+            written = context.vocabulary.decorated_in_float32(module, forward.node)
+            yield Change.written(RULE, module, forward.node, message, written)
+            continue
+        for node, scope in _applications(program, info):
+            written = context.vocabulary.in_float32(scope.module, node)
+            yield Change.written(RULE, scope.module, node, message, written)
+
+
+def _functions(program: Program) -> list[ClassInfo]:
+    """The autograd functions of the program that compute more than element by element."""
+    found = []
+    for info in program.flow.classes.values():
+        methods = info.facts.methods
+        if not info.facts.is_autograd_function or "forward" not in methods or "backward" not in methods:
+            continue
+        decorators = {name.rpartition(".")[2] for method in methods.values() for name, _ in method.decorators}
+        if decorators - PLAIN_DECORATORS:
+            continue
+        if not all(_is_by_element(program, methods[name]) for name in ("forward", "backward")):
+            found.append(info)
+    return sorted(found, key=lambda info: info.facts.methods["forward"].place)
+
+
+def _applications(program: Program, info: ClassInfo) -> Iterator[tuple[ast.Attribute, Scope]]:
+    """Where ``apply`` of a function is read."""
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.Attribute) and node.attr == "apply":
+            if any(value.kind == "class" and value.ref is info for value in program.flow.values(node.value, scope)):
+                yield node, scope
+
+
+def _is_by_element(program: Program, method: FunctionFacts) -> bool:
+    """Whether all that a method calls takes tensors of any types."""
+    scope = program.flow.scopes.get(method.node)
+    if scope is None:
+        return False
+    for node in blocks.walk_body(method.node):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return False
+        if isinstance(node, ast.Call) and not _takes_any_types(program, node, scope):
+            return False
+    return True
+
+
+def _takes_any_types(program: Program, call: ast.Call, scope: Scope) -> bool:
+    names = program.callee_names(call, scope)
+    if names:
+        return all(name.startswith("builtins.") or _mixes(ops.function_named(name)) for name in names)
+    if not isinstance(call.func, ast.Attribute):
+        # A layer that the file made: ``sigmoid = nn.Sigmoid()``.
+        layers = program.flow.values(call.func, scope)
+        return bool(layers) and all(value.kind == "object" and _mixes(ops.layer_named(value.name)) for value in layers)
+    method = call.func.attr
+    if method == "apply" and _is_function(program, call.func.value, scope):
+        return True  # judged by itself
+    if program.flow.callees(call):
+        return False
+    return method in CONTEXT_METHODS or method in _CONVERTING or _mixes(method.removesuffix("_"))
+
+
+def _is_function(program: Program, node: ast.expr, scope: Scope) -> bool:
+    values = program.flow.values(node, scope)
+    return any(value.kind == "class" and value.ref.facts.is_autograd_function for value in values)
+
+
+def _mixes(operation: str) -> bool:
+    """Whether an operation computes with tensors of several types, in half precision too."""
+    if operation in _BY_ELEMENT:
+        return True
+    if operation not in ops.ELEMENTWISE | ops.REDUCTIONS:
+        return False
+    return all(
+        fate(operation, Mode(device=device), autocast=True) not in ("lowered", "refused", "no kernel")
+        for device in DEVICES
+    )

@@ -1,0 +1,117 @@
+"""Run what has no half kernel in FP32.
+
+## What it does
+Decompositions, quantiles and Fourier transforms of half tensors, and products of sparse matrices, are computed in FP32:
+`amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
+`x.view(torch.int32)` reads.
+
+## Why
+They raise: "linalg_inv: Low precision dtypes not supported. Got Half". The backward pass of a sparse product raises
+where autocast made one operand half.
+
+## Before
+    inverse = torch.linalg.inv(x.t() @ x)
+    h = torch.sparse.mm(adjacency, h)
+
+## After
+    inverse = amp.float_function(torch.linalg.inv)(x.t() @ x)
+    h = amp.float_function(torch.sparse.mm)(adjacency, h)
+
+## When it declines
+Never. Where the type of an operand is not known, the call stays.
+
+## Leaving it out
+No: the training step raises.
+
+## Source
+https://pytorch.org/docs/stable/amp.html#autocast-op-reference
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.missing_kernels import raising
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.in_regions import nodes_in
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source.resolver import names_of
+from amp_rules.torch.half_precision import PRODUCTS, SPARSE_MAKERS, SPARSE_PRODUCTS, STAYING_SPARSE, TYPES_OF_BITS
+
+RULE = Rule("AMP113", "no-half-kernel", "What has no half kernel runs in FP32.", "precision")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each operation that would raise."""
+    for site in raising(context.program, context.precision, context.options):
+        assert isinstance(site.node, ast.Call)
+        message = f"`{site.module.text(site.node)}` runs in FP32: it has no half kernel, and what it is given is half"
+        yield from _in_float32(context, site, message)
+    for site in nodes_in(context.program, context.precision.runs, context.precision.full_precision):
+        if _is_sparse_product(context.program, site):
+            message = f"`{site.module.text(site.node)}` runs in FP32: a sparse product takes operands of one type"
+            yield from _in_float32(context, site, message)
+        elif _reads_bits(context.program, site):
+            message = f"`{site.module.text(site.node)}` reads the bits of FP32, of which a half type has half as many"
+            yield from _in_float32(context, site, message)
+
+
+def _in_float32(context: Context, site: Site, message: str) -> Iterator[Change]:
+    """Around a function; a method or an operator becomes the function that it stands for."""
+    module, node = site.module, site.node
+    if isinstance(node, ast.Call) and context.program.callee_names(node, site.scope):
+        yield Change.written(RULE, module, node, message, context.vocabulary.in_float32(module, node.func))
+        return
+    torch = names_of(module).name_of("torch")
+    if torch is None:
+        return
+    assert isinstance(node, ast.expr)
+    method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    function = f"{torch}.Tensor.{method}" if method else f"{torch}.matmul"
+    written = context.vocabulary.called_in_float32(module, node, function)
+    yield Change.written(RULE, module, node, message, written)
+
+
+def _reads_bits(program: Program, site: Site) -> bool:
+    """``x.view(torch.int32)``."""
+    call = site.node
+    is_view = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "view"
+    if not (is_view and isinstance(call, ast.Call) and len(call.args) == 1) or program.callee_names(call, site.scope):
+        return False
+    return bool(program.names(call.args[0], site.scope) & TYPES_OF_BITS)
+
+
+def _is_sparse_product(program: Program, site: Site) -> bool:
+    node, scope = site.node, site.scope
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.MatMult) and any(
+            _is_sparse(program, item, site) for item in (node.left, node.right)
+        )
+    if not isinstance(node, ast.Call):
+        return False
+    names = program.callee_names(node, scope)
+    if names & SPARSE_PRODUCTS:
+        return True
+    operands = list(node.args)
+    if not names and isinstance(node.func, ast.Attribute) and node.func.attr in PRODUCTS:
+        operands.append(node.func.value)
+    elif not names & {f"torch.{name}" for name in PRODUCTS}:
+        return False
+    return any(_is_sparse(program, item, site) for item in operands)
+
+
+def _is_sparse(program: Program, node: ast.expr, site: Site) -> bool:
+    """Whether an expression holds what a maker of sparse tensors gave, and nothing else."""
+    values = program.flow.values(node, site.scope)
+    return bool(values) and all(
+        value.kind == "object" and _was_made_sparse(str(value.ref).split(".")) for value in values
+    )
+
+
+def _was_made_sparse(path: list[str]) -> bool:
+    """Whether a chain of methods ends in a sparse tensor: not ``torch.sparse_coo_tensor.to_dense``."""
+    while path and path[-1] in STAYING_SPARSE:
+        path = path[:-1]
+    return bool(path) and path[-1] in SPARSE_MAKERS

@@ -1,0 +1,125 @@
+"""Start the runtime.
+
+## What it does
+Imports the runtime as `amp` and calls `amp.init(opt_level=..., ddp=...)` at the start of the script's main
+path, after the command line is parsed.
+
+## Why
+The level is one argument, so the same script serves O0 to O3, and `AMP_OPT_LEVEL` overrides it. Under
+torchrun, `init` joins the other processes; it is never called at import, where workers of a loader would
+call it too.
+
+## Before
+    args = parser.parse_args()
+
+## After
+    args = parser.parse_args()
+    amp.init(opt_level="O1", ddp=True)
+
+## When it declines
+Never by itself.
+
+## Leaving it out
+No: without the start of the runtime its other calls do nothing at all. The whole unit is declined instead (AMP199).
+
+## Source
+https://nvidia.github.io/apex/amp.html for the levels.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.distribution import visible_devices
+from amp_rules.plan.main_path import anchor
+from amp_rules.plan.rule import Rule
+from amp_rules.source import blocks
+from amp_rules.source.head import import_place, import_place_in_notebook
+from amp_rules.source.modules import Module
+from amp_rules.text.actions import Insert
+from amp_rules.text.vocabulary import InitArguments
+
+RULE = Rule("AMP101", "init", "The runtime starts at the head of the main path.", "precision", last=True, shared=True)
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield the start, unless the script has one, and an import for every file that needs it by the other changes."""
+    entry = context.program.entry
+    users = [change for change in context.made if change.needs_import]
+    used = [(change.module, _statement(change.module, change.node)) for change in users]
+    if context.initialised and context.distribution is None:
+        yield from _imports(context, [change.module for change in users], used)
+        return
+    earlier = [statement for module, statement in visible_devices(context.program) if module is entry]
+    start, statement, after = anchor(context.program, _running(users), earlier)
+    code = context.vocabulary.start(start, _settings(context))
+    used = [*used, *((start, item) for item in _not_before(start, statement, after))]
+    follows_import = after and isinstance(statement, (ast.Import, ast.ImportFrom))
+    if follows_import or (start.cells and not (after and isinstance(statement, (ast.Assign, ast.AnnAssign)))):
+        code = f"\n{code}"  # apart from the imports above
+    message = "the level is an argument; AMP_OPT_LEVEL overrides it"
+    if context.initialised:
+        message = "the processes join before the data are shared out; the level is chosen where it was before"
+    yield Change(RULE, start, statement, message, [Insert(statement, code, after=after, order=-1, gap=True)])
+    yield from _imports(context, [start, *(change.module for change in users)], used)
+
+
+def _running(users: Sequence[Change]) -> list[tuple[Module, ast.stmt]]:
+    """The statements that use the runtime when they run; a lambda's body runs later."""
+    return [
+        (change.module, _statement(change.module, change.node))
+        for change in users
+        if not isinstance(blocks.body_of(change.module, change.node), ast.Lambda)
+    ]
+
+
+def _not_before(module: Module, statement: ast.stmt, after: bool) -> list[ast.stmt]:
+    """The statement of the file that ``init`` stands above, which the import must not follow."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)) and after:
+        return []  # the import of the runtime comes between the two
+    body = module.tree.body
+    index = body.index(statement) + after if statement in body else len(body)
+    return body[index : index + 1]
+
+
+def _imports(context: Context, modules: Sequence[Module], used: Sequence[tuple[Module, ast.stmt]]) -> Iterator[Change]:
+    """The import that the new code needs, for each of the files that has none."""
+    users = {statement for _, statement in used}
+    uses_runtime = context.program.closure(lambda node: node in users)
+    for module in dict.fromkeys(modules):
+        line = context.vocabulary.import_line(module)
+        if line is not None:
+            top = {blocks.top_statement(module, item) for where, item in used if where is module}
+            # What calls a function that uses the runtime comes after the import as well.
+            top |= {item for item in module.tree.body if uses_runtime(item)}
+            yield _import(module, line, top)
+
+
+def _statement(module: Module, node: ast.AST) -> ast.stmt:
+    return blocks.statement_of(module, node)
+
+
+def _settings(context: Context) -> InitArguments:
+    options = context.options
+    ddp = context.distribution is not None
+    if context.keeps_precision or context.initialised:
+        # The script has its precision from elsewhere; only the processes join here.
+        return InitArguments('"O0"', ddp=True, sync_bn=options.sync_bn)
+    return InitArguments(
+        f'"{options.opt_level}"',
+        None if options.dtype == "auto" else options.dtype,
+        None if options.loss_scale == "dynamic" else options.loss_scale,
+        ddp,
+        options.sync_bn,
+    )
+
+
+def _import(module: Module, line: str, top: set[ast.stmt]) -> Change:
+    if module.cells:
+        statement, after = import_place_in_notebook(module, top)
+    else:
+        statement, after = import_place(module.tree, [item for item in module.tree.body if item in top])
+    insert = Insert(statement, line, after=after, order=-2, gap=True)
+    return Change(RULE, module, statement, "the runtime's names", [insert])

@@ -1,0 +1,101 @@
+"""Prepare the model for its precision and its processes.
+
+## What it does
+`model = amp.prepare_model(model)` once the model is built and its weights are set. Where a step trains
+several models, calls them several times, accumulates gradients or may leave a part of the model out,
+`delay_allreduce=True` averages the gradients over the ranks once, when the optimizer steps, instead of during
+the backward pass.
+
+## Why
+SyncBN, precision and DDP have one right order. Alone and at O0 the call gives the model back untouched; at
+O1 it makes the model's outputs FP32, so that metrics, `.numpy()` and losses outside of autocast go on
+working.
+
+## Before
+    model = Net().to(device)
+
+## After
+    model = amp.prepare_model(Net().to(device))
+
+## When it declines
+When no variable holds the model for its whole life (AMP196).
+
+## Leaving it out
+No: levels from O2 on need it, and several processes too.
+
+## Source
+https://pytorch.org/docs/stable/notes/ddp.html; Apex's `delay_allreduce`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan import batch_losses, written_buffers
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.model_variables import Home
+from amp_rules.plan.report import Note
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.text.vocabulary import ModelPlace
+
+RULE = Rule("AMP108", "prepare-model", "The model is prepared before it is trained.", "precision", shared=True)
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each trained model."""
+    averaging = context.distribution.averaging if context.distribution is not None else None
+    delayed = averaging is not None and averaging.delayed
+    at_the_step = f"gradients are averaged at the step, because {averaging.reason}" if averaging is not None else ""
+    for order, home in enumerate(context.precision.homes):
+        message = f"`{home.variable}` gets its precision" + (" and joins the other ranks" if averaging else "")
+        message += f"; {at_the_step}" if delayed else ""
+        place = ModelPlace(
+            home.module, home.statement, home.variable, home.inline, home.in_place, order, home.is_optional
+        )
+        written = context.vocabulary.model(place, delayed=delayed)
+        yield Change.written(RULE, home.module, home.statement, message, written)
+    if averaging is not None:
+        for home in written_buffers.homes(context.program, context.precision):
+            message = f"`{home.variable}` writes buffers, which become those of the main process after each step"
+            place = ModelPlace(home.module, home.statement, home.variable, home.inline, home.in_place)
+            written = context.vocabulary.model(place, delayed=False)
+            yield Change.written(RULE, home.module, home.statement, message, written)
+    for order, (module, statement, variable) in enumerate(_reloads(context.program, context.precision.homes)):
+        message = f"`{variable}` is loaded whole, and prepared like the model that it replaces"
+        written = context.vocabulary.model(ModelPlace(module, statement, variable, order=order), delayed=delayed)
+        yield Change.written(RULE, module, statement, message, written)
+    if delayed and context.initialised:
+        for site in context.program.calls_to(context.vocabulary.preparing):
+            assert isinstance(site.node, ast.Call)
+            written = context.vocabulary.delayed(site.module, site.node)
+            yield Change.written(RULE, site.module, site.node, at_the_step, written)
+
+
+def notes(context: Context) -> Iterator[Note]:
+    """Yield losses of which averaged gradients are not those of all samples."""
+    if context.distribution is not None:
+        yield from batch_losses.notes(context.program, context.precision)
+
+
+def _reloads(program: Program, homes: list[Home]) -> list[tuple[Module, ast.stmt, str]]:
+    """Assignments of a whole model from a file to a prepared variable: what was loaded is not prepared."""
+    keys = {home.key for home in homes}
+    found: list[tuple[Module, ast.stmt, str]] = []
+    for site in program.calls_to(frozenset({"torch.load"})):
+        statement = site.statement
+        if not isinstance(statement, ast.Assign) or statement.value is not site.node:
+            continue
+        targets = [
+            element
+            for target in statement.targets
+            for element in (target.elts if isinstance(target, ast.Tuple) else [target])
+        ]
+        for target in targets:
+            path = blocks.path_of(target)
+            if path is not None and program.flow.key(target, site.scope) in keys:
+                found.append((site.module, statement, path))
+    return found

@@ -1,0 +1,176 @@
+"""Run binary cross entropy on probabilities in FP32.
+
+## What it does
+`nn.BCELoss()` becomes `amp.float_function(nn.BCELoss())`, and a call of `F.binary_cross_entropy` likewise:
+inputs are cast to FP32 and autocast is off inside.
+
+A sigmoid at the end of a model is kept in FP32 too where such a loss or a logarithm takes its output.
+
+## Why
+On CUDA, autocast refuses binary cross entropy on probabilities with an error; in half, a probability of
+0.9999 is 1.0 and its logarithm infinite.
+
+## Before
+    criterion = nn.BCELoss()
+
+## After
+    criterion = amp.float_function(nn.BCELoss())
+
+## When it declines
+Never. `BCEWithLogitsLoss` without the sigmoid would be better still, but its losses differ from the
+original's in the last bits, and at O0 a migrated script gives exactly the losses of the original.
+
+## Leaving it out
+No: autocast refuses the loss on CUDA with an error. Write it with logits by hand first.
+
+## Source
+https://pytorch.org/docs/stable/amp.html#prefer-binary-cross-entropy-with-logits-over-binary-cross-entropy
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from amp_rules.flow.values import Value
+from amp_rules.lattice.half_precision import fate
+from amp_rules.lattice.mode import Mode
+from amp_rules.lattice.torch_operations import function_named, layer_named
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.scopes import Scope
+
+RULE = Rule("AMP106", "probability-loss", "Binary cross entropy on probabilities runs in FP32.", "precision")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each constructor and each call of the function."""
+    losses = _probability_losses(context.program)
+    for site in losses:
+        text = _called(site)
+        message = (
+            f"`{text}` of probabilities runs in FP32: autocast refuses it on CUDA; with logits it would be safe in half"
+        )
+        yield _in_float32(context, site, message)
+    for site in _probabilities(context.program, losses):
+        message = f"`{_called(site)}` runs in FP32: in half a probability is 1.0 long before its logarithm is 0"
+        yield _in_float32(context, site, message)
+
+
+def _called(site: Site) -> str:
+    assert isinstance(site.node, ast.Call)
+    return site.module.text(site.node.func)
+
+
+def _in_float32(context: Context, site: Site, message: str) -> Change:
+    """Around the module that a class makes, or around a function."""
+    assert isinstance(site.node, ast.Call)
+    is_class = _called(site).rpartition(".")[2][:1].isupper()
+    written = context.vocabulary.in_float32(site.module, site.node if is_class else site.node.func)
+    return Change.written(RULE, site.module, site.node, message, written)
+
+
+def _is_refused(name: str) -> bool:
+    """Whether autocast on CUDA refuses a function or layer: it does so for losses of probabilities alone."""
+    operation = layer_named(name) or function_named(name)
+    return bool(operation) and fate(operation, Mode(), autocast=True) == "refused"
+
+
+def _probability_losses(program: Program) -> list[Site]:
+    """Constructors and calls of binary cross entropy on probabilities."""
+    found = []
+    for call, body, scope in program.calls():
+        if any(map(_is_refused, program.callee_names(call, scope))):
+            found.append(Site(scope.module, scope, body, call))
+    return found
+
+
+def _probabilities(program: Program, losses: list[Site]) -> list[Site]:
+    """Sigmoids at the end of a trained model whose output is taken for a probability by a loss or a logarithm."""
+    if not losses and not program.calls_to(frozenset({"torch.log"})):
+        return []
+    endings = _Endings(program)
+    endings.follow(program.trained)
+    return sorted(endings.sigmoids.values(), key=lambda site: (str(site.module.path), site.line))
+
+
+_SHAPE_ONLY = frozenset({"view", "squeeze", "unsqueeze", "reshape", "flatten", "contiguous", "clone", "t", "transpose"})
+
+
+_MAX_ENDINGS = 500
+"""Models, variables and functions that a model's output is followed through. A ResNet takes a dozen; what lies beyond
+is taken for no sigmoid, which costs a warning and changes no edit."""
+
+
+class _Endings:
+    """What the outputs of models come from, as far as that is a sigmoid; each expression is looked at once."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.sigmoids: dict[ast.AST, Site] = {}
+        self._models: list[Value] = []
+        self._expressions: list[tuple[ast.expr, Scope, ast.AST]] = []
+        self._seen: set[object] = set()
+
+    def follow(self, models: Iterable[Value]) -> None:
+        """Mark the sigmoids that the outputs of the models come from."""
+        self._models.extend(models)
+        while (self._models or self._expressions) and len(self._seen) <= _MAX_ENDINGS:
+            if self._expressions:
+                self._expression(*self._expressions.pop())
+            else:
+                self._model(self._models.pop())
+
+    def _is_new(self, key: object) -> bool:
+        known = key in self._seen
+        self._seen.add(key)
+        return not known
+
+    def _model(self, model: Value) -> None:
+        if not self._is_new((model.ref, model.site)):
+            return
+        if model.kind == "instance":
+            forward = model.ref.find_method("forward")
+            if forward is not None:
+                self._returned(forward)
+        elif model.kind == "object" and model.ref == "torch.nn.Sigmoid":
+            self._mark(model.site)
+        elif model.kind == "object" and model.ref == "torch.nn.Sequential" and isinstance(model.site, ast.Call):
+            located = self.program.locate(model.site)
+            if located is not None and model.site.args:
+                self._models.extend(self.program.flow.values(model.site.args[-1], located[1]))
+
+    def _returned(self, info: FunctionFacts) -> None:
+        scope = self.program.flow.scopes[info.node]
+        self._expressions.extend((item, scope, info.node) for item in info.returns)
+
+    def _expression(self, node: ast.expr, scope: Scope, body: ast.AST) -> None:
+        if isinstance(node, (ast.Tuple, ast.List)):
+            self._expressions.extend((element, scope, body) for element in node.elts)
+        elif isinstance(node, ast.Subscript):
+            self._expressions.append((node.value, scope, body))
+        elif isinstance(node, ast.Name) and self._is_new((body, node.id)):
+            for other in self.program.nodes_of(body):
+                if isinstance(other, ast.Assign) and any(blocks.path_of(item) == node.id for item in other.targets):
+                    self._expressions.append((other.value, scope, body))
+        elif isinstance(node, ast.Call):
+            self._call(node, scope, body)
+
+    def _call(self, node: ast.Call, scope: Scope, body: ast.AST) -> None:
+        if any(function_named(name) == "sigmoid" for name in self.program.callee_names(node, scope)):
+            self._mark(node)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPE_ONLY:
+            self._expressions.append((node.func.value, scope, body))
+        else:
+            self._models.extend(self.program.called_models(node, scope))
+            for info in self.program.flow.callees(node):
+                if self._is_new(info.node):
+                    self._returned(info)
+
+    def _mark(self, node: ast.AST | None) -> None:
+        located = self.program.locate(node) if node is not None else None
+        if located is not None and node is not None:
+            self.sigmoids[node] = Site(located[1].module, located[1], located[0], node)

@@ -1,0 +1,62 @@
+"""Let threads that a model starts compute under its autocast.
+
+## What it does
+A function that is handed to a thread within a region of autocast is bound to that region:
+`pool.submit(amp.in_this_region(self.branch), x)`, `Thread(target=amp.in_this_region(work))`.
+
+## Why
+Autocast holds for the thread that enters it. In another one half activations meet FP32 weights, and torch raises "mat1
+and mat2 must have the same dtype"; a `Thread` dies of it without a word to its caller.
+
+## Before
+    left = pool.submit(self.left, x)
+
+## After
+    left = pool.submit(amp.in_this_region(self.left), x)
+
+## When it declines
+Never.
+
+## Leaving it out
+No: layers raise on the mixture of types, in a thread where nobody may see it.
+
+## Source
+https://pytorch.org/docs/stable/amp.html#torch.autocast
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.in_regions import nodes_in
+from amp_rules.roles.steps import Program
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.threads import HANDING_OVER, POOLS, THREADS
+
+RULE = Rule("AMP114", "threads-in-the-region", "Threads compute under the model's autocast.", "precision")
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each function that a thread is given within a region."""
+    for site in nodes_in(context.program, context.precision.runs, context.precision.full_precision):
+        function = _handed_over(context.program, site.node, site.scope) if isinstance(site.node, ast.Call) else None
+        if function is not None:
+            message = (
+                f"`{site.module.text(function)}` runs in another thread, to which autocast does not reach by itself"
+            )
+            written = context.vocabulary.in_other_threads(site.module, function)
+            yield Change.written(RULE, site.module, function, message, written)
+
+
+def _handed_over(program: Program, call: ast.Call, scope: Scope) -> ast.expr | None:
+    """The function that a call has another thread run."""
+    if program.callee_names(call, scope) & THREADS:
+        by_name = next((item.value for item in call.keywords if item.arg in ("target", "function")), None)
+        return by_name or (call.args[1] if len(call.args) > 1 else None)
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr in HANDING_OVER and call.args):
+        return None
+    pools = program.flow.values(call.func.value, scope)
+    return call.args[0] if any(value.kind == "object" and value.ref in POOLS for value in pools) else None

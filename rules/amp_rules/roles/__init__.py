@@ -1,0 +1,1 @@
+"""What a value is for: model, optimizer, scaler, loader, training step."""

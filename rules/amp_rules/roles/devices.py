@@ -1,0 +1,319 @@
+"""Which device a program uses: the places that take one, and where the value comes from.
+
+A device is a value like any other: a text such as ``"cuda:0"``, a number, a default of an option. It is followed from
+where it is used to where it is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from amp_rules.flow.cells import CellKey
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import own_name
+from amp_rules.torch.devices import CHOOSING, DEVICE, KEYWORDS, MOVING, SPREADING
+
+_INDEXED = re.compile(r"^\s*[a-z]+:(?:\s*\d+)?$")
+"""A device with a number, or the beginning of one: ``cuda:0``, and the ``cuda:`` of ``f"cuda:{gpu}"``."""
+
+
+Origin = Literal["plain", "text", "number", "option", "unknown"]
+"""``plain`` names no number; ``text`` is a text that does, or an option that is one; ``number`` is a number itself;
+``option`` comes from the command line."""
+
+
+@dataclass(frozen=True)
+class DeviceUse(Site):
+    """An expression that says which device to use; ``is_constructor`` where it is a call of ``torch.device``.
+
+    ``is_certain`` says that it can be nothing but a device, as the argument of ``to`` can; ``chooses`` that it names
+    one by its number as a rule, as ``cuda(n)`` and ``set_device(n)`` do.
+    """
+
+    is_constructor: bool = False
+    is_certain: bool = True
+    chooses: bool = False
+
+    @property
+    def expression(self) -> ast.expr:
+        """The node as the expression that it is."""
+        assert isinstance(self.node, ast.expr)
+        return self.node
+
+
+class Devices:
+    """Answers about the devices that one program names."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    # ---- places --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def uses(self) -> list[DeviceUse]:
+        """Every place that takes a device, in the order of files and lines."""
+        found: dict[ast.AST, DeviceUse] = {}
+        for call, body, scope in self.program.calls():
+            for node, kind in self._taken(call, scope):
+                use = DeviceUse(
+                    scope.module, scope, body, node, kind == "constructor", kind != "maybe", kind == "chooses"
+                )
+                if kind == "constructor":
+                    found[node] = use
+                else:
+                    found.setdefault(node, use)
+        return list(found.values())
+
+    def _taken(self, call: ast.Call, scope: Scope) -> Iterator[tuple[ast.expr, str]]:
+        """The devices that a call is given, and how."""
+        names = self.program.callee_names(call, scope)
+        if DEVICE in names:
+            yield call, "constructor"
+            return
+        if names & CHOOSING and call.args:
+            yield call.args[0], "chooses"
+        elif isinstance(call.func, ast.Attribute) and call.func.attr in MOVING and call.args and not names:
+            if not self.program.flow.callees(call) and not _is_flag(call.args[0]):
+                yield call.args[0], "chooses" if call.func.attr == "cuda" else "maybe"
+        if not self.program.flow.callees(call):
+            for item in call.keywords:
+                if item.arg in KEYWORDS and not isinstance(item.value, (ast.Lambda, ast.Dict)):
+                    yield item.value, "named"
+
+    @cached_property
+    def spread(self) -> list[Site]:
+        """Calls that spread a model over all devices that they see."""
+        return [
+            Site(scope.module, scope, body, call)
+            for call, body, scope in self.program.calls()
+            for item in call.keywords
+            if item.arg == SPREADING and not (isinstance(item.value, ast.Constant) and item.value.value is None)
+            if not self.program.flow.callees(call)
+        ]
+
+    # ---- values --------------------------------------------------------------------------------------------------
+
+    def has_index(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the values that are known of an expression name a device by its number."""
+        return any(_is_index(value.ref) for value in self.program.flow.values(node, scope) if value.kind == "constant")
+
+    def kind(self, node: ast.expr, scope: Scope) -> Origin:
+        """What an expression is that says which device to use, without following it."""
+        if isinstance(node, (ast.IfExp, ast.BoolOp)):
+            parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values
+            found = {self.kind(part, scope) for part in parts}
+            return next(kind for kind in ("number", "text", "option", "unknown", "plain") if kind in found)
+        if self.is_option(node, scope):
+            return "text" if self._holds_text(node, scope) else "option"
+        if isinstance(node, ast.Call) and self._is_device(node, scope):
+            return "plain"  # a place of its own
+        if _writes_index(node):
+            return "text"
+        if isinstance(node, ast.Constant):
+            return "number" if _is_index(node.value) else "plain"
+        if self.has_index(node, scope):
+            return "text" if self._holds_text(node, scope) else "number"
+        is_of_tensor = isinstance(node, ast.Call) and own_name(node.func) == "get_device"
+        return "plain" if is_of_tensor else "unknown"
+
+    def _holds_text(self, node: ast.expr, scope: Scope) -> bool:
+        return any(isinstance(value.ref, str) for value in self.program.flow.values(node, scope))
+
+    def _is_device(self, call: ast.Call, scope: Scope) -> bool:
+        return DEVICE in self.program.callee_names(call, scope)
+
+    def is_option(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is an option of the command line, which may hold any device."""
+        if isinstance(node, ast.Name):
+            return self._is_parameter_of_command(node.id, scope.owner(node.id))
+        if not isinstance(node, ast.Attribute):
+            return False
+        owners = self.program.flow.values(node.value, scope)
+        return any(value.is_result and str(value.ref).startswith("argparse.") for value in owners)
+
+    def _is_parameter_of_command(self, name: str, owner: Scope) -> bool:
+        """Whether a name is a parameter that click fills in."""
+        info = self.program.function_of(owner.node)
+        if info is None or name not in info.parameters or isinstance(info.node, ast.Lambda):
+            return False
+        outer = owner.parent or owner
+        decorators = [item.func for item in info.node.decorator_list if isinstance(item, ast.Call)]
+        return any(name.startswith("click.") for item in decorators for name in self.program.names(item, outer))
+
+    def indices(self, node: ast.expr, scope: Scope) -> set[int]:
+        """The numbers of devices that the expression may hold; empty where one of its origins is not known."""
+        origins = self.origins(node, scope)
+        if origins is None:
+            known = self.program.flow.values(node, scope)
+            if any(value.kind != "constant" for value in known):
+                return set()
+            return set().union(*(_number(value.ref) or () for value in known))
+        found: set[int] = set()
+        for origin in origins:
+            numbers = self._numbers(origin.expression, origin.scope)
+            if numbers is None:
+                return set()
+            found |= numbers
+        return found
+
+    def _numbers(self, node: ast.expr, scope: Scope) -> set[int] | None:
+        """The numbers that an expression certainly chooses from; None where one is computed."""
+        if isinstance(node, ast.IfExp):
+            one, other = self._numbers(node.body, scope), self._numbers(node.orelse, scope)
+            return None if one is None or other is None else one | other
+        if isinstance(node, ast.Call) and node.args and not node.keywords and self._is_device(node, scope):
+            return self._numbers(node.args[-1], scope)
+        return _number(node.value) if isinstance(node, ast.Constant) else None
+
+    def origins(self, node: ast.expr, scope: Scope) -> list[DeviceUse] | None:
+        """The expressions whose values a variable takes, through variables and parameters; None if one is not known."""
+        found: dict[ast.AST, DeviceUse] = {}
+        pending: list[tuple[ast.expr, Scope]] = [(node, scope)]
+        seen: set[ast.AST] = set()
+        while pending:
+            current, where = pending.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            if not isinstance(current, (ast.Name, ast.Attribute)) or self.is_option(current, where):
+                body = blocks.body_of(where.module, current)
+                found[current] = DeviceUse(where.module, where, body, current)
+                continue
+            before = self._behind(current, where)
+            if before is None:
+                return None
+            pending.extend(before)
+        return list(found.values())
+
+    def _behind(self, node: ast.Name | ast.Attribute, scope: Scope) -> list[tuple[ast.expr, Scope]] | None:
+        """What a variable is assigned, or a parameter is given; None where that is not all plain."""
+        key = self.program.flow.key(node, scope)
+        if key is None or key in self._assignments.otherwise:
+            return None
+        found = list(self._assignments.plain.get(key, ()))
+        if isinstance(node, ast.Name):
+            if scope.owner(node.id) is scope.top and scope.module in self._with_settings:
+                return None
+            given = self._given(node.id, scope.owner(node.id))
+            if given is None:
+                return None
+            found += given
+        return found or None
+
+    def _given(self, name: str, owner: Scope) -> list[tuple[ast.expr, Scope]] | None:
+        """What the callers give for a parameter; nothing if the name is none."""
+        info = self.program.function_of(owner.node)
+        if info is None or name not in info.parameters:
+            return []
+        callers = self.program.flow.callers(info)
+        found = []
+        for caller in callers:
+            argument = info.argument(caller.call, name)
+            if argument is None:
+                return None
+            found.append((argument, calling(caller).scope))
+        return found or None
+
+    @cached_property
+    def _with_settings(self) -> set[Module]:
+        """Files whose variables can be set by names made at run time: ``globals()[key] = value``."""
+        return {site.module for site in self.program.calls_to(frozenset({"builtins.globals", "builtins.exec"}))}
+
+    @cached_property
+    def _assignments(self) -> _Assignments:
+        plain: dict[CellKey, list[tuple[ast.expr, Scope]]] = {}
+        otherwise: set[CellKey] = set()
+        for node, _, scope in self.program.nodes():
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target, value = node.targets[0], node.value
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                target, value = node.target, node.value
+            else:
+                target, value = None, None
+            if isinstance(target, (ast.Name, ast.Attribute)) and value is not None:
+                key = self.program.flow.key(blocks.reading(target), scope)
+                if key is not None:
+                    plain.setdefault(key, []).append((value, scope))
+                continue
+            for path in _bound(node):
+                key = self.program.flow.key(blocks.reading(path), scope)
+                if key is not None:
+                    otherwise.add(key)
+        return _Assignments(plain, otherwise)
+
+    def loads(self, key: CellKey) -> Iterator[tuple[ast.expr, Scope]]:
+        """Every place that reads a variable."""
+        for node, _, scope in self.program.nodes():
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                if self.program.flow.key(node, scope) == key:
+                    yield node, scope
+
+
+@dataclass(frozen=True)
+class _Assignments:
+    """What variables are assigned one by one, and those that are bound in another way too."""
+
+    plain: dict[CellKey, list[tuple[ast.expr, Scope]]]
+    otherwise: set[CellKey]
+
+
+def _bound(node: ast.AST) -> Iterator[ast.expr]:
+    """The variables that a node binds otherwise than by an assignment of its own."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = list(node.targets)
+    elif isinstance(node, (ast.For, ast.AsyncFor, ast.AugAssign, ast.NamedExpr, ast.comprehension)):
+        targets = [node.target]
+    elif isinstance(node, (ast.With, ast.AsyncWith)):
+        targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
+    while targets:
+        target = targets.pop()
+        if isinstance(target, (ast.Tuple, ast.List)):
+            targets.extend(target.elts)
+        elif isinstance(target, (ast.Name, ast.Attribute)):
+            yield target
+
+
+def _is_flag(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, bool))
+
+
+def _number(constant: object) -> set[int] | None:
+    """The number of the device that a constant names, if it names one; None for what is no device."""
+    if isinstance(constant, str):
+        number = constant.partition(":")[2].strip()
+        return {int(number)} if number.isdigit() else set()
+    return {constant} if isinstance(constant, int) and not isinstance(constant, bool) else None
+
+
+def _is_index(constant: object) -> bool:
+    if isinstance(constant, str):
+        return bool(_INDEXED.match(constant))
+    return isinstance(constant, int) and not isinstance(constant, bool)
+
+
+def _writes_index(node: ast.expr) -> bool:
+    """Whether an expression writes a device with a number: ``"cuda:0"``, ``f"cuda:{gpu}"``, one of two branches."""
+    if isinstance(node, ast.IfExp):
+        return _writes_index(node.body) or _writes_index(node.orelse)
+    if isinstance(node, (ast.BoolOp, ast.JoinedStr)):
+        return any(map(_writes_index, node.values))
+    if isinstance(node, ast.BinOp):
+        return _writes_index(node.left)
+    if isinstance(node, ast.Call):
+        parts = [*node.args, node.func.value] if isinstance(node.func, ast.Attribute) else node.args
+        return any(isinstance(part, ast.Constant) and _formats_index(part.value) for part in parts)
+    return isinstance(node, ast.Constant) and _formats_index(node.value)
+
+
+def _formats_index(constant: object) -> bool:
+    """``"cuda:0"``, and a text that a number is put into: ``"cuda:%d"``, ``"cuda:{}"``."""
+    return isinstance(constant, str) and bool(re.match(r"^\s*[a-z]*:(?:\s*\d+|%.*|\{.*)?$", constant))

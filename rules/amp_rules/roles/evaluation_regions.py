@@ -1,0 +1,116 @@
+"""The statements that evaluate a model, and those that compute what is differentiated by hand."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from amp_rules.roles.statement_runs import StatementRun, merged, outermost
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+
+_MAX_CALLERS = 4
+"""Callers of callers in which a place outside of a region is looked for, as deep as trainers go; beyond that the place
+stays as it is, and is evaluated in full precision."""
+
+
+class EvaluationRegions:
+    """Where autocast belongs besides the training step, and where it must be off."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def _ends_region(self, node: ast.AST) -> bool:
+        return self.program.runs_backward(node) or self.program.runs_step(node)
+
+    def with_evaluation(self, runs: list[StatementRun]) -> list[StatementRun]:
+        """Add runs for the other places that call a trained model."""
+        found = list(runs)
+        covered = {node for run in runs for item in run.statements() for node in walk(item)}
+        inside = self.program.called_from(covered)
+        for call, body, scope in self.program.calls():
+            if call in covered or isinstance(body, ast.Lambda) or self.program.is_model_code(body):
+                continue
+            if not any(self.program.is_trained(value) for value in self.program.called_models(call, scope)):
+                if not self._takes_output(call, body, scope):
+                    continue
+            for site in self._outside(Site(scope.module, scope, body, call), inside, covered, 0):
+                run = self._evaluation_run(site)
+                if run is None or any(node in covered for node in run.statements()):
+                    continue
+                found.append(run)
+                covered |= {node for item in run.statements() for node in walk(item)}
+        return merged(outermost(found))
+
+    def _takes_output(self, call: ast.Call, body: ast.AST, scope: Scope) -> bool:
+        """Whether a method of a trained model is given what another one computed, which may be half there.
+
+        One that is given data alone runs in FP32 outside of regions: what it gives is not cast back.
+        """
+        if self.program.called_models(call, scope) or not self.program.forwards(call, scope):
+            return False
+        wanted = {path for item in [*call.args, *(word.value for word in call.keywords)] for path in blocks.reads(item)}
+        before = [
+            node
+            for node in self.program.nodes_of(body)
+            if isinstance(node, ast.Assign) and node.lineno < call.lineno and blocks.body_of(scope.module, node) is body
+        ]
+        for node in reversed(before):
+            written = blocks.writes(node)
+            if blocks.touches(written, wanted):
+                if isinstance(node.value, ast.Call) and self.program.forwards(node.value, scope):
+                    return True
+                wanted = (wanted - written) | blocks.reads(node.value)
+        return False
+
+    def _outside(self, site: Site, inside: set[ast.AST], covered: set[ast.AST], depth: int) -> Iterable[Site]:
+        """The site, or its callers outside of regions when its function also runs within one."""
+        if site.body not in inside:
+            return [site]
+        info = self.program.function_of(site.body)
+        if info is None or depth > _MAX_CALLERS:
+            return []
+        found: list[Site] = []
+        for caller in self.program.flow.callers(info):
+            outer = calling(caller)
+            if caller.call not in covered and not self.program.is_model_code(outer.body):
+                found.extend(self._outside(outer, inside, covered, depth + 1))
+        return found
+
+    def _evaluation_run(self, site: Site) -> StatementRun | None:
+        """The statement that calls a model and those right after it that compute with its output."""
+        statement = site.statement
+        if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
+            return None
+        if self._ends_region(statement):
+            return None
+        where = blocks.place(site.module, statement)
+        last: ast.stmt = statement
+        tainted = blocks.writes(statement)
+        for following in where.suite[where.index + 1 :]:
+            if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self.program.runs_model(following):
+                break
+            if not blocks.touches(blocks.reads(following), tainted) or self._ends_region(following):
+                break
+            tainted |= blocks.writes(following)
+            last = following
+        return StatementRun(site.module, statement, last)
+
+    def computation_before(self, site: Site, paths: set[str]) -> StatementRun | None:
+        """The run from the first statement that computes ``paths`` with a model to the site's own statement."""
+        where = blocks.place(site.module, site.statement)
+        wanted = set(paths)
+        first: ast.stmt | None = site.statement if self.program.runs_model(site.node) else None
+        for previous in reversed(where.suite[: where.index]):
+            if self._ends_region(previous):
+                break
+            if blocks.touches(blocks.writes(previous), wanted):
+                wanted |= blocks.reads(previous)
+                if self.program.runs_model(previous):
+                    first = previous
+                if self.program.runs_forward(previous):
+                    # What the model is given comes from elsewhere and keeps the precision it has.
+                    break
+        return StatementRun(site.module, first, site.statement) if first is not None else None

@@ -1,0 +1,212 @@
+"""Calls that change files or keep them open: in several processes only one may run them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from amp_rules.flow.values import Value
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.file_access import (
+    CHANGERS,
+    CHANGING_METHODS,
+    KEEPERS,
+    MEMORY_MAKERS,
+    OPENERS,
+    PATH_METHODS,
+    PORT_METHODS,
+    REMOVERS,
+    STORES,
+    WHEN_ALONE,
+    WITH_A_PATH,
+)
+
+_GIVES_PATHS = frozenset(
+    {"with_suffix", "with_name", "joinpath", "resolve", "absolute", "expanduser", "glob", "iterdir", "rglob"}
+)
+
+
+@dataclass(frozen=True)
+class FileEffect(Site):
+    """One such call.
+
+    Attributes:
+        call: the call.
+        paths: expressions that say which files.
+        keeps_open: whether its result is an open file, which further calls write to.
+        removes: whether it takes away what was there.
+        reads_too: whether what it opens can also be read from.
+    """
+
+    call: ast.Call
+    paths: tuple[ast.expr, ...] = ()
+    keeps_open: bool = False
+    removes: bool = False
+    reads_too: bool = False
+
+
+def file_effects(program: Program) -> list[FileEffect]:
+    """Every call that changes files or keeps one open, in the order of files and lines."""
+    found = []
+    for call, body, scope in program.calls():
+        effect = _effect(program, call, body, scope)
+        if effect is not None and not _writes_memory(program, effect):
+            found.append(effect)
+    return found
+
+
+def opens_to_write(call: ast.Call) -> bool:
+    """Whether a call opens a file to write or to append to it, by a mode that stands there."""
+    mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
+    return isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")
+
+
+def effect_names() -> frozenset[str]:
+    """Names of functions that change files whoever calls them."""
+    return CHANGERS - WHEN_ALONE
+
+
+def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> FileEffect | None:
+    module = scope.module
+    names = program.callee_names(call, scope)
+    opener = next((name for name in sorted(names) if name in OPENERS), None)
+    if opener is not None:
+        mode = _mode(program, call, OPENERS[opener], scope)
+        if not mode & set("wax+"):
+            return None
+        reads = "+" in mode or (opener in ("h5py.File", "pandas.HDFStore", "netCDF4.Dataset") and "w" not in mode)
+        return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True, False, reads)
+    if names & KEEPERS:
+        return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True)
+    if names & STORES:
+        return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True, False, True)
+    if "logging.basicConfig" in names and not any(item.arg == "filename" for item in call.keywords):
+        return None
+    if names & CHANGERS:
+        if names & WHEN_ALONE and not isinstance(module.parents[call], ast.Expr):
+            return None
+        given = [*call.args[:2], *(item.value for item in call.keywords if item.arg in ("f", "fname", "path", "dst"))]
+        return FileEffect(module, scope, body, call, call, tuple(given), False, bool(names & REMOVERS))
+    return _method(program, call, body, scope)
+
+
+def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> FileEffect | None:
+    """What a method of a library's object, or of something unknown, does to files."""
+    if not isinstance(call.func, ast.Attribute) or program.flow.callees(call):
+        return None
+    attr, receiver = call.func.attr, call.func.value
+    if attr == "open" and call.args[:1] and _is_path(program, receiver, scope):
+        mode = _mode(program, call, 0, scope)
+        if mode & set("wax+"):
+            return FileEffect(scope.module, scope, body, call, call, (receiver,), True, False, "+" in mode)
+        return None
+    if attr in PATH_METHODS:
+        if not (len(call.args) == 1 and not call.keywords and _is_path(program, receiver, scope)):
+            return None
+    elif attr in PORT_METHODS:
+        if not any(value.name == "socket.socket" for value in program.flow.values(receiver, scope)):
+            return None
+    elif attr not in CHANGING_METHODS or (attr in WITH_A_PATH and not (call.args or call.keywords)):
+        return None
+    values = program.flow.values(receiver, scope)
+    if any(value.kind in ("class", "function", "module", "sequence", "constant") for value in values):
+        return None
+    if attr == "save" and any(value.kind == "instance" for value in values) and not _derives(values):
+        return None
+    of_path = attr in ("write_text", "write_bytes", "unlink", "touch", "symlink_to", "rmdir", *PATH_METHODS)
+    paths = (receiver,) if of_path else tuple(call.args[:1])
+    return FileEffect(scope.module, scope, body, call, call, paths, False, attr in ("unlink", "rmdir", *PATH_METHODS))
+
+
+def _derives(values: set[Value]) -> bool:
+    """Whether an object's class has a base in a library, which may have the method."""
+    return any(value.kind == "instance" and value.ref.external_bases() for value in values)
+
+
+def _mode(program: Program, call: ast.Call, position: int, scope: Scope) -> set[str]:
+    """The letters that the mode of an opened file may hold; of an unknown mode, those of its uses."""
+    given = next((item.value for item in call.keywords if item.arg == "mode"), None)
+    if given is None and len(call.args) > position:
+        given = call.args[position]
+    if given is None:
+        return {"r"}
+    letters: set[str] = set()
+    known = False
+    for node in walk(given):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            letters |= set(node.value)
+            known = True
+    for value in program.flow.values(given, scope):
+        if value.kind == "constant" and isinstance(value.ref, str):
+            letters |= set(value.ref)
+            known = True
+    if known:
+        return letters
+    return {"w"} if _is_written(program, call) else {"r"}
+
+
+def _is_written(program: Program, opened: ast.Call) -> bool:
+    """Whether something calls a writing method on what was opened."""
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("write", "writelines")
+        and any(value.site is opened for value in program.flow.values(call.func.value, scope))
+        for call, _, scope in program.calls()
+    )
+
+
+def _is_path(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether an expression is a path of ``pathlib``, by how it is made."""
+    seen: set[ast.AST] = set()
+    pending: list[ast.expr] = [node]
+    while pending:
+        current = pending.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        if any(value.name.startswith("pathlib.") for value in program.flow.values(current, scope)):
+            return True
+        if isinstance(current, ast.BinOp) and isinstance(current.op, ast.Div):
+            pending.append(current.left)
+        elif isinstance(current, ast.Attribute) and current.attr in ("parent",):
+            pending.append(current.value)
+        elif isinstance(current, ast.Call) and isinstance(current.func, ast.Attribute):
+            if current.func.attr in _GIVES_PATHS:
+                pending.append(current.func.value)
+        elif isinstance(current, (ast.Name, ast.Attribute)):
+            pending.extend(made for made in assigned(program, current, scope) if made is not None)
+    return False
+
+
+def assigned(program: Program, node: ast.expr, scope: Scope) -> list[ast.expr]:
+    """What a variable, or an attribute of ``self``, is assigned anywhere in the file."""
+    path = blocks.path_of(node)
+    if path is None:
+        return []
+    owner = scope.owner(path).node if isinstance(node, ast.Name) else None
+    found: list[ast.expr] = []
+    for other in scope.module.nodes:
+        if isinstance(other, (ast.Assign, ast.AnnAssign)) and other.value is not None:
+            targets = other.targets if isinstance(other, ast.Assign) else [other.target]
+            if not any(blocks.path_of(target) == path for target in targets):
+                continue
+            if owner is None or blocks.body_of(scope.module, other) is owner:
+                found.append(other.value)
+        elif isinstance(other, ast.For) and blocks.path_of(other.target) == path and owner is not None:
+            if blocks.body_of(scope.module, other) is owner:
+                found.append(other.iter)
+    return found
+
+
+def _writes_memory(program: Program, effect: FileEffect) -> bool:
+    """Whether the file is a buffer in memory, which every process goes on to use."""
+    given = [*effect.call.args, *(item.value for item in effect.call.keywords)]
+    return any(
+        value.kind == "object" and value.ref in MEMORY_MAKERS
+        for argument in given
+        if isinstance(argument, (ast.Name, ast.Attribute))
+        for value in program.flow.values(argument, effect.scope)
+    )

@@ -1,0 +1,237 @@
+"""Which files an expression may name, as texts with ``*`` for what is not known."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import product
+
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
+from amp_rules.source.syntax import walk
+from amp_rules.torch.file_access import OF_THIS_MOMENT, TEMPORARY
+
+UNKNOWN = "*"
+OWN = "\0own"
+"""Stands for a file or folder that each process gets for itself."""
+NOW = "\0now"
+"""Stands for what each process gets for itself when it asks: the clock, its number."""
+
+_DEPTH = 8
+"""Names behind names; a path that takes more is not followed to its end."""
+_MANY = 8
+"""Texts of one expression; beyond, it could be any."""
+_SAME = frozenset(
+    {
+        "pathlib.Path", "pathlib.PurePath", "pathlib.PosixPath", "builtins.str", "os.fspath", "os.path.abspath",
+        "os.path.realpath", "os.path.expanduser", "os.path.normpath", "builtins.sorted", "builtins.list",
+        "builtins.max", "builtins.min", "glob.glob", "glob.iglob", "glob.escape", "os.path.expandvars",
+    }
+)  # fmt: skip
+_SAME_METHODS = frozenset({"resolve", "absolute", "expanduser", "as_posix", "strip", "with_suffix", "relative_to"})
+
+
+class Paths:
+    """Questions about the files that expressions name."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._known: dict[tuple[ast.expr, Scope], frozenset[str]] = {}
+
+    def of(self, node: ast.expr, scope: Scope) -> frozenset[str]:
+        """The texts that an expression may be; ``*`` stands for any."""
+        key = node, scope
+        if key not in self._known:
+            self._known[key] = frozenset(_tidy(text) for text in self._texts(node, scope, _DEPTH))
+        return self._known[key]
+
+    def is_own(self, nodes: Iterable[ast.expr], scope: Scope) -> bool:
+        """Whether the files lie in a folder that this process has for itself."""
+        return any(OWN in text for node in nodes for text in self.of(node, scope))
+
+    def is_of_this_moment(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the text differs between processes because of the time at which they ask."""
+        return any(NOW in text for text in self.of(node, scope))
+
+    def _texts(self, node: ast.expr, scope: Scope, depth: int) -> set[str]:
+        if depth <= 0:
+            return {UNKNOWN}
+        if isinstance(node, ast.Constant):
+            return {node.value} if isinstance(node.value, str) else {UNKNOWN}
+        if isinstance(node, ast.JoinedStr):
+            return self._joined([self._texts(part, scope, depth) for part in node.values])
+        if isinstance(node, ast.FormattedValue):
+            return self._texts(node.value, scope, depth - 1)
+        if isinstance(node, ast.BinOp):
+            return self._operation(node, scope, depth)
+        if isinstance(node, ast.Call):
+            return self._call(node, scope, depth)
+        if isinstance(node, ast.IfExp):
+            return self._texts(node.body, scope, depth) | self._texts(node.orelse, scope, depth)
+        if isinstance(node, ast.Subscript):
+            return self._texts(node.value, scope, depth - 1)
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return set().union(*(self._texts(item, scope, depth - 1) for item in node.elts)) or {UNKNOWN}
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return self._variable(node, scope, depth)
+        return {UNKNOWN}
+
+    @staticmethod
+    def _joined(parts: list[set[str]], between: str = "") -> set[str]:
+        found: set[str] = set()
+        for texts in product(*(sorted(part)[:_MANY] for part in parts)):
+            found.add(between.join(texts))
+            if len(found) >= _MANY:
+                return {UNKNOWN}
+        return found or {""}
+
+    def _operation(self, node: ast.BinOp, scope: Scope, depth: int) -> set[str]:
+        left = self._texts(node.left, scope, depth - 1)
+        if isinstance(node.op, ast.Mod):
+            moment = NOW if self._asks_the_moment(node.right, scope) else UNKNOWN
+            return {re.sub(r"%[-+ #0-9.]*[a-zA-Z]", moment, text) for text in left}
+        if isinstance(node.op, ast.Div):
+            return self._joined([left, self._texts(node.right, scope, depth - 1)], "/")
+        if isinstance(node.op, ast.Add):
+            return self._joined([left, self._texts(node.right, scope, depth - 1)])
+        return {UNKNOWN}
+
+    def _call(self, call: ast.Call, scope: Scope, depth: int) -> set[str]:
+        names = self._program.callee_names(call, scope)
+        if names & TEMPORARY:
+            return {OWN}
+        if names & OF_THIS_MOMENT:
+            return {NOW}
+        if "os.path.join" in names or (names & {"pathlib.Path"} and len(call.args) > 1):
+            return self._joined([self._texts(item, scope, depth - 1) for item in call.args], "/")
+        if names & _SAME and call.args:
+            return self._texts(call.args[0], scope, depth - 1)
+        if isinstance(call.func, ast.Attribute):
+            receiver, attr = call.func.value, call.func.attr
+            if attr in _SAME_METHODS:
+                found = self._texts(receiver, scope, depth - 1)
+                return {re.sub(r"\.\w+$", UNKNOWN, text) for text in found} if attr == "with_suffix" else found
+            if attr == "joinpath":
+                return self._joined([self._texts(item, scope, depth - 1) for item in (receiver, *call.args)], "/")
+            if attr in ("glob", "rglob") and call.args:
+                return self._joined([self._texts(item, scope, depth - 1) for item in (receiver, call.args[0])], "/")
+            if attr == "format":
+                moment = NOW if any(self._asks_the_moment(item, scope) for item in call.args) else UNKNOWN
+                return {re.sub(r"\{[^}]*\}", moment, text) for text in self._texts(receiver, scope, depth - 1)}
+        returned = self._returned(call, depth)
+        if returned:
+            return returned
+        return {NOW} if self._asks_the_moment(call, scope) else {UNKNOWN}
+
+    def _returned(self, call: ast.Call, depth: int) -> set[str]:
+        """What a function of the project gives back."""
+        found: set[str] = set()
+        for info in self._program.flow.callees(call):
+            scope = self._program.flow.scopes.get(info.node)
+            for node in walk(info.node) if scope is not None else ():
+                if isinstance(node, ast.Return) and node.value is not None and scope is not None:
+                    found |= self._texts(node.value, scope, depth - 2)
+        return found
+
+    def _asks_the_moment(self, node: ast.AST, scope: Scope) -> bool:
+        return any(
+            isinstance(part, ast.Call) and self._program.callee_names(part, scope) & OF_THIS_MOMENT
+            for part in walk(node)
+        )
+
+    def _variable(self, node: ast.Name | ast.Attribute, scope: Scope, depth: int) -> set[str]:
+        found = {
+            value.ref
+            for value in self._program.flow.values(node, scope)
+            if value.kind == "constant" and isinstance(value.ref, str)
+        }
+        for value, where in self._assigned(node, scope):
+            if value is not node:
+                found |= self._texts(value, where, depth - 1)
+        if not found and isinstance(node, ast.Attribute) and node.attr in ("name", "parent", "stem"):
+            found = self._texts(node.value, scope, depth - 1)
+            return found if any(OWN in text for text in found) else {UNKNOWN}
+        if len(found) > _MANY:
+            return {UNKNOWN}
+        return found or {UNKNOWN}
+
+    def _assigned(self, node: ast.Name | ast.Attribute, scope: Scope) -> list[tuple[ast.expr, Scope]]:
+        """What a variable is assigned in the file, or a parameter is given by those who call."""
+        if isinstance(node, ast.Name):
+            owner = scope.owner(node.id)
+            table = _assignments(owner.module)
+            found = [(value, owner) for value, body in table.get(node.id, ()) if body is owner.node]
+            if isinstance(owner.node, FunctionNode) and node.id in {item.arg for item in arguments_of(owner.node)}:
+                found.extend(self._given(owner.node, node.id))
+            return found
+        path = ast.unparse(node)
+        scopes = self._program.flow.scopes
+        table = _assignments(scope.module)
+        return [(value, scopes[body]) for value, body in table.get(path, ()) if body in scopes]
+
+    def _given(self, function: FunctionNode, name: str) -> list[tuple[ast.expr, Scope]]:
+        info = self._program.flow.functions.get(function)
+        found: list[tuple[ast.expr, Scope]] = []
+        for caller in self._program.flow.callers(info) if info is not None else ():
+            given = info.argument(caller.call, name) if info is not None else None
+            if given is not None:
+                found.append((given, caller.scope))
+        return found
+
+
+def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
+    """What each variable and attribute of a file is assigned, and the body that does."""
+    known: dict[str, list[tuple[ast.expr, ast.AST]]] | None = module.kept.get("assignments")
+    if known is not None:
+        return known
+    found = module.kept["assignments"] = {}
+    for node in module.nodes:
+        pairs: list[tuple[ast.expr, ast.expr | None]] = []
+        if isinstance(node, ast.Assign):
+            pairs = [(target, node.value) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign):
+            pairs = [(node.target, node.value)]
+        elif isinstance(node, ast.AugAssign):
+            # ``path += suffix``: any of its other texts, and more.
+            whole = ast.BinOp(ast.Constant(UNKNOWN), node.op, node.value)
+            pairs = [(node.target, ast.copy_location(whole, node))]
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            pairs = [(node.target, node.iter)]
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            pairs = [(item.optional_vars, item.context_expr) for item in node.items if item.optional_vars is not None]
+        for target, value in pairs:
+            if value is not None and isinstance(target, (ast.Name, ast.Attribute)):
+                found.setdefault(ast.unparse(target), []).append((value, blocks.body_of(module, node)))
+    return found
+
+
+def _tidy(text: str) -> str:
+    """A path without what says nothing: ``./a//b`` is ``a/b``."""
+    text = re.sub(r"\*+", "*", text)
+    text = re.sub(r"/+", "/", text)
+    while text.startswith("./"):
+        text = text[2:]
+    return text
+
+
+def may_be_same(one: str, other: str) -> bool:
+    """Whether two texts can name one file; two of which nothing is known do not count."""
+    one, other = one.replace(NOW, UNKNOWN).replace(OWN, UNKNOWN), other.replace(NOW, UNKNOWN).replace(OWN, UNKNOWN)
+    if not re.search(r"\w", one) or not re.search(r"\w", other):
+        return False
+    return _meets(one, other)
+
+
+@lru_cache(maxsize=4096)
+def _meets(one: str, other: str) -> bool:
+    if not one or not other:
+        return not one.strip("*") and not other.strip("*")
+    if one[0] == "*":
+        return _meets(one[1:], other) or _meets(one, other[1:])
+    if other[0] == "*":
+        return _meets(one, other[1:]) or _meets(one[1:], other)
+    return one[0] == other[0] and _meets(one[1:], other[1:])

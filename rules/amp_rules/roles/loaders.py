@@ -1,0 +1,215 @@
+"""Which loaders are behind what a loop iterates or ``next`` is given: through variables, generators and wrappers."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.flow.values import Value
+from amp_rules.roles.kinds import is_loader_value
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+
+_LIBRARY_ITERATORS = ("Iterator", "Loader")
+_MAX_DEPTH = 6
+"""Variables, wrappers and generators between a loop and its loader; people stack two or three. A loader further in is
+not found, and the step is declined for want of one."""
+_MAX_TUPLES = 3
+"""Tuples within tuples in which a batch is looked for: ``enumerate(zip(one, two))`` has two."""
+
+Seen = frozenset[ast.AST]
+
+
+@dataclass(frozen=True)
+class LoaderUse(Site):
+    """An expression that holds a loader, where it is iterated."""
+
+    loader: ast.expr
+    values: frozenset[Value]
+
+
+def is_loader(value: Value) -> bool:
+    """Whether iterating the value gives batches."""
+    if is_loader_value(value):
+        return True
+    if value.kind != "object" or value.is_result:
+        return False
+    last = value.ref.rpartition(".")[2]
+    return bool(last.endswith(_LIBRARY_ITERATORS) and last[:1].isupper())
+
+
+class Loaders:
+    """Finds the expressions that hold the loaders, as far out as batches are only handed on."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    # ---- questions -----------------------------------------------------------------------------------------
+
+    def iterated(self, node: ast.expr, site: Site) -> list[LoaderUse]:
+        """The loaders behind ``for batch in node``."""
+        return list(self.direct(node, site)) or self._behind(node, site, frozenset())
+
+    def taken(self, node: ast.AST, site: Site, seen: Seen = frozenset()) -> Iterator[LoaderUse]:
+        """The loaders that a call takes a batch from: ``next(batches)``, ``batches.next()``."""
+        if not isinstance(node, ast.Call) or node in seen or len(seen) > _MAX_DEPTH:
+            return
+        if "builtins.next" in self.program.callee_names(node, site.scope) and node.args:
+            yield from self._sources(node.args[0], site)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in ("next", "__next__") and not node.args:
+            inside = list(self._inside(node, seen))
+            yield from inside or self._sources(node.func.value, site)
+
+    def fetched(self, node: ast.AST, site: Site) -> Iterator[LoaderUse]:
+        """The loaders behind a call of a function of the project that gives back a batch: ``self.get_batch()``."""
+        if isinstance(node, ast.Call) and self.program.flow.callees(node):
+            if self._has_batch(self.program.flow.values(node, site.scope)):
+                yield from self._inside(node, frozenset())
+
+    def direct(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
+        """The innermost expressions of ``node`` that hold a loader."""
+        values = self.program.flow.values(node, site.scope)
+        held = {value for value in values if is_loader(value)}
+        if isinstance(node, ast.Call):
+            inner = [*node.args, *(item.value for item in node.keywords)]
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "__iter__":
+                inner.append(node.func.value)
+            if not any(value.site is node for value in held):
+                found = False
+                for argument in inner:
+                    for use in self.direct(argument.value if isinstance(argument, ast.Starred) else argument, site):
+                        found = True
+                        yield use
+                if found:
+                    return
+        if held:
+            yield LoaderUse(site.module, site.scope, site.body, node, node, frozenset(held))
+
+    def hands_on(self, node: ast.expr, site: Site) -> bool:
+        """Whether a generator of the project only passes on what it is given here: its callers say what for."""
+        info = self.program.function_of(site.body)
+        if info is None or not info.yields:
+            return False
+        return not blocks.reads(node).isdisjoint(info.parameters)
+
+    # ---- behind variables ----------------------------------------------------------------------------------
+
+    def _sources(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
+        """The loaders behind an iterator: ``batches`` of ``batches = iter(loader)``."""
+        if isinstance(node, ast.Call):
+            yield from self.iterated(node, site)
+            return
+        path = blocks.path_of(node)
+        found = False
+        if path is not None and any(is_loader_value(value) for value in self.program.flow.values(node, site.scope)):
+            for value, where in self._assigned.get(path.rpartition(".")[2], ()):
+                if where.module is site.module and isinstance(value, ast.Call):
+                    targets = where.statement.targets if isinstance(where.statement, ast.Assign) else []
+                    if path in {blocks.path_of(target) for target in targets}:
+                        if "builtins.iter" in self.program.callee_names(value, where.scope):
+                            found = True
+                            yield from self.direct(value, where)
+        if not found:
+            yield from self.iterated(node, site)
+
+    def _behind(self, node: ast.expr, site: Site, seen: Seen) -> list[LoaderUse]:
+        """Loaders behind what is no loader itself but gives batches."""
+        values = self.program.flow.values(node, site.scope)
+        if node in seen or len(seen) > _MAX_DEPTH or not self._gives_batches(values):
+            return []
+        seen |= {node}
+        if isinstance(node, ast.Call):
+            inner = [*node.args, *(item.value for item in node.keywords)]
+            found = [use for argument in inner for use in self._at(argument, site, seen)]
+            found = found or list(self._inside(node, seen))
+        else:
+            found = [use for value, where in self._origins(node, site) for use in self._at(value, where, seen)]
+        return _distinct(found or [use for value in values for use in self._in_wrapper(value, seen)])
+
+    def _at(self, node: ast.expr, site: Site, seen: Seen) -> list[LoaderUse]:
+        return list(self.direct(node, site)) or self._behind(node, site, seen)
+
+    def _origins(self, node: ast.expr, site: Site) -> Iterator[tuple[ast.expr, Site]]:
+        """The expressions that a variable is assigned, or given as a parameter."""
+        key = self.program.flow.key(node, site.scope)
+        path = blocks.path_of(node)
+        if key is None or path is None:
+            return
+        for value, where in self._assigned.get(path.rpartition(".")[2], ()):
+            statement = where.statement
+            targets = statement.targets if isinstance(statement, ast.Assign) else []
+            if any(self.program.flow.key(blocks.reading(target), where.scope) == key for target in targets):
+                yield value, where
+        info = self.program.function_of(key[0]) if isinstance(key[0], ast.AST) else None
+        if info is not None:
+            yield from self._given(info, key[1])
+
+    def _given(self, info: FunctionFacts, name: str) -> Iterator[tuple[ast.expr, Site]]:
+        """What callers give for a parameter."""
+        for caller in self.program.flow.callers(info):
+            value = info.argument(caller.call, name)
+            if value is not None:
+                yield value, calling(caller)
+
+    @cached_property
+    def _assigned(self) -> dict[str, list[tuple[ast.expr, Site]]]:
+        """Assigned values by the last part of the target."""
+        found: defaultdict[str, list[tuple[ast.expr, Site]]] = defaultdict(list)
+        for node, body, scope in self.program.nodes():
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    path = blocks.path_of(target)
+                    if path is not None:
+                        found[path.rpartition(".")[2]].append((node.value, Site(scope.module, scope, body, node)))
+        return found
+
+    # ---- inside functions and wrappers ---------------------------------------------------------------------
+
+    def _inside(self, call: ast.Call, seen: Seen) -> Iterator[LoaderUse]:
+        """Loaders that the functions which a call runs take batches from."""
+        for info in sorted(self.program.flow.callees(call), key=lambda item: item.place):
+            if info.node not in seen:
+                yield from self._in_function(info, seen | {info.node})
+
+    def _in_function(self, info: FunctionFacts, seen: Seen) -> Iterator[LoaderUse]:
+        scope = self.program.flow.scopes[info.node]
+        for node in self.program.nodes_of(info.node):
+            site = Site(info.module.module, scope, info.node, node)
+            if isinstance(node, (ast.For, ast.AsyncFor)) and info.yields:
+                yield from self._at(node.iter, site, seen)
+            elif isinstance(node, ast.YieldFrom) or (isinstance(node, ast.Return) and node.value is not None):
+                assert node.value is not None
+                yield from self._at(node.value, site, seen)
+            else:
+                yield from self.taken(node, site, seen)
+
+    def _in_wrapper(self, value: Value, seen: Seen) -> Iterator[LoaderUse]:
+        """Loaders that an object of the project iterates when it is iterated itself."""
+        for name in ("__iter__", "__next__") if value.kind == "instance" else ():
+            method = value.ref.find_method(name)
+            if method is not None and method.node not in seen:
+                yield from self._in_function(method, seen | {method.node})
+
+    # ---- values --------------------------------------------------------------------------------------------
+
+    def _gives_batches(self, values: Iterable[Value]) -> bool:
+        values = set(values)
+        if any(value.kind == "instance" and value.ref.find_method("__iter__") for value in values):
+            return True
+        return self._has_batch(self.program.flow.elements(values))
+
+    def _has_batch(self, values: Iterable[Value], depth: int = 0) -> bool:
+        """Whether some value is a batch, or a tuple with a part of one."""
+        return depth < _MAX_TUPLES and any(
+            value.kind == "batch"
+            or (value.kind == "sequence" and self._has_batch(self.program.flow.elements({value}), depth + 1))
+            for value in values
+        )
+
+
+def _distinct(uses: Iterable[LoaderUse]) -> list[LoaderUse]:
+    return list({use.node: use for use in uses}.values())

@@ -1,0 +1,333 @@
+"""The statements that compute a loss."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.flow.values import Value
+from amp_rules.roles.gradient_paths import GradientPaths
+from amp_rules.roles.statement_runs import StatementRun, outermost
+from amp_rules.roles.steps import Backward, Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+
+
+@dataclass
+class _Wanted:
+    """What is looked for on the way back from a loss.
+
+    Attributes:
+        all: paths that it is computed from.
+        carrying: those through which a gradient can flow into it.
+        left_loop: whether the way has left a loop, so that the latter alone count.
+    """
+
+    all: set[str]
+    carrying: set[str]
+    left_loop: bool
+
+    def grow(self, read: set[str], flowing: set[str]) -> None:
+        """Look for more."""
+        self.all |= flowing if self.left_loop else read
+        self.carrying |= flowing
+
+    def leave_loop(self) -> None:
+        """Go on outside of the loop."""
+        self.left_loop = True
+        self.all = set(self.carrying)
+
+
+_RESCALING = frozenset({"mean", "get", "size", "item", "detach"})
+
+
+class Regions:
+    """Where autocast belongs."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._gradients = GradientPaths(program)
+        self._visited: set[tuple[ast.AST, frozenset[str], bool]] = set()
+        self._marked: dict[ast.AST, tuple[Module, ast.stmt]] = {}
+
+    def training(self, backwards: Iterable[Backward]) -> tuple[list[StatementRun], list[Backward]]:
+        """Runs that compute the losses, and the backward passes for which no computation was found."""
+        lost = []
+        for site in backwards:
+            self._visited = set()
+            before, self._marked = self._marked, {}
+            self._slice(site, blocks.reads(site.loss))
+            computed = self.program.runs_model(site.loss) or any(self.program.runs_model(node) for node in self._marked)
+            if not computed:
+                lost.append(site)
+            self._marked = {**before, **self._marked}
+        return self._runs(), lost
+
+    # ---- slicing -------------------------------------------------------------------------------------------
+
+    def _slice(self, site: Site, paths: set[str], left_loop: bool = False) -> None:
+        """Mark the statements before ``site`` that compute ``paths``, in callers and other methods too.
+
+        Within the loop that holds the site, all that the loss is computed from counts: targets that a teacher computes
+        belong into the region although no gradient flows through them. Outside of it (``left_loop``) lies what is done
+        once: only what a gradient can flow through counts there, not the numbers, modules and settings of the step.
+        """
+        key = (site.node, frozenset(paths), left_loop)
+        if key in self._visited or len(self._visited) > 200:
+            return
+        self._visited.add(key)
+        wanted = _Wanted(set(paths), set(paths), left_loop)
+        statement: ast.AST = site.statement
+        module = site.module
+        while True:
+            where = blocks.place(module, statement)  # type: ignore[arg-type]
+            for previous in reversed(where.suite[: where.index]):
+                self._visit(module, previous, wanted)
+            parent = where.parent
+            if isinstance(parent, (ast.ExceptHandler, getattr(ast, "match_case", ast.ExceptHandler))):
+                parent = module.parents[parent]
+            if isinstance(parent, (blocks.BODIES, ast.ClassDef)) or not isinstance(parent, ast.stmt):
+                break
+            if isinstance(parent, (ast.For, ast.AsyncFor)) and blocks.touches(blocks.writes_target(parent), wanted.all):
+                wanted.grow(blocks.reads(parent.iter), self._gradients.reads(parent.iter))
+            if isinstance(parent, blocks.LOOPS):
+                wanted.leave_loop()
+            statement = parent
+        self._elsewhere(site, wanted)
+
+    def _visit(self, module: Module, statement: ast.stmt, wanted: _Wanted) -> None:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
+            return
+        written = blocks.writes(statement)
+        if not blocks.touches(written, wanted.all):
+            if not self._calls_writer(statement, wanted.all):
+                return
+        elif wanted.left_loop and not self._gradients.assigns(statement, wanted.carrying):
+            return
+        flowing = self._gradients.reads(statement) if self._gradients.assigns(statement, wanted.carrying) else set()
+        wanted.grow(blocks.reads(statement), flowing)
+        self._marked[statement] = (module, statement)
+
+    def _calls_writer(self, statement: ast.stmt, wanted: set[str]) -> bool:
+        """Whether the statement calls a method that assigns an attribute of ``self`` that is wanted."""
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            return False
+        call = statement.value
+        for info in self.program.flow.callees(call):
+            if info.cls is None or isinstance(info.node, ast.Lambda):
+                continue
+            base = blocks.path_of(call.func.value) if isinstance(call.func, ast.Attribute) else None
+            if base is None:
+                continue
+            grown = {path for item in info.body for path in blocks.writes(item) if path.startswith("self.")}
+            if {base + path[4:] for path in grown} & wanted and self.program.runs_model(call):
+                return True
+        return False
+
+    def _elsewhere(self, site: Site, wanted: _Wanted) -> None:
+        info = self.program.function_of(site.body)
+        if info is None:
+            return
+        for caller in self.program.flow.callers(info):
+            given: set[str] = set()
+            for name, argument in info.bound(caller.call):
+                if name in wanted.carrying:
+                    given |= self._gradients.reads(argument)
+            if given:
+                self._slice(calling(caller), given, wanted.left_loop)
+        self._attributes(site, wanted)
+
+    def _attributes(self, site: Site, wanted: _Wanted) -> None:
+        """Follow attributes that another function leaves behind: ``self.loss``, ``policy.rewards``."""
+        for path in sorted(wanted.carrying):
+            base, _, name = path.rpartition(".")
+            if not base:
+                continue
+            for other, body, scope, written in self._attribute_writes.get(name, ()):
+                if body is site.body or not self._same_owner(site.scope, base, scope, written):
+                    continue
+                if not self._gradients.assigns(other, written):
+                    continue
+                inner = [other] if isinstance(body, (ast.Module, ast.Lambda)) else body.body  # type: ignore[attr-defined]
+                if not any(self.program.runs_model(item) for item in inner):
+                    continue
+                key = (other, frozenset(written), wanted.left_loop)
+                if key in self._visited:
+                    continue
+                self._visited.add(key)
+                self._marked[other] = (scope.module, other)
+                self._slice(Site(scope.module, scope, body, other), self._gradients.reads(other), wanted.left_loop)
+
+    @cached_property
+    def _attribute_writes(self) -> dict[str, list[tuple[ast.stmt, ast.AST, Scope, set[str]]]]:
+        """The statements that leave an attribute behind, by its name, and the paths by which they write it."""
+        found: dict[str, list[tuple[ast.stmt, ast.AST, Scope, set[str]]]] = {}
+        for node, body, scope in self.program.nodes():
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)):
+                by_name: dict[str, set[str]] = {}
+                for path in blocks.writes(node):
+                    if "." in path:
+                        by_name.setdefault(path.rpartition(".")[2], set()).add(path)
+                for name, paths in by_name.items():
+                    found.setdefault(name, []).append((node, body, scope, paths))
+        return found
+
+    def _same_owner(self, scope: Scope, base: str, other: Scope, written: set[str]) -> bool:
+        values = self._values(base, scope)
+        for path in written:
+            others = self._values(path.rpartition(".")[0], other)
+            if any(
+                one.kind == two.kind and one.ref is two.ref and one.kind == "instance"
+                for one in values
+                for two in others
+            ):
+                return True
+        return False
+
+    def _values(self, path: str, scope: Scope) -> set[Value]:
+        try:
+            node = ast.parse(path, mode="eval").body
+        except SyntaxError:
+            return set()
+        return self.program.flow.values(node, scope)
+
+    # ---- runs ----------------------------------------------------------------------------------------------
+
+    def _barrier(self, node: ast.AST) -> bool:
+        return self.program.runs_backward(node) or self.program.runs_step(node)
+
+    def _runs(self) -> list[StatementRun]:
+        """Group the marked statements into runs that hold computation and no backward pass."""
+        by_suite: dict[int, tuple[Module, tuple[ast.stmt, ...]]] = {}
+        pending = list(self._marked.values())
+        marked: set[ast.stmt] = set()
+        while pending:
+            module, statement = pending.pop()
+            if not self.program.runs_model(statement) and not isinstance(
+                statement, (ast.Assign, ast.AugAssign, ast.Expr, ast.If)
+            ):
+                marked.add(statement)
+            elif self._barrier(statement) or isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
+                # The computation is further inside.
+                inner = [child for suite in blocks.suites(statement) for child in suite]
+                pending.extend((module, child) for child in inner)
+                if not inner:
+                    continue
+                for nested in blocks.suites(statement):
+                    by_suite[id(nested[0])] = (module, tuple(nested))
+                continue
+            else:
+                marked.add(statement)
+            where = blocks.place(module, statement)
+            by_suite[id(where.suite[0])] = (module, where.suite)
+        tainted = self._tainted(marked, self.program.runs_forward)
+        # Of a model made by a package that cannot be read it is not known that it is trained; its loss counts too.
+        computed = self._tainted(
+            marked, lambda statement: self.program.runs_forward(statement) or self._calls_model(statement)
+        )
+        found = []
+        for module, suite in by_suite.values():
+            found.extend(self._runs_in(module, suite, marked, tainted, computed))
+        return self._own(outermost(found))
+
+    def _tainted(self, marked: set[ast.stmt], gives: Callable[[ast.stmt], bool]) -> set[str]:
+        """Paths that hold what a model gave, or what was computed from it."""
+        tainted: set[str] = set()
+        while True:
+            before = len(tainted)
+            for statement in marked:
+                if gives(statement) or blocks.touches(blocks.reads(statement), tainted):
+                    tainted |= blocks.writes(statement)
+            if len(tainted) == before:
+                return tainted
+
+    def _runs_in(
+        self, module: Module, suite: tuple[ast.stmt, ...], marked: set[ast.stmt], tainted: set[str], computed: set[str]
+    ) -> list[StatementRun]:
+        found: list[StatementRun] = []
+        first: ast.stmt | None = None
+        last: ast.stmt | None = None
+        for statement in suite:
+            if self._barrier(statement):
+                if first is not None and last is not None:
+                    found.append(StatementRun(module, first, last))
+                first = last = None
+                continue
+            if statement not in marked and self._is_set_up(module, statement, suite):
+                if first is not None and last is not None:
+                    found.append(StatementRun(module, first, last))
+                first = last = None
+            if statement not in marked or self._only_rolls_out(module, statement):
+                continue
+            computes = self.program.runs_model(statement)
+            paths = blocks.reads(statement) | blocks.writes(statement)
+            derived = blocks.touches(paths, tainted)
+            differentiable = self.program.runs_differentiable_model(statement)
+            begins = differentiable and (derived or self.program.runs_forward(statement))
+            if first is None and (begins or self._calls_model(statement)):
+                first = statement
+            if first is not None and (computes or derived or blocks.touches(paths, computed)):
+                if last is None or not self._only_rescales(statement):
+                    last = statement
+        if first is not None and last is not None:
+            found.append(StatementRun(module, first, last))
+        return found
+
+    def _is_set_up(self, module: Module, statement: ast.stmt, suite: tuple[ast.stmt, ...]) -> bool:
+        """Whether the statement makes a part of the program that a loop after it trains: no region goes on over it."""
+        return (
+            self._gradients.makes_object(statement)
+            and not any(isinstance(parent, blocks.LOOPS) for parent in blocks.enclosing(module, statement))
+            and any(isinstance(item, blocks.LOOPS) and self._barrier(item) for item in suite)
+        )
+
+    def _only_rescales(self, statement: ast.stmt) -> bool:
+        """``loss = loss / steps``, ``if n_gpu > 1: loss = loss.mean()``: autocast changes nothing in it."""
+        return all(_rescales(node) for node in walk(statement))
+
+    def _only_rolls_out(self, module: Module, statement: ast.stmt) -> bool:
+        """Whether the statement asks a method of a model for something without gradients.
+
+        What methods other than ``forward`` give is not cast back to FP32, and goes to NumPy or an environment.
+        """
+        body = blocks.body_of(module, statement)
+        if not self.program.without_gradients(module, statement, body):
+            return False
+        return not self._calls_model(statement)
+
+    def _calls_model(self, statement: ast.stmt) -> bool:
+        """Whether the statement itself, not a function that it calls, runs the forward pass of some model."""
+        located = self.program.locate(statement)
+        return located is not None and any(
+            isinstance(node, ast.Call) and self.program.called_models(node, located[1])
+            for node in blocks.walk_own(statement)
+        )
+
+    def _own(self, runs: list[StatementRun]) -> list[StatementRun]:
+        """Drop runs that only call functions with runs of their own."""
+        bodies = {blocks.body_of(run.module, run.first) for run in runs}
+        return [run for run in runs if not self._delegates(run, bodies - {blocks.body_of(run.module, run.first)})]
+
+    def _delegates(self, run: StatementRun, bodies: set[ast.AST]) -> bool:
+        delegated = False
+        for statement in run.statements():
+            for node in blocks.walk_own(statement):
+                located = self.program.locate(node) if isinstance(node, ast.Call) else None
+                if located is None or not isinstance(node, ast.Call) or not self.program.runs_model(node):
+                    continue
+                if self.program.forwards(node, located[1]) or not self.program.called_from({node}) & bodies:
+                    return False
+                delegated = True
+        return delegated
+
+
+def _rescales(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _RESCALING
+    if isinstance(node, (ast.BinOp, ast.AugAssign)):
+        return isinstance(node.op, (ast.Div, ast.Mult))
+    return not isinstance(node, ast.stmt) or isinstance(node, (ast.Assign, ast.If))

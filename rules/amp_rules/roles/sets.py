@@ -1,0 +1,147 @@
+"""Sets, and where the order matters in which a set gives its elements."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from amp_rules.flow.values import Value
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
+from amp_rules.torch.containers import ORDERED_BY, SET_METHODS, SETS, UNORDERED_USES
+
+_MAX_DEPTH = 6
+"""Assignments and functions through which a set is followed; scripts have two or three."""
+_OPERATORS = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
+_GROWN = frozenset({"append", "extend", "insert", "add", "update", "setdefault", "write", "put"})
+
+Seen = frozenset[ast.AST]
+
+
+class Sets:
+    """Finds the expressions whose elements come in an order that Python makes anew for each process."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def ordered(self) -> Iterator[Site]:
+        """Yield each set whose elements are taken one by one, where what is made of them has their order."""
+        for node, body, scope in self.program.nodes():
+            site = Site(scope.module, scope, body, node)
+            for taken in self._taken(node, site):
+                if self.is_set(taken, site) and not self._of_numbers(taken, site):
+                    yield Site(scope.module, scope, body, taken)
+
+    def is_set(self, node: ast.expr, site: Site, seen: Seen = frozenset()) -> bool:
+        """Whether the expression is a set, for all that is known."""
+        if node in seen or len(seen) > _MAX_DEPTH:
+            return False
+        seen |= {node}
+        if isinstance(node, (ast.Set, ast.SetComp)):
+            return True
+        if isinstance(node, ast.BinOp):
+            return isinstance(node.op, _OPERATORS) and self.is_set(node.left, site, seen)
+        if isinstance(node, ast.Call):
+            return self._makes_set(node, site, seen)
+        return any(self.is_set(value, where, seen) for value, where in self._assigned_to(node, site))
+
+    def _makes_set(self, node: ast.Call, site: Site, seen: Seen) -> bool:
+        if self.program.callee_names(node, site.scope) & SETS:
+            return True
+        if isinstance(node.func, ast.Attribute) and node.func.attr in SET_METHODS:
+            return self.is_set(node.func.value, site, seen)
+        for info in self.program.flow.callees(node):
+            where = Site(info.module.module, self.program.flow.scopes[info.node], info.node, info.node)
+            if any(self.is_set(value, where, seen) for value in info.returns):
+                return True
+        return False
+
+    def _assigned_to(self, node: ast.expr, site: Site) -> Iterator[tuple[ast.expr, Site]]:
+        """What the variable holds, where all that it is assigned is known."""
+        key = self.program.flow.key(node, site.scope)
+        path = blocks.path_of(node)
+        if key is None or path is None or isinstance(node, ast.Subscript):
+            return
+        for target, value, where in self._assigned.get(path.rpartition(".")[2], ()):
+            if self.program.flow.key(blocks.reading(target), where.scope) == key:
+                yield value, where
+        info = self.program.function_of(key[0]) if isinstance(key[0], ast.AST) else None
+        for caller in self.program.flow.callers(info) if info is not None else ():
+            given = info.argument(caller.call, key[1]) if isinstance(key[1], str) and info is not None else None
+            if given is not None:
+                yield given, calling(caller)
+
+    @cached_property
+    def _assigned(self) -> dict[str, list[tuple[ast.expr, ast.expr, Site]]]:
+        """Assignments by the last part of the target: target and value."""
+        found: defaultdict[str, list[tuple[ast.expr, ast.expr, Site]]] = defaultdict(list)
+        for node, body, scope in self.program.nodes():
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            if isinstance(node, ast.AnnAssign) and node.value is not None:
+                targets = [node.target]
+            for target in targets:
+                path = blocks.path_of(target)
+                if path is not None and not isinstance(target, ast.Subscript):
+                    assert isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
+                    found[path.rpartition(".")[2]].append((target, node.value, Site(scope.module, scope, body, node)))
+        return found
+
+    # ---- uses ----------------------------------------------------------------------------------------------
+
+    def _taken(self, node: ast.AST, site: Site) -> Iterator[ast.expr]:
+        """The expressions whose elements the node takes one by one, and keeps in their order."""
+        if isinstance(node, ast.Call):
+            if self.program.callee_names(node, site.scope) & ORDERED_BY and not self._unordered(node, site):
+                yield from (item for item in node.args if not isinstance(item, ast.Starred))
+        elif isinstance(node, (ast.ListComp, ast.DictComp, ast.GeneratorExp)):
+            if not self._unordered(node, site):
+                yield node.generators[0].iter
+        elif isinstance(node, (ast.List, ast.Tuple)) and isinstance(getattr(node, "ctx", None), ast.Load):
+            if not self._unordered(node, site):
+                yield from (item.value for item in node.elts if isinstance(item, ast.Starred))
+        elif isinstance(node, ast.For) and _keeps(node):
+            yield node.iter
+
+    def _unordered(self, node: ast.AST, site: Site) -> bool:
+        """Whether what takes the result asks for no order: ``sorted(list(names))``, ``len(...)``."""
+        parent = site.module.parents.get(node)
+        if isinstance(parent, ast.Compare):
+            return any(isinstance(op, (ast.In, ast.NotIn)) for op in parent.ops)
+        return (
+            isinstance(parent, ast.Call)
+            and node in parent.args
+            and bool(self.program.callee_names(parent, site.scope) & UNORDERED_USES)
+        )
+
+    def _of_numbers(self, node: ast.expr, site: Site) -> bool:
+        """Whether the elements are numbers, whose hashes no process seeds, or modules, which have no other order."""
+        values = self.program.flow.elements(self.program.flow.values(node, site.scope))
+        if values and all(map(_is_number_or_module, values)):
+            return True
+        made = node.args[0] if isinstance(node, ast.Call) and len(node.args) == 1 else node
+        if isinstance(made, ast.Call):
+            if "builtins.range" in self.program.callee_names(made, site.scope):
+                return True
+            return isinstance(made.func, ast.Attribute) and made.func.attr in ("tolist", "parameters", "modules")
+        return isinstance(made, (ast.Set, ast.List, ast.Tuple)) and all(
+            isinstance(item, ast.Constant) and isinstance(item.value, (int, float)) for item in made.elts
+        )
+
+
+def _is_number_or_module(value: Value) -> bool:
+    if value.kind == "constant":
+        return isinstance(value.ref, (int, float))
+    return value.kind in ("parameters", "batch")
+
+
+def _keeps(loop: ast.For) -> bool:
+    """Whether a loop keeps something of the order of its rounds."""
+    return any(
+        isinstance(node, (ast.Assign, ast.AugAssign, ast.Yield))
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWN)
+        for item in loop.body
+        for node in walk(item)
+    )

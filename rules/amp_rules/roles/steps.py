@@ -1,0 +1,541 @@
+"""Training steps: backward passes, optimizer steps, gradient accesses, and what a statement leads to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from amp_rules.flow.flow import Flow
+from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.values import CallSite, ClassInfo, Value
+from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.roles.value_roles import Roles
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.project import Project
+from amp_rules.source.reach import Reach
+from amp_rules.source.scopes import FunctionNode, Scope
+from amp_rules.torch.functions import TENSOR_MAKERS
+from amp_rules.torch.gradients import BACKWARD_FUNCTIONS
+from amp_rules.torch.mixed_precision import SCALERS
+from amp_rules.torch.models import PUTS_PART
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node of interest and where it stands."""
+
+    module: Module
+    scope: Scope
+    body: ast.AST
+    node: ast.AST
+
+    @property
+    def statement(self) -> ast.stmt:
+        """The statement that the node is in."""
+        return blocks.statement_of(self.module, self.node)
+
+    @property
+    def line(self) -> int:
+        """The line that it begins on."""
+        return int(getattr(self.node, "lineno", 1))
+
+
+@dataclass(frozen=True)
+class Backward(Site):
+    """``loss.backward()`` or ``torch.autograd.backward(loss)``.
+
+    ``is_scaled`` says that a scaler is called there already: ``scaler.scale(loss).backward()``.
+    """
+
+    call: ast.Call
+    loss: ast.expr
+    is_scaled: bool = False
+
+
+@dataclass(frozen=True)
+class Step(Site):
+    """``optimizer.step()``."""
+
+    call: ast.Call
+    optimizer: ast.expr
+
+
+def calling(caller: CallSite) -> Site:
+    """A call of a function of the project, as a site."""
+    module = caller.scope.module
+    return Site(module, caller.scope, blocks.body_of(module, caller.call), caller.call)
+
+
+class Program:
+    """One entry script and what it imports, with the facts that every rule starts from."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.flow = Flow(project)
+        self.roles = Roles(self.flow)
+
+    @property
+    def entry(self) -> Module:
+        """The script that is run."""
+        return self.project.entry
+
+    # ---- walking -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def bodies(self) -> list[tuple[ast.AST, Scope]]:
+        """Bodies that the program can run, in the order of files and lines."""
+        order = {module: index for index, module in enumerate(self.flow.modules)}
+        return sorted(
+            self.flow.bodies(),
+            key=lambda item: (
+                order[item[1].module],
+                getattr(item[0], "lineno", 0),
+                getattr(item[0], "col_offset", 0),
+            ),
+        )
+
+    @cached_property
+    def _nodes(self) -> dict[ast.AST, list[ast.AST]]:
+        found: dict[ast.AST, list[ast.AST]] = {}
+        for body, scope in self.bodies:
+            if isinstance(body, ast.Module) and not scope.module.is_entry:
+                # Only the entry's guard runs.
+                parts = [item for item in body.body if not (isinstance(item, ast.If) and is_main_guard(item))]
+                found[body] = [node for item in parts for node in blocks.walk_own(item)]
+            else:
+                found[body] = list(blocks.walk_body(body))
+        return found
+
+    def nodes_of(self, body: ast.AST) -> list[ast.AST]:
+        """The nodes that run with a body."""
+        return self._nodes.get(body, [])
+
+    def nodes(self) -> Iterator[tuple[ast.AST, ast.AST, Scope]]:
+        """Yield every node that can run with its body and the scope of its names."""
+        for body, scope in self.bodies:
+            for node in self._nodes[body]:
+                yield node, body, scope
+
+    def calls(self) -> Iterator[tuple[ast.Call, ast.AST, Scope]]:
+        """Yield every call that can run, with its body and scope."""
+        for node, body, scope in self.nodes():
+            if isinstance(node, ast.Call):
+                yield node, body, scope
+
+    def names(self, node: ast.expr, scope: Scope) -> set[str]:
+        """Qualified names of the library objects that the expression can be."""
+        return {value.ref for value in self.flow.values(node, scope) if value.kind == "external"}
+
+    def callee_names(self, call: ast.Call, scope: Scope) -> set[str]:
+        """Qualified names of the library functions that a call by name can run."""
+        return self.names(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else set()
+
+    def calls_to(self, names: frozenset[str]) -> list[Site]:
+        """Calls of library functions or classes by their qualified names."""
+        return [
+            Site(scope.module, scope, body, call)
+            for call, body, scope in self.calls()
+            if self.callee_names(call, scope) & names
+        ]
+
+    def is_model_code(self, body: ast.AST) -> bool:
+        """Whether the body belongs to a class of models."""
+        info = self.function_of(body)
+        owner = self.flow.class_of(info) if info is not None else None
+        return owner is not None and is_module(Value("instance", owner))
+
+    def called_from(self, nodes: Iterable[ast.AST]) -> set[ast.AST]:
+        """Bodies of the project's functions that the calls among ``nodes`` run, at any depth."""
+        found: set[ast.AST] = set()
+        pending = [node for node in nodes if isinstance(node, ast.Call)]
+        while pending:
+            for info in self.flow.callees(pending.pop()):
+                if info.node not in found:
+                    found.add(info.node)
+                    pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
+        return found
+
+    def is_of_optimizer(self, info: FunctionFacts) -> bool:
+        """Whether a function is a method of an optimizer of the project."""
+        owner = self.flow.class_of(info)
+        return owner is not None and is_optimizer(Value("instance", owner))
+
+    def function_of(self, body: ast.AST) -> FunctionFacts | None:
+        """The function whose body this is; None for a module's."""
+        return self.flow.functions.get(body)
+
+    def reach(self) -> Reach:
+        """The files and functions that the program rests on."""
+        functions: dict[Path, list[tuple[int, int]]] = {}
+        for body, scope in self.bodies:
+            if isinstance(body, FunctionNode):
+                functions.setdefault(scope.module.path, []).append((body.lineno, body.end_lineno or body.lineno))
+        return Reach(
+            tuple(sorted(module.path for module in self.project.modules)),
+            tuple(sorted(self.project.probes.items())),
+            {path: tuple(sorted(ranges)) for path, ranges in functions.items()},
+            tuple(sorted(self.project.listed.items())),
+        )
+
+    # ---- sites ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def backwards(self) -> list[Backward]:
+        """Every backward pass."""
+        found = []
+        for call, body, scope in self.calls():
+            if self.callee_names(call, scope) & BACKWARD_FUNCTIONS:
+                loss = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "tensors"), None)
+                if loss is not None:
+                    found.append(Backward(scope.module, scope, body, call, call, loss))
+                continue
+            if not isinstance(call.func, ast.Attribute) or call.func.attr != "backward":
+                continue
+            if self.flow.callees(call):
+                continue
+            scaled = self._scaled(call.func.value, scope)
+            if scaled is not None:
+                found.append(Backward(scope.module, scope, body, call, call, scaled, is_scaled=True))
+                continue
+            if any(value.kind == "external" for value in self.flow.values(call.func.value, scope)):
+                continue
+            found.append(Backward(scope.module, scope, body, call, call, call.func.value))
+        return found
+
+    def _scaled(self, node: ast.expr, scope: Scope) -> ast.expr | None:
+        """The loss in ``scaler.scale(loss)``."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "scale"):
+            return None
+        return node.args[0] if node.args and self._is_scaler(node.func.value, scope) else None
+
+    def _is_scaler(self, node: ast.expr, scope: Scope) -> bool:
+        return any(
+            value.ref in SCALERS for value in self.flow.values(node, scope) if value.kind in ("object", "external")
+        )
+
+    @cached_property
+    def _steppers(self) -> tuple[list[Step], list[Step]]:
+        known, unknown = [], []
+        for call, body, scope in self.calls():
+            if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
+                continue
+            info = self.function_of(body)
+            if isinstance(call.func.value, ast.Call) and ast.unparse(call.func.value.func) == "super":
+                continue
+            if info is not None and info.name == "step" and self.is_of_optimizer(info):
+                continue
+            if self._is_scaler(call.func.value, scope):
+                if call.args:
+                    known.append(Step(scope.module, scope, body, call, call, call.args[0]))
+                continue
+            site = Step(scope.module, scope, body, call, call, call.func.value)
+            kind = self.roles.stepper(call, scope)
+            if kind == "optimizer":
+                known.append(site)
+            elif kind == "unknown":
+                unknown.append(site)
+        return known, unknown
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every optimizer step."""
+        return self._steppers[0]
+
+    @property
+    def unknown_steps(self) -> list[Step]:
+        """Calls of ``step()`` on something that could be an optimizer for all that is known."""
+        return self._steppers[1]
+
+    # ---- models --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def trained(self) -> set[Value]:
+        """Models whose parameters an optimizer of the program is given."""
+        found: set[Value] = set()
+        for step in self.steps:
+            for value in self.flow.values(step.optimizer, step.scope):
+                if isinstance(value.site, ast.Call):
+                    found |= self.models_of_optimizer(value.site)
+        for site in self.added_groups:
+            assert isinstance(site.node, ast.Call)
+            later = self.models_of_optimizer(site.node) - found
+            found |= later - self._put_into(found) if later else later
+        return found
+
+    def _put_into(self, models: set[Value]) -> set[Value]:
+        """What becomes a part of these models after they were made: ``model[-1] = head``, ``model.append(head)``."""
+        parts: set[Value] = set()
+        for node, _, scope in self.nodes():
+            if isinstance(node, ast.Assign):
+                owners = [target.value for target in node.targets if isinstance(target, (ast.Subscript, ast.Attribute))]
+                given = [node.value]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PUTS_PART:
+                owners, given = [node.func.value], node.args
+            else:
+                continue
+            if any(self.flow.values(owner, scope) & models for owner in owners):
+                parts |= {value for expression in given for value in self.flow.values(expression, scope)}
+        return parts
+
+    @cached_property
+    def added_groups(self) -> list[Site]:
+        """Calls that give an optimizer which steps more parameters: ``optimizer.add_param_group({...})``."""
+        stepped = {value for step in self.steps for value in self.flow.values(step.optimizer, step.scope)}
+        found = []
+        for call, body, scope in self.calls():
+            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            if isinstance(owner, ast.Attribute) and owner.attr == "param_groups":
+                owner = owner.value  # its list is appended to
+            elif not (isinstance(call.func, ast.Attribute) and call.func.attr == "add_param_group"):
+                continue
+            if owner is not None and self.flow.values(owner, scope) & stepped:
+                found.append(Site(scope.module, scope, body, call))
+        return found
+
+    def models_of_optimizer(self, call: ast.Call) -> set[Value]:
+        """Models whose parameters reach this call, which makes an optimizer or adds a group to one.
+
+        Those of another optimizer that is given count too.
+        """
+        found: set[Value] = set()
+        seen: set[ast.AST] = set()
+        pending = [call]
+        while pending:
+            current = pending.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            arguments = [*current.args, *(item.value for item in current.keywords)]
+            for value in self.given(current, arguments):
+                if value.kind != "parameters":
+                    continue
+                if not is_optimizer(value.ref):
+                    found.add(value.ref)
+                elif isinstance(value.ref.site, ast.Call):
+                    pending.append(value.ref.site)
+        return found
+
+    def loose_parameters(self, call: ast.Call) -> set[Value]:
+        """Tensors that this constructor call of an optimizer, or what adds a group, is given and that no model owns."""
+        given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("params", None))]
+        return {value for value in self.given(call, given) if value.kind == "object" and value.ref in TENSOR_MAKERS}
+
+    def given(self, call: ast.Call, arguments: Iterable[ast.expr]) -> set[Value]:
+        """What the arguments of a call can hold, the elements of containers included."""
+        located = self.locate(call)
+        if located is None:
+            return set()
+        pending = [value for argument in arguments for value in self.flow.values(argument, located[1])]
+        seen: set[Value] = set()
+        while pending:
+            value = pending.pop()
+            if value not in seen:
+                seen.add(value)
+                if value.kind == "sequence":
+                    pending.extend(self.flow.elements({value}))
+        return seen
+
+    def locate(self, node: ast.AST) -> tuple[ast.AST, Scope] | None:
+        """The body that runs a node, and its scope; None when the program cannot reach it."""
+        module = self.module_of(node)
+        if module is None:
+            return None
+        body = blocks.body_of(module, node)
+        return (body, self.flow.scopes[body]) if body in self._nodes else None
+
+    @cached_property
+    def _module_of(self) -> dict[ast.AST, Module]:
+        return {}
+
+    def module_of(self, node: ast.AST) -> Module | None:
+        """The file that a node stands in."""
+        known = self._module_of.get(node)
+        if known is None:
+            known = next((module for module in self.flow.modules if node in module.parents), None)
+            if known is not None:
+                self._module_of[node] = known
+        return known
+
+    def is_trained(self, value: Value) -> bool:
+        """Whether the value is one of the models that are trained, its own ``self`` included."""
+        if value in self.trained:
+            return True
+        if value.kind != "instance":
+            return False
+        if any(info in self._holding for info in value.ref.mro()):
+            return True
+        return any(
+            other.kind == "instance" and other.ref is value.ref and (other.site is None or value.site is None)
+            for other in self.trained
+        )
+
+    @cached_property
+    def _holding(self) -> set[ClassInfo]:
+        """Classes of models that keep a trained one as a part: ``net`` where the optimizer is given ``net.head``."""
+        found: set[ClassInfo] = set()
+        whole = {value.ref for value in self.trained if value.kind == "instance"}
+        for (owner, _), cell in self.flow.cells.items():
+            info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
+            if info is None or info in whole or not is_module(Value("instance", info)):
+                continue
+            if any(value.kind == "object" and value in self.trained for value in cell.values):
+                found.add(info)
+        return found
+
+    def called_models(self, call: ast.Call, scope: Scope) -> set[Value]:
+        """Models whose forward pass the call runs directly."""
+        if isinstance(call.func, ast.Name) and call.func.id == "super":
+            return set()
+        found = self.roles.modules(call.func, scope)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("forward", "__call__"):
+            found = found | self.roles.modules(call.func.value, scope)
+        return found
+
+    # ---- what a statement leads to -------------------------------------------------------------------------
+
+    def closure(self, direct: Callable[[ast.AST], bool], *, with_gradients: bool = False) -> Callable[[ast.AST], bool]:
+        """Whether running a node can run something for which ``direct`` holds, calls within the project included."""
+        return _Closure(self, direct, with_gradients).has
+
+    @cached_property
+    def runs_backward(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node runs a backward pass."""
+        sites = {site.node for site in self.backwards}
+        return self.closure(lambda node: node in sites)
+
+    @cached_property
+    def runs_step(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node steps an optimizer."""
+        sites = {site.node for site in self.steps}
+        return self.closure(lambda node: node in sites)
+
+    @cached_property
+    def runs_model(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node computes with a model or with a function of ``torch.nn``."""
+
+        return self.closure(self._computes)
+
+    def _computes(self, node: ast.AST) -> bool:
+        located = self.locate(node) if isinstance(node, ast.Call) else None
+        if located is None or not isinstance(node, ast.Call):
+            return False
+        if self.called_models(node, located[1]):
+            return True
+        if isinstance(node.func, (ast.Name, ast.Attribute)):
+            return any(name.startswith("torch.nn.functional.") for name in self.names(node.func, located[1]))
+        return False
+
+    @cached_property
+    def runs_forward(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node runs a forward pass of a trained model, or of a part of one."""
+
+        def direct(node: ast.AST) -> bool:
+            located = self.locate(node) if isinstance(node, ast.Call) else None
+            return located is not None and isinstance(node, ast.Call) and self.forwards(node, located[1])
+
+        return self.closure(direct)
+
+    @cached_property
+    def runs_differentiable_model(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node computes with a model, and not under ``no_grad``."""
+        return self.closure(self._computes, with_gradients=True)
+
+    def is_without_gradients(self, call: ast.Call) -> bool:
+        """Whether the call runs under ``no_grad`` or ``inference_mode``."""
+        located = self.locate(call)
+        return located is not None and self.without_gradients(located[1].module, call, located[0])
+
+    def forwards(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether the call itself is a forward pass of a trained model, of a part of one, or a method that is."""
+        called = self.called_models(call, scope)
+        if any(self.is_trained(value) for value in called):
+            return True
+        if not isinstance(call.func, ast.Attribute) or not (called or self.runs_model(call)):
+            return False
+        owner: ast.expr = call.func.value
+        while True:
+            if any(self.is_trained(value) for value in self.roles.modules(owner, scope)):
+                return True
+            if not isinstance(owner, (ast.Attribute, ast.Subscript)):
+                return False
+            owner = owner.value
+
+    def without_gradients(self, module: Module, node: ast.AST, body: ast.AST) -> bool:
+        """Whether a node runs under ``no_grad`` or ``inference_mode``."""
+        for parent in blocks.enclosing(module, node):
+            if isinstance(parent, ast.With):
+                heads = [ast.unparse(item.context_expr) for item in parent.items]
+                if any("no_grad" in head or "inference_mode" in head for head in heads):
+                    return True
+        info = self.function_of(body)
+        return info is not None and info.has_decorator("no_grad", "inference_mode")
+
+
+class _Closure:
+    """What runs something of a kind, over all calls within the program.
+
+    A body is decided once, together with all that it calls: functions that call each other are decided as one.
+    """
+
+    def __init__(self, program: Program, direct: Callable[[ast.AST], bool], with_gradients: bool) -> None:
+        self._program = program
+        self._direct = direct
+        self._with_gradients = with_gradients
+        self._decided: dict[ast.AST, bool] = {}
+
+    def has(self, node: ast.AST) -> bool:
+        """Whether running the node runs such a thing."""
+        called = self._called([node])
+        return called is None or any(self._body_has(body) for body in called)
+
+    def _called(self, parts: Iterable[ast.AST]) -> dict[ast.AST, None] | None:
+        """The bodies that the parts call; None where they hold such a thing themselves, or call what is known to."""
+        called: dict[ast.AST, None] = {}
+        for part in parts:
+            for current in blocks.walk_own(part):
+                is_call = isinstance(current, ast.Call)
+                if self._with_gradients and is_call and self._program.is_without_gradients(current):  # type: ignore[arg-type]
+                    continue
+                if self._direct(current):
+                    return None
+                for info in self._program.flow.callees(current) if isinstance(current, ast.Call) else ():
+                    if self._decided.get(info.node):
+                        return None
+                    called[info.node] = None
+        return called
+
+    def _body_has(self, body: ast.AST) -> bool:
+        if body not in self._decided:
+            self._decide(body)
+        return self._decided[body]
+
+    def _decide(self, start: ast.AST) -> None:
+        """Look at all that a body calls, then carry what was found back to the callers."""
+        callers: dict[ast.AST, list[ast.AST]] = {}
+        found: list[ast.AST] = []
+        looked_at: set[ast.AST] = {start}
+        pending = [start]
+        while pending:
+            body = pending.pop()
+            called = self._called(blocks.own_parts(body))
+            if called is None:
+                found.append(body)
+                continue
+            for callee in called:
+                if callee in self._decided:
+                    continue
+                callers.setdefault(callee, []).append(body)
+                if callee not in looked_at:
+                    looked_at.add(callee)
+                    pending.append(callee)
+        self._decided.update(dict.fromkeys(looked_at, False))
+        while found:
+            body = found.pop()
+            if not self._decided[body]:
+                self._decided[body] = True
+                found.extend(callers.get(body, ()))

@@ -1,0 +1,200 @@
+"""Statements, the suites they stand in, and the paths of names that they read and write."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import FunctionNode
+from amp_rules.source.syntax import children
+
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A statement's place: the suite that holds it and its index there."""
+
+    parent: ast.AST
+    suite: tuple[ast.stmt, ...]
+    index: int
+
+
+def statement_of(module: Module, node: ast.AST) -> ast.stmt:
+    """The innermost statement that ``node`` is part of, or is."""
+    if isinstance(node, ast.stmt):
+        return node
+    for parent in module.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            return parent
+    raise ValueError("a node outside of any statement")
+
+
+def suites(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield the suites of a compound statement or body, in order."""
+    for field in ("body", "orelse", "finalbody"):
+        suite = getattr(node, field, None)
+        if isinstance(suite, list) and suite and isinstance(suite[0], ast.stmt):
+            yield suite
+    for handler in getattr(node, "handlers", []):
+        yield handler.body
+    for case in getattr(node, "cases", []):
+        yield case.body
+
+
+def place(module: Module, statement: ast.stmt) -> Place:
+    """Where the statement stands."""
+    parent = module.parents[statement]
+    for suite in suites(parent):
+        for index, candidate in enumerate(suite):
+            if candidate is statement:
+                return Place(parent, tuple(suite), index)
+    raise ValueError("a statement outside of its parent's suites")
+
+
+def body_of(module: Module, node: ast.AST) -> ast.AST:
+    """The function or module whose body runs ``node``; class bodies run with what is around them."""
+    for parent in module.ancestors(node):
+        if isinstance(parent, BODIES):
+            return parent
+    return module.tree
+
+
+def top_statement(module: Module, statement: ast.stmt) -> ast.stmt:
+    """The statement of the file's own suite that holds ``statement``."""
+    found = statement
+    for parent in module.ancestors(statement):
+        if isinstance(parent, ast.stmt):
+            found = parent
+    return found
+
+
+def enclosing(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield the compound statements around ``node`` within its own body, the nearest first."""
+    for parent in module.ancestors(node):
+        if isinstance(parent, (*BODIES, ast.ClassDef)):
+            return
+        if isinstance(parent, ast.stmt):
+            yield parent
+
+
+def own_parts(body: ast.AST) -> list[ast.AST]:
+    """The statements of a body; a lambda's expression."""
+    return [body.body] if isinstance(body, ast.Lambda) else list(getattr(body, "body", []))
+
+
+def walk_body(body: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes that run when ``body`` runs, nested functions left out, in order."""
+    for part in own_parts(body):
+        yield from walk_own(part)
+
+
+def walk_own(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield ``node`` and what runs with it, in order, without the bodies of nested functions."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        if not isinstance(current, FunctionNode):
+            stack += children(current)[::-1]
+
+
+def path_of(node: ast.AST) -> str | None:
+    """``a.b.c`` for a name or a chain of attributes on one; the base of a subscript counts as its whole."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = path_of(node.value)
+        return f"{base}.{node.attr}" if base is not None else None
+    if isinstance(node, (ast.Subscript, ast.Starred)):
+        return path_of(node.value)
+    return None
+
+
+def reading(node: ast.expr) -> ast.expr:
+    """An assignment's target as an expression that reads it."""
+    if isinstance(node, ast.Name):
+        return ast.copy_location(ast.Name(node.id, ast.Load()), node)
+    if isinstance(node, ast.Attribute):
+        return ast.copy_location(ast.Attribute(node.value, node.attr, ast.Load()), node)
+    return node
+
+
+def reads(node: ast.AST) -> set[str]:
+    """Paths that the node reads; what is only called is left out, its receiver is not."""
+    found: set[str] = set()
+    stack: list[ast.AST] = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, FunctionNode) and current is not node:
+            continue
+        if isinstance(current, ast.Call):
+            if isinstance(current.func, ast.Attribute):
+                stack.append(current.func.value)
+            elif not isinstance(current.func, ast.Name):
+                stack.append(current.func)
+            stack.extend(current.args)
+            stack.extend(item.value for item in current.keywords)
+            continue
+        if isinstance(current, (ast.Name, ast.Attribute)):
+            path = path_of(current)
+            if path is not None:
+                if isinstance(getattr(current, "ctx", None), ast.Load):
+                    found.add(path)
+                continue
+        stack.extend(children(current))
+    return found
+
+
+_MUTATORS = frozenset({"append", "extend", "insert", "add", "update", "appendleft", "setdefault"})
+
+
+def writes(node: ast.AST) -> set[str]:
+    """Paths that running the node assigns or grows (``losses.append(x)`` grows ``losses``)."""
+    found: set[str] = set()
+    for current in walk_own(node):
+        targets: list[ast.expr] = []
+        if isinstance(current, ast.Assign):
+            targets = list(current.targets)
+        elif isinstance(current, (ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor, ast.NamedExpr)):
+            targets = [current.target]
+        elif isinstance(current, (ast.With, ast.AsyncWith)):
+            targets = [item.optional_vars for item in current.items if item.optional_vars is not None]
+        elif isinstance(current, ast.Call) and isinstance(current.func, ast.Attribute):
+            if current.func.attr in _MUTATORS:
+                path = path_of(current.func.value)
+                if path is not None:
+                    found.add(path)
+            continue
+        while targets:
+            target = targets.pop()
+            if isinstance(target, (ast.Tuple, ast.List)):
+                targets.extend(target.elts)
+                continue
+            path = path_of(target)
+            if path is not None:
+                found.add(path)
+    return found
+
+
+def writes_target(loop: ast.For | ast.AsyncFor) -> set[str]:
+    """Paths that a loop assigns in its head."""
+    found: set[str] = set()
+    targets: list[ast.expr] = [loop.target]
+    while targets:
+        target = targets.pop()
+        if isinstance(target, (ast.Tuple, ast.List)):
+            targets.extend(target.elts)
+        elif (path := path_of(target)) is not None:
+            found.add(path)
+    return found
+
+
+def touches(paths: set[str], others: set[str]) -> bool:
+    """Whether one of ``paths`` is one of ``others``, or a part or an owner of it."""
+    return any(
+        one == other or one.startswith(other + ".") or other.startswith(one + ".") for one in paths for other in others
+    )

@@ -1,0 +1,24 @@
+"""What of a project the decisions on one script rest on, so that they can be remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What of a project the result for one script rests on.
+
+    Attributes:
+        files: the files that its imports lead to, itself included.
+        probes: the files that were looked for, and whether they were there.
+        functions: first and last line of each function that it can run, by file.
+        folders: the folders that names were looked up in, with the names of their modules.
+    """
+
+    files: tuple[Path, ...]
+    probes: tuple[tuple[Path, bool], ...]
+    functions: Mapping[Path, tuple[tuple[int, int], ...]]
+    folders: tuple[tuple[Path, tuple[str, ...]], ...] = ()

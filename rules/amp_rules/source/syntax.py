@@ -1,0 +1,77 @@
+"""Walking syntax trees, several times as fast as :mod:`ast` does it: contexts and operators are left out.
+
+:func:`ast.walk` spends most of its time on the fields that hold names and on the shared nodes for ``Load`` and ``Add``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+_LEAVES = frozenset(
+    """
+    ctx op ops id attr arg name kind type_comment module level asname conversion simple tag rest kwd_attrs
+    """.split()
+)
+
+
+class _Fields(dict[type, tuple[str, ...]]):
+    """The fields of each class of nodes that can hold nodes."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        found = () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _LEAVES)
+        self[kind] = found
+        return found
+
+
+_FIELDS = _Fields()
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly below ``node``, in the order of the text wherever Python keeps it."""
+    found: list[ast.AST] = []
+    for name in _FIELDS[node.__class__]:
+        value = getattr(node, name, None)
+        if value.__class__ is list:
+            found += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield ``node`` and all nodes below it, level by level."""
+    found = [node]
+    for current in found:
+        yield current
+        found += children(current)
+
+
+def own_name(node: ast.AST | None) -> str:
+    """``c`` of ``a.b.c``, and of ``c``; empty for anything else."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def called_name(node: ast.expr) -> str:
+    """The own name of what is called or applied: ``no_grad`` of ``torch.no_grad()``, and of ``torch.no_grad``."""
+    return own_name(node.func if isinstance(node, ast.Call) else node)
+
+
+def last_name(node: ast.AST | None) -> str:
+    """``c`` of ``a.b.c``, of ``c`` and of ``c[0]``; empty for anything else."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return own_name(node)
+
+
+def spelling(node: ast.AST) -> str | None:
+    """``a.b.c`` as it is written, or None for anything but names and attributes."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(parts)])

@@ -1,0 +1,1 @@
+"""Edits, and how they are carried out on the text of a file."""

@@ -1,0 +1,99 @@
+"""Edits of an expression that many rules make."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from amp_rules.text.actions import ExpressionEdit
+
+
+def call_with(function: str, *more: str) -> ExpressionEdit:
+    """``x`` becomes ``function(x, more...)``."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(cst.parse_expression(f"{function}({', '.join(['x', *more])})"), cst.Call)
+        bare = node.with_changes(lpar=[], rpar=[]) if _can_drop_parentheses(node) else node
+        return call.with_changes(args=[call.args[0].with_changes(value=bare), *call.args[1:]])
+
+    return edit
+
+
+def as_function(function: str) -> ExpressionEdit:
+    """``x.f(a)`` becomes ``function(x, a)``, and ``x @ y`` becomes ``function(x, y)``."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        if isinstance(node, cst.BinaryOperation):
+            given = [cst.Arg(node.left, comma=comma), cst.Arg(node.right)]
+        else:
+            call = cst.ensure_type(node, cst.Call)
+            receiver = cst.ensure_type(call.func, cst.Attribute).value
+            given = [cst.Arg(receiver, comma=comma if call.args else cst.MaybeSentinel.DEFAULT), *call.args]
+        return cst.Call(cst.parse_expression(function), given)
+
+    return edit
+
+
+def substitute(code: str) -> ExpressionEdit:
+    """The expression becomes ``code``."""
+    return lambda node: cst.parse_expression(code)
+
+
+def change_function(code: str) -> ExpressionEdit:
+    """``f(a, b)`` becomes ``code(a, b)``."""
+    return lambda node: cst.ensure_type(node, cst.Call).with_changes(func=cst.parse_expression(code))
+
+
+def add_keyword(code: str) -> ExpressionEdit:
+    """``f(a)`` becomes ``f(a, code)``."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        added = cst.ensure_type(cst.parse_expression(f"f({code})"), cst.Call).args[0]
+        arguments = list(call.args)
+        if arguments:
+            last = arguments[-1]
+            separator = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+            if len(arguments) > 1 and isinstance(arguments[-2].comma, cst.Comma):
+                separator = arguments[-2].comma
+            if isinstance(last.comma, cst.Comma):
+                # ``f(\n    a,\n)``: the new argument gets a line and a comma of its own.
+                if len(arguments) == 1:
+                    separator = cst.Comma(whitespace_after=call.whitespace_before_args)
+                added = added.with_changes(comma=last.comma)
+            else:
+                added = added.with_changes(whitespace_after_arg=last.whitespace_after_arg)
+            arguments[-1] = last.with_changes(comma=separator, whitespace_after_arg=cst.SimpleWhitespace(""))
+        return call.with_changes(args=[*arguments, added])
+
+    return edit
+
+
+def _can_drop_parentheses(node: cst.BaseExpression) -> bool:
+    """Whether the parentheses around an expression say nothing once it is an argument of its own."""
+    if not getattr(node, "lpar", None) or isinstance(node, (cst.Tuple, cst.GeneratorExp, cst.NamedExpr, cst.Yield)):
+        return False
+    return "\n" not in cst.Module([]).code_for_node(node)
+
+
+class Shift(cst.CSTTransformer):
+    """Moves the rows of an argument list to the right, or to the left."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def leave_ParenthesizedWhitespace(
+        self, original_node: cst.ParenthesizedWhitespace, updated_node: cst.ParenthesizedWhitespace
+    ) -> cst.ParenthesizedWhitespace:
+        """Move one row."""
+        row = updated_node.last_line.value
+        moved = row + " " * self.columns if self.columns > 0 else row[: max(0, len(row) + self.columns)]
+        return updated_node.with_changes(last_line=cst.SimpleWhitespace(moved))
+
+
+def shifted(node: cst.BaseExpression, columns: int) -> cst.BaseExpression:
+    """The expression with its rows below the first moved to the right, or to the left."""
+    found = node.visit(Shift(columns)) if columns else node
+    assert isinstance(found, cst.BaseExpression)
+    return found

@@ -1,0 +1,41 @@
+"""Carrying out edits of the names in an import."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import libcst as cst
+
+from amp_rules.text.actions import Action, EditNames
+from amp_rules.text.places import Place, Places
+
+
+class ImportNames:
+    """Takes names out of imports, or asks for them by other names."""
+
+    def __init__(self, actions: Sequence[Action], places: Places, done: set[int]) -> None:
+        self._places = places
+        self._done = done
+        self._edits: defaultdict[Place, list[EditNames]] = defaultdict(list)
+        for action in actions:
+            if isinstance(action, EditNames):
+                self._edits[places.of_statement(action.statement)].append(action)
+
+    def names_left(
+        self, original: cst.ImportFrom | cst.Import, names: Sequence[cst.ImportAlias] | cst.ImportStar
+    ) -> list[cst.ImportAlias] | None:
+        """The names of an import as they are wanted; None when all stay."""
+        where = self._places.start(original)
+        actions = self._edits.get(where, ()) if where is not None else ()
+        if not actions or isinstance(names, cst.ImportStar):
+            return None
+        self._done.update(id(action) for action in actions)
+        wanted = {old: new for action in actions for old, new in action.names.items()}
+        kept = []
+        for item in names:
+            new = wanted.get(item.evaluated_name, item.evaluated_name)
+            if new is not None:
+                kept.append(item if new == item.evaluated_name else item.with_changes(name=cst.Name(new)))
+        kept[-1] = kept[-1].with_changes(comma=names[-1].comma)
+        return kept

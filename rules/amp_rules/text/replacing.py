@@ -1,0 +1,86 @@
+"""Carrying out replacements of expressions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import libcst as cst
+
+from amp_rules.text.actions import Action, Replace
+from amp_rules.text.expression_edits import Shift
+from amp_rules.text.places import Extent, Places, same_kind
+
+
+class Replacing:
+    """Replaces expressions; comments that had their place inside of one go above its statement."""
+
+    def __init__(self, actions: Sequence[Action], places: Places, done: set[int]) -> None:
+        self._places = places
+        self._done = done
+        self._homeless: list[cst.Comment] = []
+        self._replacements: defaultdict[Extent, list[Replace]] = defaultdict(list)
+        for action in actions:
+            if isinstance(action, Replace):
+                self._replacements[places.of_expression(action.node)].append(action)
+
+    def left(self, original: cst.CSTNode, updated: object) -> object:
+        """What becomes of a node once its children are done."""
+        if self._replacements and isinstance(original, cst.BaseExpression) and isinstance(updated, cst.BaseExpression):
+            updated = self._replaced(original, updated)
+            if isinstance(original, cst.Call) and isinstance(updated, cst.Call):
+                updated = self._realigned(original, updated)
+        if self._homeless and isinstance(updated, cst.CSTNode) and hasattr(updated, "leading_lines"):
+            rows = [cst.EmptyLine(comment=comment) for comment in self._homeless]
+            self._homeless = []
+            updated = updated.with_changes(leading_lines=[*updated.leading_lines, *rows])
+        return updated
+
+    def _replaced(self, original: cst.BaseExpression, updated: cst.BaseExpression) -> cst.BaseExpression:
+        extent = self._places.extent(original)
+        for replacement in self._replacements.get(extent, ()) if extent is not None else ():
+            if same_kind(replacement.node, original):
+                self._done.add(id(replacement))
+                edited = replacement.edit(updated)
+                self._homeless += _lost_comments(updated, edited)
+                updated = edited
+        return updated
+
+    def _realigned(self, original: cst.Call, updated: cst.Call) -> cst.Call:
+        """Arguments that stood below the first one still do when the function's name has another length."""
+        function = self._places.whole(original.func)
+        rows = [where for item in original.args if (where := self._places.whole(item)) is not None]
+        if function is None or not rows or rows[0].start.line != function.end.line:
+            return updated
+        heads = {where.start.line: where.start.column for where in reversed(rows)}
+        below = [column for line, column in heads.items() if line > function.end.line]
+        shift = len(_last_row(updated.func)) - len(_last_row(original.func))
+        if not shift or not below or set(below) != {rows[0].start.column}:
+            return updated
+        shifted = [item.visit(Shift(shift)) for item in updated.args]
+        return updated.with_changes(args=[item for item in shifted if isinstance(item, cst.Arg)])
+
+
+def _lost_comments(before: cst.BaseExpression, after: cst.BaseExpression) -> list[cst.Comment]:
+    """Comments inside of an expression that are not in what became of it."""
+    if "#" not in cst.Module([]).code_for_node(before):
+        return []
+    kept = [comment.value for comment in _comments(after)]
+    lost = []
+    for comment in _comments(before):
+        if comment.value in kept:
+            kept.remove(comment.value)
+        else:
+            lost.append(comment)
+    return lost
+
+
+def _comments(node: cst.CSTNode) -> list[cst.Comment]:
+    found = [node] if isinstance(node, cst.Comment) else []
+    for child in node.children:
+        found += _comments(child)
+    return found
+
+
+def _last_row(node: cst.BaseExpression) -> str:
+    return cst.Module([]).code_for_node(node).rpartition("\n")[2]

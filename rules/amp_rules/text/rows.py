@@ -1,0 +1,99 @@
+"""Rows of a suite and the blank lines and comments above them, apart from any action."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+
+def statements_of_suites(statement: cst.BaseStatement, suites: Sequence[str]) -> list[cst.BaseStatement]:
+    """The statements of the named suites; the comments above the compound statement and below its suites stay."""
+    found: list[cst.BaseStatement] = []
+    below: list[cst.EmptyLine] = []
+    for name in suites:
+        owner: object = statement
+        if name == "handler":
+            owner = getattr(statement, "handlers")[0]  # noqa: B009 (any compound statement may come)
+        elif name != "body":
+            owner = getattr(statement, name)
+        suite = getattr(owner, "body", None)
+        if isinstance(owner, cst.If) and name == "orelse":  # an elif becomes the if
+            rows: list[cst.BaseStatement] = [owner]
+        elif isinstance(suite, cst.SimpleStatementSuite):
+            rows = [cst.SimpleStatementLine(suite.body, trailing_whitespace=suite.trailing_whitespace)]
+        elif isinstance(suite, cst.IndentedBlock):
+            rows = list(suite.body)
+        else:
+            continue
+        if rows and below and hasattr(rows[0], "leading_lines"):
+            rows[0] = rows[0].with_changes(leading_lines=[*below, *rows[0].leading_lines])
+        below = [line for line in getattr(suite, "footer", ()) if line.comment is not None]
+        found.extend(rows)
+    if found and hasattr(found[0], "leading_lines"):
+        above = list(getattr(statement, "leading_lines", ()))
+        found[0] = found[0].with_changes(leading_lines=[*above, *found[0].leading_lines])
+    return found
+
+
+def with_two_blank_lines(statement: cst.BaseStatement) -> cst.BaseStatement:
+    """A definition that has come out of a block to the level of the file; one blank line above it becomes two."""
+    lines = list(getattr(statement, "leading_lines", ()))
+    if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and len(lines) == 1 and lines[0].comment is None:
+        return statement.with_changes(leading_lines=[*lines, cst.EmptyLine(indent=False)])
+    return statement
+
+
+def lines_apart(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """Of the lines above a statement, those that a blank line keeps apart from it: they speak of more than it."""
+    blank = [index for index, line in enumerate(lines) if line.comment is None]
+    return lines[: blank[-1] + 1] if blank else []
+
+
+def without_blank_lines_above(statement: cst.BaseStatement) -> cst.BaseStatement:
+    """The statement at the head of its suite, where one with a blank line below it stood."""
+    lines = list(getattr(statement, "leading_lines", ()))
+    while lines and lines[0].comment is None:
+        del lines[0]
+    return statement.with_changes(leading_lines=lines) if hasattr(statement, "leading_lines") else statement
+
+
+def parsed(code: str) -> list[cst.BaseStatement]:
+    """The statements of new code; a comment at its head belongs to the first."""
+    module = cst.parse_module(code if code.endswith("\n") else code + "\n")
+    statements = list(module.body)
+    if module.header:
+        statements[0] = statements[0].with_changes(leading_lines=[*module.header, *statements[0].leading_lines])
+    return statements  # type: ignore[return-value]
+
+
+def one_line_each(line: cst.SimpleStatementLine) -> list[cst.SimpleStatementLine]:
+    """One line for each statement of ``a; b``; the comment stays with the last."""
+    found = []
+    for index, item in enumerate(line.body):
+        part = cst.SimpleStatementLine([item.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+        if index == 0:
+            part = part.with_changes(leading_lines=line.leading_lines)
+        if index == len(line.body) - 1:
+            part = part.with_changes(trailing_whitespace=line.trailing_whitespace)
+        found.append(part)
+    return found
+
+
+def block(header: str, body: list[cst.BaseStatement]) -> cst.BaseStatement:
+    """``header`` and the statements below it; a comment above the first stays above the block."""
+    whole = cst.parse_statement(f"{header}\n    pass\n")
+    leading: Sequence[cst.EmptyLine] = getattr(body[0], "leading_lines", ())
+    if hasattr(body[0], "leading_lines"):
+        body = [body[0].with_changes(leading_lines=()), *body[1:]]
+    indented = cst.IndentedBlock(body).visit(_BlankLines())
+    return whole.with_changes(leading_lines=leading, body=indented)
+
+
+class _BlankLines(cst.CSTTransformer):
+    """Takes the indentation out of blank lines, which would grow with the block."""
+
+    def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
+        if updated_node.comment is not None:
+            return updated_node
+        return updated_node.with_changes(indent=False, whitespace=cst.SimpleWhitespace(""))

@@ -1,0 +1,345 @@
+"""The seam between what a rewrite wants and how it is written.
+
+A rewrite decides that a loss is to be scaled, a loader shared out or a file written by one process only; a vocabulary
+says in which words. Rewrites name nothing of :mod:`amp_runtime` themselves, so that a script can be migrated to other
+words, such as PyTorch's own, without touching one of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from amp_rules.roles.steps import Backward, Step
+from amp_rules.source.modules import Module
+from amp_rules.text.actions import Action
+
+
+@dataclass(frozen=True)
+class Written:
+    """How a wish is written.
+
+    Attributes:
+        actions: what is done to the file.
+        needs_import: whether the new code uses the line of :meth:`Vocabulary.import_line`.
+    """
+
+    actions: tuple[Action, ...]
+    needs_import: bool = True
+
+
+@dataclass(frozen=True)
+class InitArguments:
+    """What the script trains with, as far as it is said where it starts; what is None is left to the default.
+
+    Attributes:
+        opt_level: the source of an expression, as in ``'"O1"'`` or ``'args.level'``.
+        dtype: the half type, ``fp16`` or ``bf16``.
+        loss_scale: a fixed scale.
+        ddp: whether several processes join.
+        sync_bn: whether batch norm is synchronised over them.
+        more: further arguments of Apex's ``initialize``, by Apex's names, with the source of each.
+    """
+
+    opt_level: str
+    dtype: str | None = None
+    loss_scale: float | None = None
+    ddp: bool = False
+    sync_bn: bool = True
+    more: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Unscaled:
+    """An optimizer whose gradients are looked at.
+
+    Attributes:
+        optimizer: its source at the place of the look, as in ``self.optimizer``.
+        loop: the head of the loop that steps several, as in ``for optimizer in optimizers:``.
+        conditions: what must hold for it to step, where it may be None.
+    """
+
+    optimizer: str
+    loop: str | None = None
+    conditions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelPlace:
+    """Where a model is prepared.
+
+    Attributes:
+        module: the file.
+        statement: the statement after which it is there.
+        variable: the variable that holds it, as in ``self.model``.
+        made: the expression that makes it, where the call around it reads better than a line of its own.
+        in_place: whether it must be prepared where it is made.
+        order: which of several at one place comes first.
+        is_optional: whether the variable may hold None.
+    """
+
+    module: Module
+    statement: ast.stmt
+    variable: str
+    made: ast.expr | None = None
+    in_place: bool = False
+    order: int = 0
+    is_optional: bool = False
+
+
+class Vocabulary(ABC):
+    """Writes what rewrites wish for. One object serves one migration; ``module`` is always the file of the new code."""
+
+    # ---- the start -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def import_line(self, module: Module) -> str | None:
+        """The import that the written code needs in a file; None where the file has it at its head."""
+
+    @abstractmethod
+    def start(self, module: Module, start: InitArguments, width: int | None = None) -> str:
+        """The statement at the head of the main path; of several lines where it is longer than ``width`` columns."""
+
+    @property
+    @abstractmethod
+    def preparing(self) -> frozenset[str]:
+        """Qualified names of the functions that prepare a model, to find those that are prepared already."""
+
+    # ---- precision -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def autocast(self, module: Module, first: ast.stmt, last: ast.stmt) -> Written:
+        """Run the statements from ``first`` to ``last`` of one suite under autocast."""
+
+    @abstractmethod
+    def without_autocast(self, module: Module, first: ast.stmt, last: ast.stmt) -> Written:
+        """Run the statements in FP32, inside of a region of autocast too."""
+
+    @abstractmethod
+    def in_float32(self, module: Module, function: ast.expr) -> Written:
+        """Let a function or a module cast what it is given to FP32 and compute there."""
+
+    @abstractmethod
+    def called_in_float32(self, module: Module, node: ast.expr, function: str) -> Written:
+        """Let a call of a method or an operator compute in FP32, by the function that it stands for."""
+
+    @abstractmethod
+    def decorated_in_float32(self, module: Module, definition: ast.FunctionDef | ast.AsyncFunctionDef) -> Written:
+        """Let a function cast what it is given to FP32 and compute there, wherever it is called."""
+
+    @abstractmethod
+    def at_least_float32(self, module: Module, dtype: str) -> str:
+        """An expression: float32 where another gives a half type, else that type."""
+
+    @abstractmethod
+    def in_other_threads(self, module: Module, function: ast.expr) -> Written:
+        """Let a function that another thread will call run under the autocast of this place."""
+
+    @abstractmethod
+    def backward(self, site: Backward, variable: str | None) -> Written:
+        """Scale the loss of a backward pass.
+
+        Args:
+            site: the backward pass.
+            variable: a free name, where the loss is computed in the same expression and needs autocast before.
+        """
+
+    @abstractmethod
+    def unscale(self, module: Module, look: ast.stmt, optimizers: tuple[Unscaled, ...]) -> Written:
+        """Unscale the gradients of optimizers before a statement that looks at them."""
+
+    @abstractmethod
+    def step(self, site: Step, result: str | None = None) -> Written:
+        """Step an optimizer unless its gradients overflowed.
+
+        Args:
+            site: the step.
+            result: a free name, where the step is returned and the scale must be updated before that.
+        """
+
+    @abstractmethod
+    def update_scale(self, module: Module, last_step: ast.stmt) -> Written:
+        """Let the scale adapt after the last step of a round."""
+
+    @abstractmethod
+    def model(self, place: ModelPlace, *, delayed: bool) -> Written:
+        """Prepare a model for its precision and its processes.
+
+        Args:
+            place: where.
+            delayed: whether gradients are averaged when the optimizer steps, not during the backward pass.
+        """
+
+    @abstractmethod
+    def delayed(self, module: Module, call: ast.Call) -> Written:
+        """Let a call that prepares a model already, see :attr:`preparing`, average gradients at the step."""
+
+    @abstractmethod
+    def fused_optimizer(self, module: Module, call: ast.Call, name: str) -> Written:
+        """Use the fused kernel of ``torch.optim.<name>``, whose constructor is called."""
+
+    # ---- several processes ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def device(self, module: Module, node: ast.expr, *, is_constructor: bool, as_text: bool = False) -> Written:
+        """Put the process's own device in the place of one that is named by its index.
+
+        Args:
+            module: the file.
+            node: the expression.
+            is_constructor: whether it is a call of ``torch.device`` with the device alone.
+            as_text: whether it must stay the text that it was.
+        """
+
+    @abstractmethod
+    def loader(self, module: Module, node: ast.expr, variable: str | None) -> Written:
+        """Give each process its share of a loader that an expression makes.
+
+        Args:
+            module: the file.
+            node: the expression.
+            variable: what it is assigned to, where a line of its own after it would do.
+        """
+
+    @abstractmethod
+    def loader_of(
+        self, module: Module, statement: ast.stmt, variable: str, *, after: bool, condition: str = ""
+    ) -> Written:
+        """Give each process its share of a loader that a variable holds, before or after a statement.
+
+        With a ``condition``, an expression, only where that holds.
+        """
+
+    @abstractmethod
+    def unwrapped(self, module: Module, node: ast.expr, *, owner: bool) -> Written:
+        """Use the model itself where its wrapper may stand; of ``model.module``, with ``owner``, that of ``model``."""
+
+    @abstractmethod
+    def names_of_data_parallel(self, module: Module, call: ast.Call) -> Written:
+        """Keep the names that ``DataParallel(model, ...)`` gives, and leave the model on one device."""
+
+    @abstractmethod
+    def on_main_process(self, module: Module, first: ast.stmt, last: ast.stmt) -> Written:
+        """Run statements on the main process only."""
+
+    @abstractmethod
+    def called_on_main(self, module: Module, function: ast.expr) -> Written:
+        """Call a function on the main process only; all processes compute its arguments."""
+
+    @abstractmethod
+    def main_process_first(self, module: Module, first: ast.stmt, last: ast.stmt) -> Written:
+        """Run statements on the main process before the others run them."""
+
+    @abstractmethod
+    def barrier(self, module: Module, statement: ast.stmt) -> Written:
+        """Let all processes wait for each other before a statement."""
+
+    @abstractmethod
+    def summed_after(self, module: Module, statement: ast.stmt, variable: str, loader: str | None) -> Written:
+        """Sum a variable over all processes after a statement.
+
+        Args:
+            module: the file.
+            statement: the statement.
+            variable: what holds the sum of one process.
+            loader: the source of what was iterated, where that may be a loader that is not shared out.
+        """
+
+    @abstractmethod
+    def summed(self, module: Module, node: ast.expr, loader: str | None) -> Written:
+        """Put the sum of an expression over all processes in its place; ``loader`` as for :meth:`summed_after`."""
+
+    @abstractmethod
+    def share_of(self, module: Module, node: ast.expr, loader: str | None) -> Written:
+        """Make a number of steps that of one process; ``loader`` is the source of the loader that they go over."""
+
+    @abstractmethod
+    def seed_by_rank(self, module: Module, statement: ast.stmt) -> Written:
+        """Let each process draw random numbers of its own from a statement on."""
+
+    @abstractmethod
+    def seed_alike(self, module: Module, statement: ast.stmt) -> Written:
+        """Let all processes draw the same random numbers again from a statement on."""
+
+    @abstractmethod
+    def drawn_alike(self, module: Module, function: ast.expr) -> Written:
+        """Call a function with the random numbers that all processes share."""
+
+    @abstractmethod
+    def same_seed(self, module: Module, call: ast.Call) -> Written:
+        """Give a generator, or a function that seeds one, a seed that all processes share, where it is given none."""
+
+    @abstractmethod
+    def seed_of_rank(self, module: Module, seed: ast.expr) -> Written:
+        """Let a generator have another seed on each process."""
+
+    @abstractmethod
+    def same_order(self, module: Module, elements: ast.expr) -> Written:
+        """Take the elements of a set in an order that all processes share."""
+
+    @abstractmethod
+    def same_hash(self, module: Module, function: ast.expr) -> Written:
+        """Hash by the content instead of ``hash``, which each process seeds."""
+
+    @abstractmethod
+    def reduced(self, module: Module, number: ast.expr) -> Written:
+        """Take the mean of a number, or of a tensor, over all processes."""
+
+    @abstractmethod
+    def of_main_process(self, module: Module, value: ast.expr) -> Written:
+        """Take the main process's value on all processes."""
+
+    @abstractmethod
+    def reduced_before(self, module: Module, statement: ast.stmt, variable: str) -> Written:
+        """Let a variable hold the mean over all processes before a statement."""
+
+    @abstractmethod
+    def is_main_process(self, module: Module) -> str:
+        """An expression: whether this is the main process."""
+
+    @abstractmethod
+    def several_processes(self, module: Module) -> str:
+        """An expression: whether there is more than one process."""
+
+    # ---- what Apex had -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def for_drafts(self) -> Vocabulary:
+        """The same words for files on their way, where it is not known yet which names will be free."""
+
+    @abstractmethod
+    def finished(self, text: str, module: Module) -> str:
+        """The text of a file that the words of :meth:`for_drafts` stand in, with the final names."""
+
+    @abstractmethod
+    def shown(self, message: str) -> str:
+        """A message for the reader with the names that :meth:`finished` will most likely choose."""
+
+    @abstractmethod
+    def is_used(self, module: Module) -> bool:
+        """Whether a file on its way uses what :meth:`import_line` brings."""
+
+    @abstractmethod
+    def prepared(self, module: Module, model: str) -> str:
+        """An expression: the prepared model."""
+
+    @abstractmethod
+    def scaled(self, module: Module, loss: str, loss_id: str) -> str:
+        """An expression: a loss scaled by a scaler of its own."""
+
+    @abstractmethod
+    def scale(self, module: Module) -> str:
+        """An expression: the present scale."""
+
+    @abstractmethod
+    def set_scale(self, module: Module, value: str) -> str:
+        """A statement: the scale becomes a value."""
+
+    @abstractmethod
+    def counterpart(self, module: Module, target: str) -> str | None:
+        """An expression: what takes the place of a function or a class of Apex, if something does."""
+
+    @abstractmethod
+    def drop_in(self, path: str) -> str:
+        """The module that has the interface of a module of Apex; of the empty path, that of Apex itself."""

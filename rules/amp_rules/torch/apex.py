@@ -1,0 +1,266 @@
+"""Names of NVIDIA Apex and Ascend's variant of it, and what replaces them.
+
+Source: the public API of Apex before ``apex.amp`` and ``apex.parallel`` were removed in 2025.
+"""
+
+from __future__ import annotations
+
+EXTENSIONS = frozenset({"amp_C", "apex_C"})
+"""Compiled modules of Apex, which are imported by themselves."""
+
+ROOTS = EXTENSIONS | {"apex"}
+"""Packages that an installation of Apex brings."""
+
+RENAMED = {
+    "apex.amp.master_params": "master_params",
+    "apex.amp.state_dict": "scaler.state_dict",
+    "apex.amp.load_state_dict": "scaler.load_state_dict",
+    "apex.amp.disable_casts": "disable_casts",
+    "apex.amp.half_function": "half_function",
+    "apex.amp.float_function": "float_function",
+    "apex.amp.promote_function": "promote_function",
+    "apex.amp.register_half_function": "register_half_function",
+    "apex.amp.register_float_function": "register_float_function",
+    "apex.amp.register_promote_function": "register_promote_function",
+}
+"""Functions of ``apex.amp`` that the runtime has with the same arguments, by their paths there."""
+
+OPTIMIZERS = frozenset(
+    {
+        "FusedAdam",
+        "FusedSGD",
+        "FusedAdagrad",
+        "FusedLAMB",
+        "FusedMixedPrecisionLamb",
+        "FusedNovoGrad",
+        "NpuFusedSGD",
+        "NpuFusedAdam",
+        "NpuFusedAdamW",
+        "NpuFusedAdamP",
+        "NpuFusedBertAdam",
+        "NpuFusedAdadelta",
+        "NpuFusedLamb",
+        "NpuFusedRMSprop",
+        "NpuFusedRMSpropTF",
+    }
+)
+"""Optimizers of ``apex.optimizers`` that ``amp_runtime.optim`` has with the same arguments."""
+
+OPTIMIZER_PATHS = {f"apex.optimizers.{name}": f"optim.{name}" for name in OPTIMIZERS} | {
+    "apex.parallel.LARC": "optim.LARC",
+}
+"""Optimizers by their paths in the runtime."""
+
+PARALLEL = {
+    "apex.parallel.convert_syncbn_model": "convert_sync_batchnorm",
+    "apex.parallel.create_syncbn_process_group": "create_syncbn_process_group",
+    "apex.parallel.Reducer": "Reducer",
+    "apex.parallel.SyncBatchNorm": "SyncBatchNorm",
+}
+"""What ``apex.parallel`` has beside its wrapper and the runtime has too, by its paths there."""
+
+WRAPPERS = frozenset({"apex.parallel.DistributedDataParallel", "apex.parallel.distributed.DistributedDataParallel"})
+"""What wraps a model for several processes."""
+
+STANDALONE = (
+    "apex.normalization",
+    "apex.mlp",
+    "apex.fused_dense",
+    "apex.multi_tensor_apply",
+    "apex.contrib",
+    "apex.RNN",
+    "apex.reparameterization",
+    "apex.fp16_utils.clip_grad_norm",
+    "apex.fp16_utils.to_python_float",
+    *sorted(EXTENSIONS),
+)
+"""Parts of Apex that have nothing to do with the loss scale: layers and kernels, taken from the runtime's drop-in."""
+
+EXPORTS = {
+    "apex.fp16_utils": frozenset(
+        {
+            "BN_convert_float",
+            "DynamicLossScaler",
+            "FP16Model",
+            "FP16_Optimizer",
+            "LossScaler",
+            "clip_grad_norm",
+            "convert_module",
+            "convert_network",
+            "master_params_to_model_params",
+            "model_grads_to_master_grads",
+            "network_to_half",
+            "prep_param_lists",
+            "to_python_float",
+            "tofp16",
+        }
+    ),
+    "apex.parallel": frozenset(
+        {
+            "DistributedDataParallel",
+            "ReduceOp",
+            "Reducer",
+            "SyncBatchNorm",
+            "convert_syncbn_model",
+            "create_syncbn_process_group",
+        }
+    ),
+    "apex.optimizers": frozenset({"FusedAdam", "FusedAdagrad", "FusedLAMB", "FusedNovoGrad", "FusedSGD"}),
+    "apex.normalization": frozenset({"FusedLayerNorm", "FusedRMSNorm", "MixedFusedLayerNorm", "MixedFusedRMSNorm"}),
+}
+"""What ``from package import *`` binds."""
+
+DROPIN_MODULES = frozenset(
+    {
+        "amp_C",
+        "apex",
+        "apex.RNN",
+        "apex.RNN.RNNBackend",
+        "apex.RNN.models",
+        "apex.amp",
+        "apex.amp._amp_state",
+        "apex.amp.frontend",
+        "apex.amp.handle",
+        "apex.amp.scaler",
+        "apex.contrib",
+        "apex.contrib.clip_grad",
+        "apex.contrib.focal_loss",
+        "apex.contrib.focal_loss.focal_loss",
+        "apex.contrib.group_norm",
+        "apex.contrib.group_norm.group_norm",
+        "apex.contrib.layer_norm",
+        "apex.contrib.layer_norm.layer_norm",
+        "apex.contrib.optimizers",
+        "apex.contrib.optimizers.fp16_optimizer",
+        "apex.contrib.optimizers.fused_adam",
+        "apex.contrib.optimizers.fused_sgd",
+        "apex.contrib.xentropy",
+        "apex.contrib.xentropy.softmax_xentropy",
+        "apex.fp16_utils",
+        "apex.fp16_utils.fp16_optimizer",
+        "apex.fp16_utils.fp16util",
+        "apex.fp16_utils.loss_scaler",
+        "apex.fused_dense",
+        "apex.fused_dense.fused_dense",
+        "apex.mlp",
+        "apex.mlp.mlp",
+        "apex.multi_tensor_apply",
+        "apex.multi_tensor_apply.multi_tensor_apply",
+        "apex.normalization",
+        "apex.normalization.fused_layer_norm",
+        "apex.optimizers",
+        "apex.optimizers.fused_adam",
+        "apex.optimizers.fused_lamb",
+        "apex.optimizers.fused_mixed_precision_lamb",
+        "apex.optimizers.fused_sgd",
+        "apex.parallel",
+        "apex.parallel.LARC",
+        "apex.parallel.distributed",
+        "apex.parallel.multiproc",
+        "apex.parallel.optimized_sync_batchnorm",
+        "apex.parallel.sync_batchnorm",
+        "apex.reparameterization",
+        "apex_C",
+    }
+)
+"""Modules of Apex, by their old names, that ``amp_runtime.apex`` has."""
+
+MISSING = frozenset(
+    {
+        "amp_C.multi_tensor_adagrad",
+        "amp_C.multi_tensor_l2norm_mp",
+        "amp_C.multi_tensor_l2norm_scale",
+        "amp_C.multi_tensor_lamb_mp",
+        "apex.RNN.cells",
+        "apex.RNN.models.toRNNBackend",
+        "apex.amp.amp",
+        "apex.amp.frontend.O0",
+        "apex.amp.frontend.O1",
+        "apex.amp.frontend.O2",
+        "apex.amp.frontend.O3",
+        "apex.amp.lists",
+        "apex.amp.opt",
+        "apex.amp.wrap",
+        "apex.contrib.group_norm.group_norm.cuda_group_norm_nhwc_one_pass",
+        "apex.contrib.group_norm.group_norm.cuda_group_norm_nhwc_two_pass",
+        "apex.contrib.group_norm.group_norm.cuda_group_norm_v2_nhwc",
+        "apex.contrib.group_norm.group_norm.torch_group_norm",
+        "apex.contrib.group_norm.torch_group_norm",
+        "apex.contrib.optimizers.FusedLAMB",
+        "apex.contrib.optimizers.distributed_fused_adam",
+        "apex.contrib.optimizers.distributed_fused_lamb",
+        "apex.contrib.optimizers.fused_lamb",
+        "apex.normalization.fused_layer_norm.manual_rms_norm",
+        "apex.optimizers.fp16_optimizer",
+        "apex.optimizers.fused_adagrad",
+        "apex.optimizers.fused_novograd",
+        "apex.reparameterization.Reparameterization",
+        "apex.reparameterization.WeightNorm",
+        "apex.reparameterization.apply_reparameterization",
+        "apex.reparameterization.remove_reparameterization",
+        "apex.reparameterization.reparameterization",
+        "apex.reparameterization.weight_norm",
+    }
+)
+"""What Apex has in those modules and ``amp_runtime.apex`` has not.
+
+Public scripts use some of it. What none uses was taken out of the runtime; docs/apex_interface.md lists the search. It
+stands here so that an import of it is declined instead of rewritten.
+"""
+
+_NAMESPACES = frozenset({"apex", "apex.contrib"})
+
+INITIALIZE_PARAMETERS = (
+    "models",
+    "optimizers",
+    "enabled",
+    "opt_level",
+    "cast_model_type",
+    "patch_torch_functions",
+    "keep_batchnorm_fp32",
+    "master_weights",
+    "loss_scale",
+    "cast_model_outputs",
+    "num_losses",
+    "verbosity",
+    "min_loss_scale",
+    "max_loss_scale",
+)
+"""The parameters of ``amp.initialize`` in their order."""
+
+INIT_ARGUMENTS = {
+    "enabled": "enabled",
+    "keep_batchnorm_fp32": "keep_batchnorm_fp32",
+    "master_weights": "master_weights",
+    "loss_scale": "loss_scale",
+    "cast_model_outputs": "cast_model_outputs",
+    "num_losses": "num_losses",
+    "min_loss_scale": "min_scale",
+    "max_loss_scale": "max_scale",
+    "dynamic_init_scale": "init_scale",
+    "scale_window": "growth_interval",
+    "combine_grad": "combine_grad",
+}
+"""Keywords of ``amp.initialize``, Ascend's included, and their names in ``amp_runtime.init``."""
+
+IGNORED_ARGUMENTS = frozenset({"verbosity", "check_combined_tensors"})
+"""Keywords of ``amp.initialize`` that change no number."""
+
+
+def has_dropin(name: str) -> bool:
+    """Whether ``amp_runtime.apex`` has what an import or an expression names."""
+    if name in DROPIN_MODULES:
+        return True
+    if any(name == part or name.startswith(part + ".") for part in MISSING):
+        return False
+    package = name.rpartition(".")[0]
+    while package and package not in DROPIN_MODULES:
+        package = package.rpartition(".")[0]
+    return bool(package) and package not in _NAMESPACES
+
+
+def is_standalone(name: str) -> bool:
+    """Whether a name belongs to a part of Apex that knows no loss scale."""
+    if name.endswith("FP16_Optimizer"):
+        return False
+    return any(name == part or name.startswith(part + ".") for part in STANDALONE)

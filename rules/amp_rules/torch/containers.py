@@ -1,0 +1,76 @@
+"""Objects that hold others by index, name or attribute, and settings read from files."""
+
+from __future__ import annotations
+
+NAMESPACES = frozenset(
+    {
+        "types.SimpleNamespace",
+        "argparse.Namespace",
+        "easydict.EasyDict",
+        "addict.Dict",
+        "munch.Munch",
+        "munch.DefaultMunch",
+        "box.Box",
+        "ml_collections.ConfigDict",
+        "omegaconf.OmegaConf.create",
+    }
+)
+"""Classes whose objects have what they are given by keyword, or the items of a dictionary, as attributes."""
+
+CONTAINERS = frozenset(
+    {
+        "builtins.dict",
+        "builtins.list",
+        "collections.OrderedDict",
+        "collections.defaultdict",
+        "collections.deque",
+        "collections.UserDict",
+        "torch.nn.ModuleDict",
+        "torch.nn.ModuleList",
+    }
+)
+"""Classes whose objects hold others by index or name."""
+
+CONFIG_LOADERS = frozenset(
+    {"json.load", "json.loads", "yaml.load", "yaml.safe_load", "yaml.full_load", "toml.load", "toml.loads"}
+)
+"""Calls that give settings read from a file: dictionaries of dictionaries."""
+
+MADE_BY_SETTINGS = frozenset({"hydra.utils.instantiate", "hydra.utils.call", "pydoc.locate"})
+"""Functions that make what a dotted path in the settings names."""
+
+SETS = frozenset({"builtins.set", "builtins.frozenset"})
+"""Classes whose objects give their elements in the order of their hashes."""
+
+SET_METHODS = frozenset({"union", "intersection", "difference", "symmetric_difference", "copy"})
+"""Methods of a set that give another."""
+
+ORDERED_BY = frozenset(
+    {
+        "builtins.list",
+        "builtins.tuple",
+        "builtins.enumerate",
+        "builtins.iter",
+        "builtins.map",
+        "builtins.filter",
+        "builtins.zip",
+        "builtins.dict.fromkeys",
+        "collections.OrderedDict.fromkeys",
+        "collections.deque",
+        "itertools.chain",
+        "itertools.combinations",
+        "itertools.permutations",
+        "itertools.product",
+    }
+)
+"""Functions whose result has the order in which they take their arguments' elements."""
+
+UNORDERED_USES = frozenset(
+    {
+        *(f"builtins.{name}" for name in ("sorted", "len", "sum", "min", "max", "any", "all", "print")),
+        *SETS,
+        "collections.Counter",
+        "numpy.unique",
+    }
+)
+"""Functions whose result does not depend on the order of what they are given."""

@@ -1,0 +1,40 @@
+"""Loaders and downloads of data."""
+
+from __future__ import annotations
+
+LOADER_CLASSES = frozenset({"DataLoader"})
+
+LOADER_PREFIXES = ("torch.utils.data", "torch_geometric", "dgl.dataloading", "monai.data")
+
+DATASETS = frozenset(
+    {"torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset", "torchvision.datasets.VisionDataset"}
+)
+"""Classes whose objects load a sample by its index."""
+
+FETCHERS = frozenset(
+    {
+        "urllib.request.urlopen",
+        "urllib.request.urlretrieve",
+        "requests.get",
+        "wget.download",
+        "gdown.download",
+        "torch.hub.load",
+        "torch.hub.load_state_dict_from_url",
+        "torch.hub.download_url_to_file",
+        "torch.utils.model_zoo.load_url",
+        "torchvision.datasets.utils.download_url",
+    }
+)
+"""Calls that download."""
+
+LOADER_PARTS = frozenset({"dataset", "sampler"})
+"""Attributes of a loader that are as long as its data."""
+
+DATA_PARTS: dict[str, int | None] = {
+    "TensorDataset": None, "Subset": 1, "SubsetRandomSampler": 0, "RandomSampler": 0, "SequentialSampler": 0,
+    "WeightedRandomSampler": 0,
+}  # fmt: skip
+"""Datasets and samplers that are as long as one of their arguments, with its place; None for any of them."""
+
+SPLITS = frozenset({"torch.utils.data.random_split"})
+"""Functions that split a dataset into parts of the lengths in their second argument."""

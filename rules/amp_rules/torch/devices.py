@@ -1,0 +1,18 @@
+"""What takes a device, by its name."""
+
+from __future__ import annotations
+
+DEVICE = "torch.device"
+"""The class itself."""
+
+CHOOSING = frozenset({"torch.cuda.set_device", "torch.cuda.device", "torch.set_default_device"})
+"""Functions whose first argument is the device that is used from then on."""
+
+MOVING = frozenset({"to", "cuda"})
+"""Methods of tensors and modules whose first argument is a device; that of ``to`` may be a type instead."""
+
+KEYWORDS = frozenset({"device", "map_location"})
+"""Keywords that take a device wherever they are given to something of a library."""
+
+SPREADING = "device_map"
+"""A keyword that spreads one model over all devices."""

@@ -1,0 +1,50 @@
+"""Several processes."""
+
+from __future__ import annotations
+
+OWN_SHARDING = (
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "torch.distributed._composable",
+    "torch.distributed.pipelining",
+    "torch.distributed.pipeline",
+    "torch.distributed.rpc",
+)
+"""Parts of torch that keep a share of a gradient on each rank, which a scaler must know of."""
+
+OWN_DISTRIBUTION = (
+    "torch.distributed",
+    "torch.nn.parallel.DistributedDataParallel",
+    "torch.nn.parallel.distributed",
+    "torch.nn.parallel.distributed_c10d",
+    "apex.parallel",
+    "amp_runtime.apex.parallel",
+    "horovod",
+    "torch_xla",
+    "torch.utils.data.distributed",
+)
+
+PROCESSES = frozenset(
+    f"{package}.{name}"
+    for package in ("multiprocessing", "torch.multiprocessing", "multiprocess")
+    for name in ("Process", "spawn", "start_processes")
+)
+"""They run a function in a process of its own, which they are given as ``target=``, ``fn=`` or the first argument."""
+
+PROCESS_POOLS = frozenset(
+    {
+        "multiprocessing.Pool",
+        "multiprocessing.pool.Pool",
+        "torch.multiprocessing.Pool",
+        "torch.multiprocessing.pool.Pool",
+        "multiprocess.Pool",
+        "concurrent.futures.ProcessPoolExecutor",
+        "concurrent.futures.process.ProcessPoolExecutor",
+    }
+)
+"""Pools whose methods run the function that they are given in other processes."""
+
+POOL_METHODS = frozenset("apply apply_async imap imap_unordered map map_async starmap starmap_async submit".split())
+
+OTHER_PROCESS_WRAPPERS = frozenset({"joblib.delayed", "ray.remote", "dask.delayed"})
+"""Called with a function, or as its decorator, they have it run in other processes."""

@@ -1,0 +1,137 @@
+"""What changes files, keeps them open, looks at them or reads them: by qualified name, or by method."""
+
+from __future__ import annotations
+
+from amp_rules.torch.writers import SAVERS
+
+REMOVERS = frozenset(
+    {
+        "os.remove", "os.unlink", "os.rmdir", "os.removedirs", "os.rename", "os.renames", "os.replace", "shutil.move",
+        "shutil.rmtree", "send2trash.send2trash",
+    }
+)  # fmt: skip
+"""Calls that take a file or folder away from where it was."""
+
+CHANGERS = frozenset(
+    {
+        *SAVERS,
+        *REMOVERS,
+        "os.symlink", "os.link", "os.truncate", "os.mkfifo", "os.chmod", "os.utime", "os.fsync", "os.system",
+        "shutil.copytree", "shutil.copymode", "shutil.copystat", "shutil.make_archive", "shutil.unpack_archive",
+        "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen",
+        "safetensors.torch.save_file", "safetensors.torch.save_model", "safetensors.numpy.save_file",
+        "torchaudio.save", "torchvision.io.write_video", "torchvision.io.write_png", "torchvision.io.write_jpeg",
+        "soundfile.write", "scipy.io.wavfile.write", "librosa.output.write_wav",
+        "scipy.sparse.save_npz", "skimage.io.imsave", "tifffile.imwrite", "tifffile.imsave", "imageio.mimsave",
+        "imageio.mimwrite", "imageio.v2.imwrite", "imageio.v3.imwrite", "imageio.v2.imsave", "imageio.v2.mimsave",
+        "cv2.imwrite", "matplotlib.pyplot.imsave", "matplotlib.image.imsave", "plotly.io.write_image",
+        "plotly.io.write_html", "onnx.save", "onnx.save_model", "joblib.dump", "dill.dump", "cloudpickle.dump",
+        "marshal.dump", "toml.dump", "yaml.safe_dump", "yaml.dump_all", "omegaconf.OmegaConf.save", "json.dump",
+        "torch.save",
+        "logging.basicConfig", "logging.config.fileConfig", "logging.config.dictConfig", "loguru.logger.add",
+        "fcntl.flock", "fcntl.lockf", "msvcrt.locking", "prometheus_client.start_http_server",
+        "wandb.save", "mlflow.start_run", "mlflow.end_run", "mlflow.log_metric", "mlflow.log_metrics",
+        "mlflow.log_param", "mlflow.log_params", "mlflow.log_artifact", "mlflow.log_artifacts", "mlflow.log_text",
+        "mlflow.log_figure", "mlflow.log_dict", "mlflow.set_tag", "mlflow.set_tags", "mlflow.set_experiment",
+        "mlflow.pytorch.log_model", "mlflow.pytorch.save_model",
+    }
+)  # fmt: skip
+"""Calls that are done with files, or with what one process owns, when they return."""
+
+WHEN_ALONE = frozenset(
+    {"subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "os.system", "yaml.dump",
+     "yaml.safe_dump", "toml.dump"}
+)  # fmt: skip
+"""Those whose results say that they were called for something else: a command's output, a text."""
+
+MEMORY_MAKERS = ("io.BytesIO", "io.StringIO")
+"""Files that lie in the memory of a process."""
+
+OPENERS = {
+    "builtins.open": 1, "io.open": 1, "codecs.open": 1, "gzip.open": 1, "bz2.open": 1, "lzma.open": 1,
+    "gzip.GzipFile": 1, "bz2.BZ2File": 1, "lzma.LZMAFile": 1, "zipfile.ZipFile": 1, "tarfile.open": 1,
+    "tarfile.TarFile": 1, "h5py.File": 1, "numpy.lib.format.open_memmap": 1, "netCDF4.Dataset": 1,
+    "pandas.HDFStore": 1, "aiofiles.open": 1, "smart_open.open": 1, "jsonlines.open": 1, "soundfile.SoundFile": 1,
+}  # fmt: skip
+"""What opens a file, with the position of its mode."""
+
+KEEPERS = frozenset(
+    {
+        "logging.FileHandler", "logging.handlers.RotatingFileHandler", "logging.handlers.TimedRotatingFileHandler",
+        "logging.handlers.WatchedFileHandler", "logging.handlers.SocketHandler", "cv2.VideoWriter",
+        "imageio.get_writer", "imageio.v2.get_writer", "matplotlib.backends.backend_pdf.PdfPages",
+        "pandas.ExcelWriter", "xlsxwriter.Workbook", "http.server.HTTPServer", "http.server.ThreadingHTTPServer",
+        "socketserver.TCPServer", "socketserver.ThreadingTCPServer",
+    }
+)  # fmt: skip
+"""Objects that keep a file, or a port, for as long as they live; nothing is read from them."""
+
+STORES = frozenset({"sqlite3.connect", "shelve.open", "dbm.open", "lmdb.open", "tinydb.TinyDB", "diskcache.Cache"})
+"""What is written to and read from by one object: a database."""
+
+CHANGING_METHODS = frozenset(
+    {
+        "write_text", "write_bytes", "unlink", "touch", "symlink_to", "hardlink_to", "link_to", "rmdir", "savefig",
+        "to_csv", "to_json", "to_excel", "to_pickle", "to_parquet", "to_hdf", "to_feather", "to_stata", "to_latex",
+        "save_pretrained", "save_model", "save_weights", "save_to_disk", "write_image", "write_html", "write_videofile",
+        "write_gif", "tofile", "save",
+    }
+)  # fmt: skip
+"""Methods of libraries' objects that change files. Those of the second set do so only where they are given a path."""
+
+WITH_A_PATH = frozenset(
+    {"to_csv", "to_json", "to_latex", "savefig", "save", "save_model", "save_weights", "write_text", "write_bytes"}
+)
+
+PATH_METHODS = frozenset({"rename", "replace"})
+"""Methods of a path that take a file away; of a text or a table they do something else."""
+
+LOOKS = frozenset(
+    {
+        "os.path.exists", "os.path.lexists", "os.path.isfile", "os.path.isdir", "os.path.getmtime",
+        "os.path.getctime", "os.path.getsize", "os.listdir", "os.scandir", "os.walk", "os.stat", "glob.glob",
+        "glob.iglob",
+    }
+)  # fmt: skip
+"""Calls that ask what files there are."""
+
+PORT_METHODS = frozenset({"bind", "listen"})
+"""Methods of a socket that take a port, which one process can have."""
+
+MAKES_FOLDERS = frozenset({"os.mkdir", "os.makedirs"})
+"""Calls that make a folder, which may be there already."""
+
+LOOKING_METHODS = frozenset({"exists", "is_file", "is_dir", "iterdir", "glob", "rglob", "stat"})
+"""Methods of a path that do."""
+
+LOADERS = frozenset(
+    {
+        "torch.load", "torch.jit.load", "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile",
+        "joblib.load", "pandas.read_csv", "pandas.read_json", "pandas.read_pickle", "pandas.read_parquet",
+        "safetensors.torch.load_file", "safetensors.torch.load_model", "scipy.io.loadmat", "torchaudio.load",
+        "PIL.Image.open", "cv2.imread", "imageio.imread", "sentencepiece.SentencePieceProcessor",
+    }
+)  # fmt: skip
+"""Calls that read the file whose path they are given first."""
+
+READING_METHODS = frozenset({"read_text", "read_bytes"})
+
+FILE_READS = frozenset({"read", "readline", "readlines", "readinto", "getvalue", "fetchone", "fetchall", "namelist"})
+"""Methods that read from what is open."""
+
+TEMPORARY = frozenset(
+    {
+        "tempfile.mkdtemp", "tempfile.mkstemp", "tempfile.mktemp", "tempfile.TemporaryDirectory",
+        "tempfile.NamedTemporaryFile", "tempfile.TemporaryFile", "tempfile.SpooledTemporaryFile",
+    }
+)  # fmt: skip
+"""Files and folders that each process gets for itself."""
+
+OF_THIS_MOMENT = frozenset(
+    {
+        "time.time", "time.time_ns", "time.strftime", "time.ctime", "time.asctime", "time.localtime", "time.gmtime",
+        "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.today",
+        "datetime.datetime.utcnow", "datetime.date.today", "os.getpid", "uuid.uuid1", "uuid.uuid4",
+    }
+)  # fmt: skip
+"""What each process gets for itself when it asks: the clock, its number, an identifier."""

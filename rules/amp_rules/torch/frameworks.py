@@ -1,0 +1,55 @@
+"""Libraries that run the training step, or look after processes, themselves."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Framework(NamedTuple):
+    """A library by the prefix of its dotted names.
+
+    Attributes:
+        steps: whether it runs backward passes, steps and mixed precision: always, or only where its runner is used, so
+            that an import alone says nothing (``mmcv`` reads images too).
+        processes: whether it joins processes and shares data out among them.
+    """
+
+    prefix: str
+    steps: Literal["always", "maybe", "no"] = "always"
+    processes: bool = True
+
+
+FRAMEWORKS = (
+    Framework("accelerate"),
+    Framework("allennlp", steps="no"),
+    Framework("catalyst"),
+    Framework("colossalai"),
+    Framework("composer"),
+    Framework("deepspeed"),
+    Framework("fairscale"),
+    Framework("fastai"),
+    Framework("ignite"),
+    Framework("lightning"),
+    Framework("lightning_fabric"),
+    Framework("mmcv", steps="maybe"),
+    Framework("mmengine", steps="maybe"),
+    Framework("pytorch_lightning"),
+    Framework("ray", steps="no"),
+    Framework("ray.train"),
+    Framework("skorch", processes=False),
+    Framework("torchtnt"),
+    Framework("transformers.Seq2SeqTrainer"),
+    Framework("transformers.Trainer"),
+)
+"""Every framework that is known, for both commands."""
+
+OWN_FRAMEWORK = tuple(item.prefix for item in FRAMEWORKS if item.steps == "always")
+"""Prefixes of names whose use means that the training step is not the script's own."""
+
+WRAPPING_PACKAGES = tuple(item.prefix for item in FRAMEWORKS if item.steps != "no" and "." not in item.prefix)
+"""Packages of which a file that imports them may leave backward passes and steps to an object of theirs."""
+
+
+def looks_after_processes(name: str) -> bool:
+    """Whether a dotted name is part of a framework that joins processes itself."""
+    return any(name == item.prefix or name.startswith(item.prefix + ".") for item in FRAMEWORKS if item.processes)

@@ -1,0 +1,46 @@
+"""Functions of torch that make tensors."""
+
+from __future__ import annotations
+
+TENSOR_MAKERS = frozenset(
+    {
+        "torch.nn.Parameter",
+        "torch.nn.parameter.Parameter",
+        *(f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "rand", "randn", "empty", "eye", "normal")),
+    }
+)
+"""Calls that make a tensor of its own."""
+
+NUMBER_TESTS = frozenset(
+    f"{library}.{name}"
+    for library in ("torch", "math", "numpy")
+    for name in ("isnan", "isinf", "isfinite", "isposinf", "isneginf")
+) | {
+    "builtins.bool",
+    "builtins.float",
+    "builtins.int",
+    "builtins.abs",
+    "builtins.any",
+    "builtins.all",
+    "torch.any",
+    "torch.all",
+}
+"""Functions that say something of a number, which is true of the mean of several where it is true of one of them."""
+
+NUMBER_METHODS = frozenset({"isnan", "isinf", "isfinite", "any", "all", "abs", "bool"})
+"""The same as methods."""
+
+GIVES_NUMBER = frozenset(
+    {
+        "builtins.float", "builtins.int", "builtins.round", "builtins.len", "builtins.sum", "builtins.min",
+        "builtins.max", "builtins.abs", "numpy.mean", "numpy.sum", "numpy.average", "numpy.median", "numpy.max",
+        "numpy.min", "statistics.mean", "math.exp", "math.log", "math.sqrt", "math.log2", "math.log10", "math.fabs",
+        "numpy.exp", "numpy.log", "numpy.sqrt", "numpy.round",
+    }
+)  # fmt: skip
+"""Functions that give a number, which carries no gradient."""
+
+READS_FILE = frozenset(
+    {"torch.load", "numpy.load", "numpy.loadtxt", "builtins.open", "io.open", "pandas.read_csv", "joblib.load"}
+)
+"""Functions that read the file whose path they are given first."""

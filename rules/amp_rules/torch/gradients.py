@@ -1,0 +1,86 @@
+"""What reads or changes gradients."""
+
+from __future__ import annotations
+
+GRADIENT = "grad"
+"""The attribute of a tensor that holds its gradient."""
+
+FACTS_OF_TENSORS = frozenset(
+    [
+        "device", "dim", "dtype", "element_size", "is_contiguous", "is_cuda", "is_leaf", "is_sparse", "layout",
+        "ndim", "nelement", "numel", "requires_grad", "requires_grad_", "shape", "size", "stride",
+    ]
+)  # fmt: skip
+"""Attributes and methods of a tensor that tell nothing of its numbers."""
+
+ZEROS = frozenset({"torch.zeros_like", "torch.zeros"})
+"""Functions whose result is the same whatever it is multiplied by."""
+
+CLIP_FUNCTIONS = frozenset(
+    {
+        "torch.nn.utils.clip_grad_norm_",
+        "torch.nn.utils.clip_grad_norm",
+        "torch.nn.utils.clip_grad_value_",
+        "torch.nn.utils.clip_grad.clip_grad_norm_",
+        "torch.nn.utils.clip_grad.clip_grad_norm",
+        "torch.nn.utils.clip_grad.clip_grad_value_",
+        "torch.nn.utils.get_total_norm",
+        "torch.nn.utils.clip_grads_with_norm_",
+    }
+)
+"""Functions that read or change gradients of the parameters they are given."""
+
+CLIP_METHODS = frozenset({name.rpartition(".")[2] for name in CLIP_FUNCTIONS if "clip" in name.rpartition(".")[2]}) | {
+    "clip_grad_value",
+    "dispatch_clip_grad",
+}
+"""Last names of functions that clip, those of libraries included."""
+
+GRADIENT_HOOKS = frozenset(
+    {
+        "register_hook",
+        "register_backward_hook",
+        "register_full_backward_hook",
+        "register_full_backward_pre_hook",
+        "register_post_accumulate_grad_hook",
+    }
+)
+"""Methods of tensors and modules whose hooks are given gradients."""
+
+GRADIENT_HOOK_FUNCTIONS = frozenset(
+    {
+        "torch.autograd.graph.register_multi_grad_hook",
+        "torch.nn.modules.module.register_module_backward_hook",
+        "torch.nn.modules.module.register_module_full_backward_hook",
+        "torch.nn.modules.module.register_module_full_backward_pre_hook",
+    }
+)
+"""Functions whose hooks are given gradients."""
+
+BY_NAME = frozenset({"builtins.getattr", "builtins.setattr", "builtins.hasattr", "builtins.delattr"})
+"""Functions that reach an attribute of their first argument by the name in their second."""
+
+MAKES_GETTERS = frozenset({"operator.attrgetter", "operator.methodcaller"})
+"""Functions that make a function which reaches an attribute or a method by a name."""
+
+BACKWARD_FUNCTIONS = frozenset(
+    {
+        "torch.autograd.backward",
+        "torch.Tensor.backward",
+        "torch._C.TensorBase.backward",
+        "torch._tensor.Tensor.backward",
+    }
+)
+"""Functions that run a backward pass from their first argument."""
+
+ONLY_LOOKS = frozenset({"builtins.callable", "builtins.id", "functools.wraps", "inspect.signature"})
+"""Functions that are told a function and never call it."""
+
+NOT_HOMOGENEOUS = frozenset(
+    [
+        "ceil", "clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "clip", "clip_", "exp",
+        "floor", "hardshrink", "hardtanh", "log", "log1p", "normalize", "pow", "pow_", "renorm", "round", "round_",
+        "sigmoid", "sign", "sign_", "softmax", "softshrink", "sqrt", "square", "tanh",
+    ]
+)  # fmt: skip
+"""Methods and functions whose result does not grow as their first argument does."""

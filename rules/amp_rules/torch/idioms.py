@@ -1,0 +1,118 @@
+"""Idioms: what is decided by the spelling of a name, and by nothing better.
+
+Everything else is resolved through imports, values and roles. The linter may use these to support a finding or to keep
+silent. Of a project's own names a rewrite rests on one in two places, and both leave code alone: parameter groups of an
+optimizer are not merged in a file where something called ``optim`` counts on them, and a model is prepared after a
+function called ``init...`` that is given nothing but the model. Each says where the spelling comes from. What the names
+of parameters say of types is in :mod:`amp_rules.lattice.parameter_names`.
+"""
+
+from __future__ import annotations
+
+import re
+
+NAMED_OPTIMIZER = re.compile(r"(?:^|_)(?:opt|optim)(?:$|s$|_|[A-Z0-9])|[oO]ptimi[sz]er")
+"""Variables and attributes of optimizers: ``optimizer``, ``opt_g``, ``self.optim``. The tutorials of PyTorch and nearly
+all of 373 public training scripts call theirs so.
+"""
+
+NAMED_WRAPPER = re.compile(r"accelerat|fabric|deepspeed|engine$|strategy|trainer$|runner$|plugin$|booster|manager$")
+"""Objects of libraries that run backward passes and steps: ``accelerator``, ``fabric``, ``model_engine`` (DeepSpeed),
+``strategy`` (Lightning), ``booster`` (Colossal-AI).
+"""
+
+NAMED_JOIN = re.compile(r"^(init|setup|initialize)_?(torch_)?(dist|ddp|process_group)", re.IGNORECASE)
+"""Functions of projects that join a process group: ``init_distributed_mode`` (torchvision), ``setup_ddp``."""
+
+NAMED_RANK = re.compile(
+    r"rank|(is|on)_?(main|master|primary|chief|root|leader|writer)|(main|master|chief)_?(proc|node|only)"
+    r"|world_?size|distributed|process_(zero|index|id)|proc_id|node_id|^ddp$|local_zero|coordinator"
+    r"|^(is_?)?(master|main|primary|chief)$|n_?gpus?$|num_?gpus|nprocs|num_processes|standalone",
+    re.IGNORECASE,
+)
+"""What tells ranks apart: ``args.local_rank``, ``is_main_process()``, ``world_size``, ``args.gpu == 0`` after it."""
+
+NAMED_FIRST_RANK = re.compile(r"is_?(local_?)?(main|master|primary)(_?process)?$|is_rank_?(zero|0)$", re.IGNORECASE)
+"""Functions and properties that hold on one rank alone: ``is_main_process``, ``is_rank_zero``."""
+
+NAMED_DEVICE = re.compile(r"gpu|device|proc|^pid$|worker|^cuda|^id$", re.IGNORECASE)
+"""Numbers of devices, which launchers of one process a GPU give for the rank: ``gpu`` in PyTorch's ImageNet example."""
+
+NAMED_ONE_RANK = re.compile(r"rank|main|master|zero|only", re.IGNORECASE)
+"""Decorators that run a function on one rank: ``rank_zero_only`` (Lightning), ``master_only`` (MMCV)."""
+
+EXACT_RANK = re.compile(
+    r"^(local_|global_|world_|dist_|my_)?rank$|^get_(local_|global_)?rank$|^RANK$|^LOCAL_RANK$", re.IGNORECASE
+)
+"""Ranks alone, where a world size in the test would mean something else."""
+
+EXACT_FIRST_RANK = re.compile(
+    r"^(self\.)?_?is_(main|master|primary|first|rank_?0|rank_zero|global_zero)(_process|_rank|_worker)?$"
+)
+"""The answer to "is this the first rank?" alone."""
+
+NAMED_EVALUATION = re.compile(r"val|test|eval|dev(?!ice)|valid|infer|predict", re.IGNORECASE)
+"""Loaders, functions and phases that do not train: ``val_loader``, ``evaluate``, ``test_dl``."""
+
+NAMED_EPOCH = re.compile(r"epoch", re.IGNORECASE)
+"""Variables that count epochs."""
+
+NAMED_SHARE = re.compile(r"[Ss]ampler|[Ii]terable|split_dataset_by_node|shard|webdataset|wds|[Bb]uckets|num_replicas")
+"""Samplers and data sets that share samples out themselves: ``GroupSampler``, ``IterableDataset``, webdataset."""
+
+NAMED_ACCUMULATION = re.compile(r"accum|grad_?acc|update_freq|virtual_batch|sub_?divisions|micro", re.IGNORECASE)
+"""Counts of batches in one step: ``gradient_accumulation_steps`` (Hugging Face), ``update_freq`` (fairseq),
+``subdivisions`` (Darknet).
+"""
+
+NAMED_AVERAGING_CLASS = re.compile(
+    r"^(Model)?(EMA|Ema)(V\d)?$|^(Model|Weight|Param|Parameter)?_?(EMA|Ema)(Model|Helper|Wrapper)?$"
+    r"|ExponentialMovingAverage|^AveragedModel$|^SWA\w*Model$"
+)
+"""Classes that average weights: ``ModelEmaV2`` (timm), ``ExponentialMovingAverage`` (torch_ema)."""
+
+NAMED_AVERAGED_COPY = re.compile(r"ema|teacher|shadow|average|avg|momentum|polyak", re.IGNORECASE)
+"""Copies of a model whose weights are averaged: ``teacher``, ``ema_model``."""
+
+NAMED_UNWRAP = re.compile(r"\bmodule\b|unwrap|de_parallel|is_parallel|without_ddp|strip", re.IGNORECASE)
+"""Ways to the model in its wrapper: ``.module``, ``unwrap_model`` (Accelerate), ``de_parallel`` (YOLOv5)."""
+
+NAMED_RUNNING_AVERAGE = re.compile(
+    r"(^|_)(ema|swa|avg|average|averaged|moving_average|shadow|teacher|momentum_encoder)($|_)", re.I
+)
+"""Buffers that hold running averages."""
+
+NAMED_EMA = re.compile(r"EMA$|Ema$|ModelEma|AveragedModel$|ExponentialMovingAverage$|^ema$")
+"""Classes and functions of moving averages that keep the parameters they are given."""
+
+NAMED_LOGIT_SCALE = re.compile(r"logits?_?scale|similarity_scale|(^|_)temperature$")
+"""Learned scales of logits, which CLIP keeps as logarithms."""
+
+NAMED_POSITIONS = re.compile(r"(^|_)(positions?|pos|position_ids|pos_ids|pos_idx|seq_pos)(_expanded)?$")
+"""Whole numbers that count tokens or pixels: ``position_ids`` (Hugging Face)."""
+
+NAMED_LENGTH = re.compile(
+    r"(^|_)(seq(uence)?_?len(gths?)?|sequence|max_?len(gth)?|context(_len\w*)?|n_ctx|\w*positions?)(_|$)"
+)
+"""Lengths of sequences: ``max_seq_len``, ``n_ctx`` (GPT-2)."""
+
+NAMED_FREQUENCY = ("freq", "omega")
+"""Parts of the names of frequencies of rotary and sinusoidal embeddings."""
+
+NAMED_NETWORK = ("model", "unet", "network", "encoder", "decoder", "vae", "transformer")
+"""Parts of the names of networks whose output is half where they are."""
+
+NAMED_LOSS = ("loss", "criterion", "reducer")
+"""Parts of the names of functions and classes that make a loss of many elements."""
+
+NAMED_BATCH_NORM = re.compile(r"(?:^|_)bn|[Bb]atch_?[Nn]orm|BN")
+"""Functions around a batch norm, which autocast leaves as it is."""
+
+NAMED_STEP_PART = re.compile(r"scaler|sched|opt|(?:^|_| )lr")
+"""Names that say what something is in the training step, whether or not they are right: what flows into them tells."""
+
+NAMED_TRIAL = ("test", "_test", "main", "_main", "demo")
+"""How functions begin that try others out with tensors that no training gives them: their calls are not believed."""
+
+SCALER, SCHEDULER, ACCUMULATION, MASK, EPSILON = "scaler", "sched", "accum", "mask", "eps"
+"""Parts of names in lower case: of a scaler, a scheduler, a count of batches, a mask, an epsilon."""

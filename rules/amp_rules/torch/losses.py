@@ -1,0 +1,15 @@
+"""Losses over a whole batch: what relates samples to each other, and what sums them."""
+
+from __future__ import annotations
+
+PRODUCTS = frozenset({"torch.mm", "torch.matmul", "torch.nn.functional.linear"})
+"""Products of matrices; with a transposed batch they compare all pairs of samples."""
+
+SPREADS = frozenset({"std", "var"})
+"""Methods that say how far samples are apart."""
+
+OF_ALL_PAIRS = ("pytorch_metric_learning.losses.", "pytorch_metric_learning.miners.")
+"""Classes of libraries that compare the samples of a batch, by the beginnings of their names."""
+
+SUMMED_BY: dict[str, object] = {"reduction": "sum", "size_average": False}
+"""Arguments by which a loss is a sum over samples."""

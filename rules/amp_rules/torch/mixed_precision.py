@@ -1,0 +1,54 @@
+"""Autocast and scalers: every name under which torch and this project's runtime have them."""
+
+from __future__ import annotations
+
+TORCH_AMP = (
+    "torch.cuda.amp",
+    "torch.amp",
+    "torch.autocast",
+    "torch.cpu.amp",
+)
+
+OWN_PRECISION = (*TORCH_AMP, "apex")
+
+AUTOCASTS_BY_DEVICE = frozenset(
+    {"torch.cuda.amp.autocast", "torch.cpu.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"}
+)
+"""The old contexts, which take no device type.
+
+Source: https://docs.pytorch.org/docs/stable/amp.html, deprecated since PyTorch 2.4.
+"""
+
+TORCH_AUTOCASTS = frozenset({"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"})
+"""The context that takes a device type first."""
+
+AUTOCASTS = TORCH_AUTOCASTS | AUTOCASTS_BY_DEVICE | {"amp_runtime.autocast"}
+"""Contexts in which operations choose their types."""
+
+SCALERS = frozenset(
+    {
+        "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler",
+        "amp_runtime.scaler",
+        "torch.GradScaler",
+        "torch.amp.GradScaler",
+        "torch.amp.grad_scaler.GradScaler",
+        "torch.cuda.amp.GradScaler",
+        "torch.cuda.amp.grad_scaler.GradScaler",
+        "torch.cpu.amp.GradScaler",
+    }
+)
+"""Scalers of losses."""
+
+
+def is_scaler_name(name: str) -> bool:
+    """Whether a dotted name is that of a scaler; a library's own class ``...GradScaler`` has the same protocol."""
+    return name in SCALERS or name.rpartition(".")[2].endswith("GradScaler")
+
+
+SCALERS_OF_DATA = ("sklearn.", "cuml.", "dask_ml.", "pyspark.", "tslearn.", "torch_geometric.")
+"""Libraries whose ``...Scaler`` classes scale data, with methods ``scale`` and ``update`` of their own in places."""
+
+
+def may_scale_losses(name: str) -> bool:
+    """Whether the class of that dotted name may be somebody's own scaler of losses, as far as its name tells."""
+    return "scaler" in name.rpartition(".")[2].lower() and not name.startswith(SCALERS_OF_DATA)

@@ -1,0 +1,73 @@
+"""Classes of models, by their bases."""
+
+from __future__ import annotations
+
+TORCH_MODULE_BASES = frozenset(
+    {
+        "torch.nn.Module",
+        "torch.nn.modules.Module",
+        "torch.nn.modules.module.Module",
+        "torch.nn.Sequential",
+        "torch.nn.ModuleList",
+        "torch.nn.ModuleDict",
+        "torch.jit.ScriptModule",
+    }
+)
+"""Classes whose subclasses are models."""
+
+MODULE_BASE_SUFFIXES = ("PreTrainedModel", "Module", "MessagePassing", "ModelMixin", "LightningModule")
+"""Last parts of library classes whose subclasses are models (transformers, torch_geometric, ...)."""
+
+RETURNS_RECEIVER = frozenset(
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "train",
+        "eval",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "apply",
+        "requires_grad_",
+        "share_memory",
+        "type",
+        "to_empty",
+        "contiguous",
+        "clone",
+        "detach",
+    ]
+)
+"""Methods of modules that give the module itself."""
+
+PUTS_PART = frozenset({"add_module", "register_module", "append", "insert", "extend"})
+"""Methods of modules that make what they are given a part of the module."""
+
+NOT_MODULES = (
+    "torch.nn.functional",
+    "torch.nn.init",
+    "torch.nn.utils",
+    "torch.nn.parameter",
+    "torch.nn.Parameter",
+)
+"""Parts of ``torch.nn`` that hold no models."""
+
+MODEL_FACTORIES = (
+    "torchvision.models.",
+    "timm.create_model",
+    "torch.hub.load",
+    "segmentation_models_pytorch.",
+)
+"""Functions of libraries that make models."""
+
+
+def is_module_base(name: str) -> bool:
+    """Whether subclasses of the class with this dotted name are models."""
+    last = name.rpartition(".")[2]
+    return (
+        name in TORCH_MODULE_BASES
+        or last.endswith(MODULE_BASE_SUFFIXES)
+        or (name.startswith("torch.nn.") and last[:1].isupper() and not name.startswith(NOT_MODULES))
+        or name.startswith("torchvision.models.")
+    )

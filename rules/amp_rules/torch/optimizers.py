@@ -1,0 +1,62 @@
+"""Optimizers and learning rate schedulers."""
+
+from __future__ import annotations
+
+OPTIMIZERS = frozenset(
+    [
+        "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "Optimizer",
+        "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam",
+    ]
+)  # fmt: skip
+
+OPTIMIZER_PREFIXES = ("torch.optim.", "amp_runtime.optim.", "apex.optimizers.", "apex.contrib.optimizers.")
+
+SCHEDULER_PREFIXES = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")
+
+THIRD_PARTY_OPTIMIZERS = frozenset(
+    {
+        "transformers.AdamW",
+        "transformers.Adafactor",
+        "transformers.optimization.AdamW",
+        "pytorch_pretrained_bert.BertAdam",
+        "pytorch_pretrained_bert.optimization.BertAdam",
+        "pytorch_transformers.AdamW",
+        "torch_optimizer.RAdam",
+        "timm.optim.create_optimizer",
+        "timm.optim.create_optimizer_v2",
+        "lion_pytorch.Lion",
+        "adamp.AdamP",
+    }
+)
+
+FUSED_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+"""Optimizers of torch that have a fused kernel, and a class of the same name in ``amp_runtime.optim``."""
+
+GROUP_SETTINGS = frozenset({"lr", "momentum", "weight_decay", "betas", "eps", "alpha", "dampening", "lr_scale"})
+"""Keys of a parameter group that a script sets between steps."""
+
+PARAMETERS_OF_OPTIMIZER = frozenset({"amp_runtime.master_params", "apex.amp.master_params"})
+"""Functions that give the parameters of the optimizer that is their first argument."""
+
+HOLDS_OPTIMIZER = frozenset({"optimizer", "_optimizer", "optim", "param_groups"})
+"""Attributes by which ``amp.scaler.step`` finds the optimizer in an object around one."""
+
+
+def is_optimizer_name(name: str) -> bool:
+    """Whether a dotted name is that of an optimizer, or makes one."""
+    if is_scheduler_name(name):
+        return False
+    return name.startswith(OPTIMIZER_PREFIXES) or name in THIRD_PARTY_OPTIMIZERS
+
+
+EXACT_SCHEDULES = frozenset({"torch.optim.lr_scheduler.OneCycleLR"})
+"""Schedules that raise when they are stepped more often than they are long."""
+
+
+def is_scheduler_name(name: str) -> bool:
+    """Whether a dotted name is that of a learning rate scheduler.
+
+    Libraries call theirs ``get_linear_schedule_with_warmup``, ``WarmupLR``: the name is all that tells them.
+    """
+    last = name.rpartition(".")[2]
+    return name.startswith(SCHEDULER_PREFIXES) or "schedule" in last.lower() or last.endswith("LR")

@@ -1,0 +1,148 @@
+"""What differs between the processes of one program, and what makes it equal again."""
+
+from __future__ import annotations
+
+DRAWS = (
+    "torch.rand", "torch.normal", "torch.bernoulli", "torch.multinomial", "torch.poisson", "torch.dropout",
+    "torch.nn.init.uniform", "torch.nn.init.normal", "torch.nn.init.trunc_normal", "torch.nn.init.xavier",
+    "torch.nn.init.kaiming", "torch.nn.init.orthogonal", "torch.nn.init.sparse", "torch.nn.functional.gumbel_softmax",
+    "torch.nn.functional.rrelu", "numpy.random.", "random.", "torch.utils.data.random_split",
+)  # fmt: skip
+"""Beginnings of the names of functions that draw from the generators of the process."""
+
+SIZED_DRAWS = frozenset(
+    {
+        "torch.rand", "torch.randn", "numpy.random.rand", "numpy.random.randn", "numpy.random.random",
+        "numpy.random.random_sample", "numpy.random.standard_normal",
+    }
+)  # fmt: skip
+"""Of these, those whose arguments are the size of what is drawn."""
+
+ARRAY_DRAWS = frozenset(
+    {
+        "torch.randint", "torch.normal", "torch.bernoulli", "torch.multinomial", "torch.randperm", "torch.poisson",
+        "torch.nn.functional.gumbel_softmax", "numpy.random.permutation",
+    }
+)  # fmt: skip
+"""Those whose last argument is the size, or that draw one number for each that they are given."""
+
+DROPOUT = ("torch.nn.functional.dropout", "torch.nn.functional.alpha_dropout", "torch.nn.functional.feature_")
+"""Functions that draw in training mode only."""
+
+GENERATORS = frozenset(
+    {
+        "numpy.random.default_rng", "numpy.random.RandomState", "numpy.random.Generator", "random.Random",
+        "numpy.random.PCG64", "numpy.random.SeedSequence", "numpy.random.MT19937", "numpy.random.Philox",
+    }
+)  # fmt: skip
+"""Generators of their own, which each process seeds by itself unless it is given a seed."""
+
+SEEDS = frozenset(
+    {
+        "torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all",
+        "random.seed", "numpy.random.seed", "torch.cuda.random.manual_seed_all",
+    }
+)  # fmt: skip
+"""Functions that seed the generators of the process."""
+
+SEEDED_BY_SYSTEM = frozenset({"random.seed", "numpy.random.seed"})
+"""Of these, those that let the system choose where no seed is given."""
+
+SEEDED_BY_CONSTRUCTOR = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
+"""Of the generators, those whose constructor is given nothing but a seed."""
+
+NOISE_METHODS = frozenset({"normal", "standard_normal", "randn", "rand", "uniform", "laplace", "beta", "random_sample"})
+"""Their methods that noise is drawn by; which sample or branch is taken is drawn by others."""
+
+ENTROPY = frozenset({"random.SystemRandom"})
+"""Generators that have no seed."""
+
+NOT_DRAWN = frozenset(
+    {
+        "random.seed", "random.getstate", "random.setstate", "numpy.random.seed", "numpy.random.get_state",
+        "numpy.random.set_state", "torch.random", "torch.random.manual_seed", "torch.random.get_rng_state",
+        "torch.random.set_rng_state", "torch.random.fork_rng", "torch.random.seed", "torch.random.initial_seed",
+    }
+)  # fmt: skip
+"""What has the name of a draw and is none."""
+
+DRAWING_METHODS = frozenset(
+    {
+        "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "cauchy_", "log_normal_",
+        "bernoulli", "multinomial", "rsample",
+    }
+)  # fmt: skip
+"""Methods of tensors and distributions that draw."""
+
+RESETTING = frozenset({"reset_parameters", "_reset_parameters"})
+"""Methods of models that draw their weights anew."""
+
+CLOCKS = frozenset(
+    {
+        *(
+            f"time.{name}{more}"
+            for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+            for more in ("", "_ns")
+        ),
+        "time.ctime", "time.localtime", "time.gmtime", "time.strftime", "time.asctime",
+        "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow", "datetime.date.today",
+        "timeit.default_timer", "numpy.datetime64",
+    }
+)  # fmt: skip
+"""Functions that read the clock."""
+
+PROCESS = frozenset(
+    {
+        "os.getpid", "os.getppid", "os.urandom", "socket.gethostname", "platform.node", "os.uname", "uuid.uuid1",
+        "uuid.uuid4", "secrets.token_hex", "secrets.randbelow", "secrets.choice", "secrets.token_bytes",
+        "tempfile.mkdtemp", "tempfile.mkstemp", "tempfile.TemporaryDirectory", "tempfile.NamedTemporaryFile",
+        "tempfile.mktemp", "threading.get_ident", "psutil.virtual_memory", "psutil.cpu_percent",
+        "torch.cuda.memory_allocated", "torch.cuda.max_memory_allocated", "torch.cuda.memory_reserved",
+        "torch.cuda.mem_get_info",
+    }
+)  # fmt: skip
+"""What names one process or its machine, or says how it fares."""
+
+ENVIRONMENTS = ("gym.", "gymnasium.", "dm_control.", "pettingzoo.", "procgen.", "minigrid.", "retro.", "pybullet_envs.")
+"""Libraries of environments, which each process has its own of."""
+
+REDUCTIONS = frozenset(
+    {
+        *(f"amp_runtime.reduce_{name}" for name in ("mean", "sum", "max", "min")),
+        "amp_runtime.from_main_process",
+        "amp_runtime.gather", "amp_runtime.world_size", "amp_runtime.broadcast",
+    }
+)  # fmt: skip
+"""What gives all processes the same."""
+
+SIZES = frozenset(
+    {
+        "shape",
+        "ndim",
+        "dtype",
+        "device",
+        "requires_grad",
+        "is_cuda",
+        "is_xpu",
+        "is_mps",
+        "is_cpu",
+        "is_sparse",
+        "is_leaf",
+        "layout",
+        "itemsize",
+        "names",
+    }
+)
+"""Attributes that say how large or of what kind a tensor is."""
+
+SIZE_METHODS = frozenset({"size", "dim", "numel", "nelement", "ndimension", "stride", "is_floating_point", "__len__"})
+"""Methods that say how large a tensor is."""
+
+SIZED_BY_CONTENT = frozenset(
+    {
+        "nonzero", "argwhere", "unique", "unique_consecutive", "masked_select", "where", "nms", "batched_nms",
+        "bincount", "tolist", "repeat_interleave", "split", "arange", "linspace", "zeros", "ones", "full", "empty",
+        "compress", "flatnonzero", "combinations", "eye",
+    }
+)  # fmt: skip
+"""Functions and methods whose result is as large as the numbers say that they are given."""

@@ -1,0 +1,75 @@
+"""What wraps a model or gives it back, alone or on several devices."""
+
+from __future__ import annotations
+
+DATA_PARALLEL = frozenset(
+    {
+        "torch.nn.DataParallel",
+        "torch.nn.parallel.DataParallel",
+        "torch.nn.parallel.data_parallel.DataParallel",
+    }
+)
+"""Wrappers of one process that use several devices."""
+
+RETURNS_FIRST_ARGUMENT = frozenset(
+    {
+        *DATA_PARALLEL,
+        "torch.autograd.Variable",
+        "torch.autograd.variable.Variable",
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+        "amp_runtime.convert_sync_batchnorm",
+        "amp_runtime.keep_module_prefix",
+        "amp_runtime.prepare_model",
+        "amp_runtime.prepare_loader",
+        "amp_runtime.optim.LARC",
+        "torch.jit.script",
+        "torch.jit.trace",
+        "torch.compile",
+        "torch.nn.utils.weight_norm",
+        "torch.nn.utils.spectral_norm",
+        "tqdm.tqdm",
+        "tqdm.auto.tqdm",
+        "tqdm.std.tqdm",
+        "tqdm.notebook.tqdm",
+        "tqdm.tqdm_notebook",
+        "progressbar.progressbar",
+        "rich.progress.track",
+        "builtins.iter",
+        "builtins.reversed",
+        "builtins.sorted",
+        "builtins.list",
+        "builtins.tuple",
+        "itertools.cycle",
+        "itertools.islice",
+        "functools.partial",
+        "typing.cast",
+        "weakref.proxy",
+    }
+)
+"""Calls that give back what they were given, or a view of it."""
+
+COPIES_FIRST_ARGUMENT = frozenset({"copy.deepcopy", "copy.copy"})
+"""Calls that give a new object of the same kind."""
+
+
+DISTRIBUTED_DATA_PARALLEL = frozenset(
+    {
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        "torch.nn.DistributedDataParallel",
+    }
+)
+
+SPREAD_BY_HAND = frozenset(
+    f"torch.nn.parallel.{name}"
+    for name in (
+        "data_parallel", "parallel_apply", "replicate",
+        "data_parallel.data_parallel", "parallel_apply.parallel_apply", "replicate.replicate",
+    )
+)  # fmt: skip
+"""What runs one model on several GPUs of one process."""
+
+SPREAD_IN_ONE_CALL = frozenset({"torch.nn.parallel.data_parallel", "torch.nn.parallel.data_parallel.data_parallel"})
+"""The one of them that takes the model and its input, and gives what the model gives."""

@@ -1,0 +1,195 @@
+"""torch's DistributedDataParallel around one model, kept in step with the model's parameters."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from amp_runtime._core.models import parameter_slots, same_objects
+from amp_runtime._distributed.exchange import PLAIN, Exchange, average_in_ddp
+
+
+class _PassThrough(nn.Module):
+    """What torch DDP wraps: calls the model, or hands on a result computed by another of its methods."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, run: Callable[[], Any]) -> Any:
+        return run()
+
+
+class Engine:
+    """torch's DistributedDataParallel around one model, rebuilt when the model's trainable parameters change.
+
+    torch synchronises a backward pass only if ``DDP.forward`` ran before it. A hook on every parameter arms
+    DDP where it did not: for submodules called from outside, and for the second of two backward passes.
+    """
+
+    def __init__(
+        self, model: nn.Module, find_unused_parameters: bool, static_graph: bool = False, exchange: Exchange = PLAIN
+    ) -> None:
+        self.model = model
+        self.find_unused_parameters = find_unused_parameters
+        self.static_graph = static_graph
+        self.exchange = exchange
+        self.stale = False
+        self._hooks: list[Any] = []
+        self.released = False
+        self._build()
+        _engines.add(self)
+
+    def _build(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._slots = parameter_slots(self.model)
+        self._parameters = list(self.model.parameters())
+        self._trainable = _trainable(self._slots)
+        self._placement = self._place()
+        self._awaited = 0
+        self._quiet = self._owed = self._ending = self._learned = False
+        self.stale = False
+        options: dict[str, Any] = {_BUFFERS_OPTION: False}
+        if self.exchange.message_size is not None:
+            widest = max(p.element_size() for p in self._parameters if p.requires_grad)
+            options["bucket_cap_mb"] = self.exchange.message_size * widest / 2**20
+        self.ddp = nn.parallel.DistributedDataParallel(
+            _PassThrough(self.model),
+            find_unused_parameters=self.find_unused_parameters,
+            static_graph=self.static_graph,
+            gradient_as_bucket_view=True,
+            **options,
+        )
+        if not self.exchange.plain:
+            # torch reads a hook's annotations, and accepts its own classes or none.
+            state = (self.exchange, self.ddp.process_group)
+            self.ddp.register_comm_hook(state, lambda state, bucket: average_in_ddp(state, bucket))
+        self._count = sum(p.requires_grad for p in self._parameters)
+        hook = _ArmingHook(self)
+        if not self.follows_the_graph:
+            self._hooks = [
+                p.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+                for p in self._parameters
+                if p.requires_grad
+            ]
+
+    @property
+    def follows_the_graph(self) -> bool:
+        """Whether DDP has to see each forward pass; otherwise hooks on the parameters are enough."""
+        return self.find_unused_parameters or self.static_graph
+
+    def release(self) -> None:
+        """Lets go of torch DDP and its process group: from here on the model runs alone."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self.released = True
+        del self.ddp
+
+    def _place(self) -> tuple[torch.device, torch.dtype]:
+        return self._parameters[0].device, self._parameters[0].dtype
+
+    def refresh(self) -> bool:
+        """Rebuilds DDP if it is out of date; returns whether it is needed for the coming forward pass."""
+        if self.released or not torch.is_grad_enabled():
+            return False
+        slots = parameter_slots(self.model)
+        trainable = _trainable(slots)
+        if not any(trainable):
+            return False  # frozen for now, like a discriminator in the generator's step
+        # Modules are replaced anywhere in the model, which no attribute of the wrapper tells. torch sends rank 0's
+        # weights and buffers when it is built: those of a new head, too.
+        changed = not same_objects(slots, self._slots)
+        if self.stale or changed or trainable != self._trainable or self._place() != self._placement:
+            self._build()
+        return True
+
+    def run(self, call: Callable[[], Any]) -> Any:
+        """Runs ``call`` as the forward pass of DDP."""
+        if not self.refresh():
+            return call()
+        self._ending = False
+        if self.ddp.require_backward_grad_sync:
+            self._quiet = self._owed = False
+            self._awaited = self._count
+            self._learned = True
+        else:
+            self._quiet = not self._owed  # one backward may be that of two forwards, and then it is to be synchronised
+        return self.ddp(call)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Keeps torch from synchronising the passes inside.
+
+        torch synchronises a backward pass whose forward ran outside, although the block is around the backward: a
+        forward pass that has armed DDP is taken back, unless DDP follows the graph and nothing could arm it again.
+        """
+        if self.released or (self.static_graph and not self._learned):
+            yield  # a static graph is learned in a pass that synchronises; one more of them changes no sum
+            return
+        armed = self._awaited == self._count and not self.follows_the_graph
+        if armed and hasattr(self.ddp.reducer, "_reset_state"):
+            self.ddp.reducer._reset_state()
+            self._awaited = 0
+            self._owed = True
+        with self.ddp.no_sync():
+            yield
+
+    def gradient_arrived(self) -> None:
+        """Called when a parameter's gradient has been accumulated, before DDP hears of it."""
+        synchronising = self.ddp.require_backward_grad_sync
+        if (self._quiet or (self._owed and not synchronising)) and not self._ending:
+            self._ending = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_quiet_pass)
+        if self._quiet or not synchronising:  # quiet: the backward of a forward in no_sync was left out of the block
+            return
+        if self._awaited == 0:
+            # Once, after the first pass, torch orders its buckets anew; by default that waits for DDP's next forward
+            # pass, and fails there if a second backward pass came before.
+            self.ddp.reducer._rebuild_buckets()
+            self.ddp.reducer.prepare_for_backward([])
+            self._awaited = self._count
+        self._awaited -= 1
+
+    def _end_quiet_pass(self) -> None:
+        self._quiet = self._owed = self._ending = False
+
+
+def _trainable(slots: list[nn.Parameter]) -> list[bool]:
+    return [parameter.requires_grad for parameter in slots]
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def release_all() -> None:
+    """Releases every model from its process group, whose threads end with the last reference to it."""
+    for engine in list(_engines):
+        if not engine.released:
+            engine.release()
+    gc.collect()
+
+
+class _ArmingHook:
+    __torch_unserializable__ = True  # saving a parameter drops the hook without a warning
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __call__(self, _: torch.Tensor) -> None:
+        self._engine.gradient_arrived()
+
+
+_BUFFERS_OPTION = (
+    "forward_sync_buffers"  # the name since torch 2.13
+    if "forward_sync_buffers" in inspect.signature(nn.parallel.DistributedDataParallel.__init__).parameters
+    else "broadcast_buffers"
+)

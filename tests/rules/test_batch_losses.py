@@ -1,0 +1,77 @@
+"""Losses of which averaged gradients are not those of all samples together are noted, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from amp_rules import migrate
+from amp_rules.plan.options import Options
+
+SCRIPT = """import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(8, 8)
+        self.register_buffer("table", torch.randn(4, 8))
+
+    def forward(self, x):
+        keys = self.project(x)
+        near = torch.cdist(keys, self.table)
+        return keys @ keys.t() @ keys / keys.std(0) + near.sum() * 0
+
+
+loader = DataLoader(TensorDataset(torch.randn(64, 8), torch.randn(64, 8)), batch_size=16, shuffle=True)
+model = Attention()
+criterion = nn.MSELoss({made})
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    out = model(x)
+    loss = {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def noted(folder: Path, loss: str, made: str = "", *, ddp: bool = True) -> list[str]:
+    entry = folder / "train.py"
+    entry.write_text(SCRIPT.format(loss=loss, made=made))
+    report = migrate(entry, Options(ddp=ddp))
+    assert report.precision == "migrated"
+    return [note.text for note in report.notes if note.code == "AMP283"]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "F.cross_entropy(out @ y.t(), torch.arange(len(x)))",
+        "F.cross_entropy(torch.mm(out, y.transpose(0, 1)), torch.arange(len(x)))",
+        "torch.cdist(out, y).mean()",
+        "(out.unsqueeze(1) - y.unsqueeze(0)).pow(2).mean()",
+        "(out[:, None] - y[None]).pow(2).mean()",
+        "F.relu(1 - out.var(dim=0)).mean()",
+    ],
+)
+def test_losses_that_compare_samples_are_noted(tmp_path: Path, loss: str) -> None:
+    (text,) = noted(tmp_path, loss)
+    assert text.endswith("relates the samples of a batch: each process has those of its own batch only")
+    assert not noted(tmp_path, loss, ddp=False)
+
+
+@pytest.mark.parametrize(
+    ("loss", "made"), [("F.mse_loss(out, y, reduction='sum')", ""), ("criterion(out, y)", "reduction='sum'")]
+)
+def test_sums_over_the_batch_are_noted(tmp_path: Path, loss: str, made: str) -> None:
+    (text,) = noted(tmp_path, loss, made)
+    assert "is a sum over the batch" in text
+
+
+@pytest.mark.parametrize("loss", ["criterion(out, y)", "F.mse_loss(out, y)", "(out - y).pow(2).sum(1).mean()"])
+def test_means_over_samples_and_matrices_of_a_network_are_not(tmp_path: Path, loss: str) -> None:
+    assert noted(tmp_path, loss) == []

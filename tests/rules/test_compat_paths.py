@@ -1,0 +1,38 @@
+"""Apex's interface from the runtime: only what the runtime has, by the path as it is written."""
+
+from __future__ import annotations
+
+import pytest
+from amp_rules import migrate
+from amp_rules.plan.options import Options
+
+SCRIPT = """
+import torch
+from apex import amp
+
+model = torch.nn.Linear(2, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = amp.initialize(model, optimizer)
+
+
+@{path}
+def double(x):
+    return x * 2
+
+
+loss = double(model(torch.ones(1, 2).cuda())).sum()
+with amp.scale_loss(loss, optimizer) as scaled:
+    scaled.backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "outcome"), [("amp.half_function", "migrated"), ("amp.amp.half_function", "declined")]
+)
+def test_a_path_through_a_module_that_is_not_there_is_declined(path, outcome, tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text(SCRIPT.format(path=path))
+    report = migrate(file, Options(apex="compat"))
+    assert report.precision == outcome
+    assert outcome == "migrated" or "`apex.amp.amp.half_function`" in report.refusals[0].message

@@ -1,0 +1,105 @@
+"""Reasons for declining are collected and told together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from amp_rules import migrate
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined, Reasons
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Refusal
+
+
+def declined(message: str, *, already: bool = False) -> Declined:
+    rule = declining.CLOSURE
+    return Declined(Refusal(Path("a.py"), None, rule.code, rule.name, rule.unit, message, "mend it"), already=already)
+
+
+def test_nothing_found_declines_nothing():
+    reasons = Reasons()
+    with reasons.collecting():
+        pass
+    reasons.extend([])
+    reasons.decline()
+
+
+def test_all_reasons_are_raised_in_the_order_in_which_they_were_found_each_once():
+    reasons = Reasons()
+    with reasons.collecting():
+        raise declined("one")
+    reasons.extend([declined("two"), declined("one"), declined("three", already=True)])
+    with pytest.raises(Declined) as caught:
+        reasons.decline()
+    assert [refusal.message for refusal in caught.value.refusals] == ["one", "two", "three"]
+    assert caught.value.refusal.message == "one"
+    assert not caught.value.already, "the first decides"
+
+
+def test_other_errors_are_not_collected():
+    reasons = Reasons()
+    with pytest.raises(ZeroDivisionError), reasons.collecting():
+        raise ZeroDivisionError
+
+
+def test_what_settles_the_question_is_told_alone():
+    with pytest.raises(Declined) as caught:
+        declining.decline_at_first(declined(message) for message in ("one", "two"))
+    assert [refusal.message for refusal in caught.value.refusals] == ["one"]
+    declining.decline_at_first([])
+
+
+SEVERAL = """\
+import torch
+import half_written
+
+model = torch.nn.Linear(4, 1)
+other = torch.nn.Linear(4, 1)
+model.weight.register_hook(lambda grad: grad * 2)
+other.weight.register_hook(lambda grad: grad * 3)
+optimizer = torch.optim.LBFGS(model.parameters())
+for x in torch.ones(3, 4):
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+"""
+
+
+def test_a_step_is_declined_for_all_that_must_be_mended(tmp_path):
+    (tmp_path / "half_written.py").write_text("def (\n")
+    entry = tmp_path / "train.py"
+    entry.write_text(SEVERAL)
+    report = migrate(entry, Options())
+    found = [(item.code, item.span.start.line) for item in report.refusals if item.span is not None]
+    assert found == [("AMP195", 6), ("AMP195", 7), ("AMP198", 2), ("AMP191", 16)]
+    assert (report.precision, report.changes) == ("declined", ())
+
+
+UNKNOWN = """\
+import torch
+
+
+def train(model, stepper):
+    model.weight.register_hook(lambda grad: grad * 2)
+    for x in torch.ones(3, 4):
+        loss = model(x).sum()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        stepper.step()
+
+
+train(torch.nn.Linear(4, 1), __import__("elsewhere").stepper)
+"""
+
+
+def test_reasons_that_follow_from_another_are_not_told(tmp_path):
+    entry = tmp_path / "train.py"
+    entry.write_text(UNKNOWN)
+    report = migrate(entry, Options())
+    found = [(item.code, item.span.start.line) for item in report.refusals if item.span is not None]
+    assert found == [("AMP195", 5), ("AMP193", 10)], "no word of the model, nor of the clipping"

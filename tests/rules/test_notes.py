@@ -1,0 +1,73 @@
+"""What is noted stands at its line, with its code, once, and in the same order every time."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from amp_rules import migrate
+from amp_rules.plan import notes
+from amp_rules.plan.note_pages import all_noted
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Note, Report
+from amp_rules.source.spans import Position, Span
+from migrating import FIXTURES, cases
+
+FOLDER = FIXTURES / "notes"
+SCRIPTS = sorted(FOLDER.rglob("*.py"))
+OF_FILES = {"AMP480", "AMP481"}
+"""About no line: their cases are those of Apex."""
+
+
+def noted(path: Path) -> Report:
+    return migrate(path, Options(ddp=True, opt_level="O1"))
+
+
+def expected(path: Path) -> list[tuple[str, int]]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [
+        (code, number)
+        for number, line in enumerate(lines, start=1)
+        for code in re.findall(r"# expect: (AMP\d\d\d)", line)
+    ]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_note_stands_at_its_line_and_is_told_once(path):
+    code = path.parent.name
+    found = [(note.code, note.line) for note in noted(path).notes if note.code == code]
+    assert found == expected(path) and found
+
+
+def test_every_code_has_its_cases_and_its_page():
+    codes = {rule.code for rule in notes.ALL}
+    assert {folder.name for folder in FOLDER.iterdir()} == codes - OF_FILES
+    assert [rule.code for rule in all_noted()] == sorted(codes)
+    assert all(rule.code[4] == "8" and rule.page for rule in all_noted())
+    assert len({rule.name for rule in notes.ALL}) == len(codes)
+
+
+def test_notes_come_in_order_each_once():
+    def one(line: int, code: str) -> Note:
+        return Note(Path("train.py"), Span(Position(line, 1), Position(line, 9)), code, "a-name", "a text")
+
+    whole = Note(Path("train.py"), None, "AMP480", "a-name", "about the file")
+    given = [one(9, "AMP280"), one(3, "AMP284"), one(3, "AMP281"), whole, one(9, "AMP280")]
+    assert [(note.line, note.code) for note in notes.in_order(given)] == [
+        (None, "AMP480"),
+        (3, "AMP281"),
+        (3, "AMP284"),
+        (9, "AMP280"),
+    ]
+
+
+def test_a_plain_script_has_few_notes_and_none_without_processes():
+    counts = {}
+    for case in cases():
+        if case.options.ddp and not (case.folder / "before").exists():
+            report = noted(case.folder / "before.py")
+            counts[str(case)] = sum(note.code.startswith("AMP28") for note in report.notes)
+    assert max(counts.values()) <= 5 and min(counts.values()) == 0
+    alone = migrate(FOLDER / "AMP281" / "evaluation_loader.py", Options())
+    assert alone.precision == "migrated" and not alone.notes

@@ -1,0 +1,68 @@
+"""The edits rest on what a script does: not on its names, nor on where its lines stand."""
+
+from __future__ import annotations
+
+import ast
+import zlib
+from pathlib import Path
+
+import pytest
+from amp_rules import migrate
+from amp_rules.plan.options import Options
+from hypothesis import given
+from hypothesis import strategies as st
+from migrating import FIXTURES
+from reshaping import ENTRY, SHAPES, NotPossible, essence
+from test_properties import few, scripts
+
+pytestmark = pytest.mark.heavy
+
+# What is made within a call in one file stands in a variable in the other, so that another text is quoted.
+OTHER_WORDS = {("inside_the_loader", "two files")}
+# Shapes that each script is tried in, of all: enough for each shape to meet a hundred scripts.
+OF_EACH = 3
+
+
+def script_files() -> list[Path]:
+    found = [path for family in "123" for path in FIXTURES.glob(f"AMP{family}*/*/before.py")]
+    return sorted([*found, *(FIXTURES / "runnable").glob("*/*.py")])
+
+
+def tried(path: Path) -> list[str]:
+    """Some shapes for a script, others for the next."""
+    names = sorted(SHAPES)
+    start = zlib.crc32(f"{path.parent.name}/{path.name}".encode())
+    return [names[(start + 3 * number) % len(names)] for number in range(OF_EACH)]
+
+
+def decided(folder: Path, files: dict[str, str]):
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return migrate(folder / ENTRY, Options(ddp=True))
+
+
+def compare(folder: Path, text: str, shape: str) -> None:
+    # Without comments and in one style: what the shapes are made by.
+    text = ast.unparse(ast.parse(text)) + "\n"
+    try:
+        files, names = SHAPES[shape](text)
+    except NotPossible:
+        return
+    before = essence(decided(folder / "before", {ENTRY: text}), {})
+    assert essence(decided(folder / "after", files), names) == before, files[ENTRY]
+
+
+@pytest.mark.parametrize("path", script_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_fixture_gets_the_same_edits_in_another_shape(path, tmp_path):
+    for number, shape in enumerate(tried(path)):
+        if (path.parent.name, shape) not in OTHER_WORDS:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            compare(folder, path.read_text(encoding="utf-8"), shape)
+
+
+@few
+@given(script=scripts, shape=st.sampled_from(sorted(SHAPES)))
+def test_a_generated_script_gets_the_same_edits_in_another_shape(tmp_path_factory, script, shape):
+    compare(tmp_path_factory.mktemp("shape"), script.text(), shape)

@@ -1,0 +1,252 @@
+"""The seam between what a rewrite wants and how it is written: with other words, no rewrite changes."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import pytest
+from amp_rules.flow import libraries
+from amp_rules.plan import vocabularies
+from amp_rules.plan.options import Options
+from amp_rules.text.actions import Decorate, Insert, Replace, Wrap
+from amp_rules.text.expression_edits import add_keyword, as_function, call_with, change_function, substitute
+from amp_rules.text.vocabulary import Vocabulary, Written
+from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
+from migrating import ENTRY, cases, migrated
+
+
+def around(node, function):
+    return Written((Replace(node, call_with(function)),))
+
+
+class Words(Vocabulary):
+    """Writes everything as a method of ``X``."""
+
+    preparing = frozenset({"library_x.model"})
+
+    def import_line(self, module):
+        return None if "import library_x as X" in module.source.text else "import library_x as X"
+
+    def start(self, module, start, width=None):
+        return f"X.start({start.opt_level}, {start.ddp})"
+
+    def autocast(self, module, first, last):
+        return Written((Wrap(first, last, "with X.autocast():"),))
+
+    def without_autocast(self, module, first, last):
+        return Written((Wrap(first, last, "with X.without_autocast():"),))
+
+    def in_float32(self, module, function):
+        return around(function, "X.in_float32")
+
+    def called_in_float32(self, module, node, function):
+        return Written((Replace(node, as_function(f"X.in_float32({function})")),))
+
+    def decorated_in_float32(self, module, definition):
+        return Written((Decorate(definition, "X.in_float32"),))
+
+    def at_least_float32(self, module, dtype):
+        return f"X.at_least_float32({dtype})"
+
+    def in_other_threads(self, module, function):
+        return around(function, "X.in_other_threads")
+
+    def backward(self, site, variable):
+        if variable is None:
+            return Written((Replace(site.call, substitute(f"X.backward({ast.unparse(site.loss)})")),))
+        line = f"with X.autocast():\n    {variable} = {ast.unparse(site.loss)}"
+        return Written((Insert(site.statement, line), Replace(site.call, substitute(f"X.backward({variable})"))))
+
+    def unscale(self, module, look, optimizers):
+        return Written((Insert(look, "\n".join(f"X.unscale('{item.optimizer}')" for item in optimizers)),))
+
+    def step(self, site, result=None):
+        return Written((Replace(site.call, substitute(f"X.step({ast.unparse(site.optimizer)})")),))
+
+    def update_scale(self, module, last_step):
+        return Written((Insert(last_step, "X.update_scale()", after=True),))
+
+    def model(self, place, *, delayed):
+        line = f"{place.variable} = X.model({place.variable}, {delayed})"
+        return Written((Insert(place.statement, line, after=True, order=place.order),))
+
+    def delayed(self, module, call):
+        return Written((Replace(call, add_keyword("delayed=True")),))
+
+    def fused_optimizer(self, module, call, name):
+        return Written((Replace(call, add_keyword("fused=True")),), needs_import=False)
+
+    def device(self, module, node, *, is_constructor, as_text=False):
+        return around(node, "X.device")
+
+    def loader(self, module, node, variable):
+        return around(node, "X.loader")
+
+    def loader_of(self, module, statement, variable, *, after, condition=""):
+        return Written((Insert(statement, f"{variable} = X.loader({variable})", after=after),))
+
+    def unwrapped(self, module, node, *, owner):
+        return around(node, "X.unwrapped")
+
+    def names_of_data_parallel(self, module, call):
+        return Written((Replace(call, change_function("X.names_of_data_parallel")),))
+
+    def on_main_process(self, module, first, last):
+        return Written((Wrap(first, last, "if X.is_main_process():"),))
+
+    def called_on_main(self, module, function):
+        return around(function, "X.called_on_main")
+
+    def main_process_first(self, module, first, last):
+        return Written((Wrap(first, last, "with X.main_process_first():"),))
+
+    def barrier(self, module, statement):
+        return Written((Insert(statement, "X.barrier()"),))
+
+    def summed(self, module, node, loader):
+        return around(node, "X.total")
+
+    def summed_after(self, module, statement, variable, loader):
+        return Written((Insert(statement, f"{variable} = X.total({variable})", after=True),))
+
+    def share_of(self, module, node, loader):
+        return around(node, "X.share_of")
+
+    def seed_by_rank(self, module, statement):
+        return Written((Insert(statement, "X.seed_by_rank()"),))
+
+    def seed_alike(self, module, statement):
+        return Written((Insert(statement, "X.seed_alike()"),))
+
+    def reduced(self, module, number):
+        return around(number, "X.mean")
+
+    def reduced_before(self, module, statement, variable):
+        return Written((Insert(statement, f"{variable} = X.mean({variable})"),))
+
+    def of_main_process(self, module, value):
+        return around(value, "X.first")
+
+    def drawn_alike(self, module, function):
+        return around(function, "X.drawn_alike")
+
+    def same_seed(self, module, call):
+        return Written((Replace(call, add_keyword("seed=X.same_seed()")),))
+
+    def seed_of_rank(self, module, seed):
+        return around(seed, "X.seed_of_rank")
+
+    def same_order(self, module, elements):
+        return around(elements, "X.same_order")
+
+    def same_hash(self, module, function):
+        return around(function, "X.same_hash")
+
+    def is_main_process(self, module):
+        return "X.is_main_process()"
+
+    def several_processes(self, module):
+        return "X.several_processes()"
+
+    def for_drafts(self):
+        return self
+
+    def finished(self, text, module):
+        return text
+
+    def shown(self, message):
+        return message
+
+    def is_used(self, module):
+        return "X." in module.source.text
+
+    def prepared(self, module, model):
+        return f"X.model({model})"
+
+    def scaled(self, module, loss, loss_id):
+        return f"X.scaled({loss}, {loss_id})"
+
+    def scale(self, module):
+        return "X.scale()"
+
+    def set_scale(self, module, value):
+        return f"X.set_scale({value})"
+
+    def counterpart(self, module, target):
+        return f"X.{target.rpartition('.')[2]}"
+
+    def drop_in(self, path):
+        return f"library_x.{path}" if path else "library_x.apex"
+
+
+@pytest.fixture
+def words(monkeypatch):
+    monkeypatch.setitem(vocabularies.VOCABULARIES, "words", Words)
+    # What stands for Apex's function in a draft gives the optimizer's parameters, whatever it is called.
+    monkeypatch.setattr(libraries, "PARAMETERS_OF_OPTIMIZER", PARAMETERS_OF_OPTIMIZER | {"library_x.master_params"})
+    return "words"
+
+
+SCRIPT = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+loader = DataLoader(data, batch_size=8)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.Adam(model.parameters())
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+torch.save(model.state_dict(), "model.pt")
+"""
+
+IN_OTHER_WORDS = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+import library_x as X
+
+X.start("O1", True)
+
+data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+loader = X.loader(DataLoader(data, batch_size=8))
+model = nn.Linear(4, 1)
+model = X.model(model, False)
+optimizer = torch.optim.Adam(model.parameters(), fused=True)
+for x, y in loader:
+    optimizer.zero_grad()
+    with X.autocast():
+        loss = nn.functional.mse_loss(model(x), y)
+    X.backward(loss)
+    X.unscale('optimizer')
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    X.step(optimizer)
+    X.update_scale()
+if X.is_main_process():
+    torch.save(X.unwrapped(model).state_dict(), "model.pt")
+"""
+
+
+def test_a_script_is_migrated_in_other_words(words, tmp_path):
+    _, after = migrated(tmp_path, {ENTRY: SCRIPT.encode()}, Options(ddp=True, words=words))
+    assert after[ENTRY].decode() == IN_OTHER_WORDS
+
+
+# One case of each rewrite: it must not name the runtime where the words are others.
+CASES = {case.code: case for case in cases() if not case.is_noop and case.code < "AMP5"}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=str)
+def test_no_rewrite_has_words_of_its_own(case, words, tmp_path):
+    report, after = migrated(tmp_path, case.before, replace(case.options, words=words))
+    assert case.code in {edit.code for edit in report.edits}
+    for name, text in after.items():
+        ast.parse(text)
+        assert b"amp_runtime" not in text or b"amp_runtime" in case.before[name]
+    assert any(b"library_x" in text for text in after.values()) or b"amp_runtime" not in b"".join(case.after.values())
