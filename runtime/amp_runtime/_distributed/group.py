@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from amp_runtime._core.context import context
 from amp_runtime._core.randomness import random_state, set_random_state
-from amp_runtime._distributed import engine, output
+from amp_runtime._distributed import engine, gloo, output
 from amp_runtime._distributed.launch import (
     announced_local_rank,
     check_launch,
@@ -128,6 +128,7 @@ def _take_gpu(local_rank: int, backend: str | None) -> None:
 def leave_group() -> None:
     """Undoes :func:`join_group`. Waits for nobody, so that a crash elsewhere cannot hang this process."""
     output.restore()
+    gloo.settle()  # a script that made the group may end it next
     if context.owns_group and dist.is_available() and dist.is_initialized():
         engine.release_all()
         dist.destroy_process_group()
@@ -136,21 +137,8 @@ def leave_group() -> None:
     context.world_size = 1
 
 
-def _end_gloo() -> None:
-    """Ends gloo's threads before the interpreter does, also those of a group that the script made or a wrapper holds.
-
-    A thread that drops the last tensor of an exchange needs the GIL. In an interpreter that is ending, asking for it
-    aborts the process (status -6, "terminate called without an active exception"), with all the work done.
-    See https://github.com/pytorch/pytorch/pull/179291.
-    """
-    joined = dist.is_available() and dist.is_initialized()
-    if joined and dist.get_backend() == dist.Backend.GLOO:
-        dist.destroy_process_group()
-    if joined or os.environ.get("WORLD_SIZE", "1") != "1":
-        engine.release_all()
-
-
-atexit.register(_end_gloo)
+# Also for a group that the script made. It is left as it is: the system ends it with the process.
+atexit.register(gloo.settle)
 
 
 def _default_backend() -> str:
