@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from amp_migrate.verify.output import Progress
     from amp_migrate.verify.plan import Asked
     from amp_migrate.verify.runs import Maker
-    from amp_migrate.verify.traces import Trace
     from amp_migrate.verify.versions import Versions
 
 _OF_VERDICT: dict[str, ExitCode] = {
@@ -185,6 +184,7 @@ def verify(ctx: click.Context, /, **arguments: Any) -> None:
 
 def _verify(arguments: dict[str, Any]) -> int:
     from amp_migrate.verify.copies import project_of, workplace
+    from amp_migrate.verify.making import make_all
     from amp_migrate.verify.output import Progress
     from amp_migrate.verify.verdict import judge
 
@@ -203,7 +203,7 @@ def _verify(arguments: dict[str, Any]) -> int:
     with workplace(arguments["keep"]) as folder:
         maker = _maker(arguments, project, versions, folder, progress)
         with progress.shown():
-            traces = _make_all(maker, asked, progress)
+            traces = make_all(maker, asked, progress)
         if maker.launched:
             note = "The script asks for what torchrun sets: its runs in one process are launches of one process."
             asked = replace(asked, notes=(*asked.notes, note))
@@ -286,35 +286,6 @@ def _module(project: CopiedProject) -> str:
         raise click.UsageError("-m: the script does not lie below the working directory.")
     parts = project.script.relative_to(project.cwd).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__main__" and len(parts) > 1 else parts)
-
-
-def _make_all(maker: Maker, asked: Asked, progress: Progress) -> dict[str, Trace]:
-    """Make the runs; where the original does not get through there is nothing to compare with."""
-    from amp_migrate.verify import plan
-    from amp_migrate.verify.checks.common import is_distributed_already
-    from amp_migrate.verify.runs import joined_batches
-    from amp_migrate.verify.verdict import needs_repeat
-
-    traces: dict[str, Trace] = {}
-
-    def make(planned: plan.Planned, **more: Any) -> Trace:
-        progress.begin(planned.name)
-        trace = traces[planned.name] = maker.make(planned, **more)
-        progress.done(trace)
-        return trace
-
-    for planned in plan.planned(asked):
-        trace = make(planned)
-        if planned.name == plan.ORIGINAL and not trace.usable:
-            return traces
-    together = traces.get(plan.O0_TOGETHER)
-    if together is not None and (asked.distribution == "already" or is_distributed_already(traces)):
-        make(plan.original_together(asked.processes))
-    elif together is not None and together.usable and (batches := joined_batches(together)):
-        make(plan.original_merged(asked.processes), batches=batches)
-    if needs_repeat(traces):
-        make(plan.original_again())
-    return traces
 
 
 def _deliver(evidence: Evidence, versions: Versions, arguments: dict[str, Any]) -> None:

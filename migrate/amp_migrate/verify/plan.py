@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 ORIGINAL = "original"
 ORIGINAL_AGAIN = "original again"
@@ -66,6 +67,10 @@ class Asked:
     versions: tuple[tuple[str, str], ...] = ()
 
 
+Reach = Literal["whole", "part"]
+"""Whether a run goes as far as the original does, or as far as tells: its share of the time is smaller then."""
+
+
 @dataclass(frozen=True)
 class Planned:
     """One run to make.
@@ -77,6 +82,8 @@ class Planned:
         processes: how many are started together.
         batch_factor: how many batches of the training loaders are made one.
         loss_scale: what ``AMP_LOSS_SCALE`` is set to.
+        half_type: ``"fp16"`` or ``"bf16"``; None for the one that all runs have where nothing else is said.
+        reach: how far it goes.
     """
 
     name: str
@@ -85,6 +92,8 @@ class Planned:
     processes: int = 1
     batch_factor: int = 1
     loss_scale: float | None = None
+    half_type: str | None = None
+    reach: Reach = "whole"
 
 
 def planned(asked: Asked) -> Iterator[Planned]:

@@ -261,6 +261,8 @@ class Maker:
             batch_factor=planned.batch_factor,
             loss_scale=planned.loss_scale,
             seconds=outcome.seconds,
+            steps=self.settings.steps,
+            printed=tuple(rank.stdout.read_text(encoding="utf-8", errors="replace") for rank in ranks),
             folder=record.parent,
         )
 

@@ -143,6 +143,8 @@ class Trace:
         batch_factor: of how many processes the batches were read as one.
         loss_scale: the fixed loss scale that was forced on it; None for the script's own.
         seconds: from start to end.
+        steps: the number of backward calls after which it was to end; None for the end of the script.
+        printed: what each rank wrote to standard output.
     """
 
     name: str
@@ -154,6 +156,8 @@ class Trace:
     batch_factor: int = 1
     loss_scale: float | None = None
     seconds: float = 0.0
+    steps: int | None = None
+    printed: tuple[str, ...] = ()
     folder: Path | None = field(default=None, compare=False)
 
     @property

@@ -1,0 +1,38 @@
+"""Which runs are made, in which order, and which of them depend on what others gave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amp_migrate.verify import plan
+from amp_migrate.verify.checks.common import is_distributed_already
+from amp_migrate.verify.runs import Maker, joined_batches
+from amp_migrate.verify.traces import Trace
+from amp_migrate.verify.verdict import needs_repeat
+
+if TYPE_CHECKING:
+    from amp_migrate.verify.output import Progress
+
+
+def make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, Trace]:
+    """Make the runs; where the original does not get through there is nothing to compare with."""
+    traces: dict[str, Trace] = {}
+
+    def make(planned: plan.Planned, **more: Any) -> Trace:
+        progress.begin(planned.name)
+        trace = traces[planned.name] = maker.make(planned, **more)
+        progress.done(trace)
+        return trace
+
+    for planned in plan.planned(asked):
+        trace = make(planned)
+        if planned.name == plan.ORIGINAL and not trace.usable:
+            return traces
+    together = traces.get(plan.O0_TOGETHER)
+    if together is not None and (asked.distribution == "already" or is_distributed_already(traces)):
+        make(plan.original_together(asked.processes))
+    elif together is not None and together.usable and (batches := joined_batches(together)):
+        make(plan.original_merged(asked.processes), batches=batches)
+    if needs_repeat(traces):
+        make(plan.original_again())
+    return traces
