@@ -110,6 +110,11 @@ class Maker:
             self._half_type = self._type_for(trace.ranks[0])
         return trace
 
+    @property
+    def half_type(self) -> str | None:
+        """The half type of all runs that name none; None before the original was run."""
+        return self._half_type
+
     def _type_for(self, rank: RankTrace) -> str:
         """The half type by name, so that all runs have one: that of ``dtype="auto"`` on the device of the original.
 
@@ -209,8 +214,11 @@ class Maker:
             environment["AMP_OPT_LEVEL"] = planned.level
         if planned.loss_scale is not None:
             environment["AMP_LOSS_SCALE"] = str(planned.loss_scale)
-        if planned.migrated and self._half_type is not None:
-            environment["AMP_DTYPE"] = self._half_type
+        half_type = planned.half_type or self._half_type
+        if planned.migrated and half_type is not None:
+            environment["AMP_DTYPE"] = half_type
+        if planned.plain_amp:
+            environment["AMP_VERIFY_PLAIN_AMP"] = half_type or "bf16"
         return environment
 
     def _runtime_folder(self) -> Path:
@@ -260,6 +268,9 @@ class Maker:
             failure=failure,
             batch_factor=planned.batch_factor,
             loss_scale=planned.loss_scale,
+            half_type=planned.half_type or self._half_type,
+            allowed_seconds=self.settings.timeout,
+            allowed_memory=self.settings.memory,
             seconds=outcome.seconds,
             steps=self.settings.steps,
             printed=tuple(rank.stdout.read_text(encoding="utf-8", errors="replace") for rank in ranks),

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks import CHECKS, band, o0_exact, runs
-from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank, site_numbers, together_in_words
+from amp_migrate.verify.checks.common import LOSSY, Traces, as_far, first_rank, site_numbers, together_in_words
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.evidence import Check, Evidence, Measured, Verdict, finite
-from amp_migrate.verify.plan import O0, O0_SCALED, O0_TOGETHER, ORIGINAL, Asked
+from amp_migrate.verify.plan import O0, O0_SCALED, O0_TOGETHER, ORIGINAL, ORIGINAL_AGAIN, Asked
 from amp_migrate.verify.traces import RankTrace, Trace
 
 _WARM, _LEAST = 3, 3
+_AT_END = ("steps", "parameters")
 
 
 def judge(asked: Asked, traces: Mapping[str, Trace]) -> Evidence:
@@ -44,13 +45,24 @@ def judge(asked: Asked, traces: Mapping[str, Trace]) -> Evidence:
 
 
 def needs_repeat(traces: Traces) -> bool:
-    """Whether something differs that should not in any bit, so that the original has to show that it repeats itself."""
+    """Whether something differs farther on than the original is known to repeat itself."""
+    again = first_rank(traces, ORIGINAL_AGAIN)
     names = ((ORIGINAL, O0), (O0, O0_SCALED))
-    pairs = [(first_rank(traces, first), first_rank(traces, second)) for first, second in names]
-    return any(
-        first is not None and second is not None and first_difference(first, second) is not None
+    pairs = [as_far(traces, first, second) for first, second in names]
+    differences = [
+        difference
         for first, second in pairs
-    )
+        if first is not None and second is not None
+        if (difference := first_difference(first, second)) is not None
+    ]
+    if again is None or traces[ORIGINAL_AGAIN].status == "ended":
+        return bool(differences) and again is None
+    return any(difference.step > len(again.backwards) or difference.kind in _AT_END for difference in differences)
+
+
+def needs_fp16_reference(traces: Traces, asked: Asked) -> bool:
+    """Whether the run in float16 is such that torch's own autocast in it has something to tell."""
+    return False
 
 
 def measured(trace: Trace, original: RankTrace | None = None) -> Measured:
@@ -91,10 +103,10 @@ def steps_per_second(times: Sequence[float]) -> float | None:
 
 
 def _verdict(checks: Sequence[Check]) -> Verdict:
-    verdicts = {check.id: check.verdict for check in checks}
     if any(check.verdict == "disproved" for check in checks):
         return "disproved"
-    return "proved" if verdicts.get(o0_exact.ID) == "proved" else "unproved"
+    exact = any((check.id, check.verdict) == (o0_exact.ID, "proved") for check in checks)
+    return "proved" if exact and all(check.verdict == "proved" for check in checks) else "unproved"
 
 
 def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check]) -> str:

@@ -13,6 +13,7 @@ from amp_migrate.verify.checks import (
     o0_scaled,
     one_process,
     ranks_agree,
+    repeats,
     runs,
     shares,
     sync_bn,
@@ -20,6 +21,7 @@ from amp_migrate.verify.checks import (
 )
 
 CHECKS = (
+    repeats,
     runs,
     o0_exact,
     o0_scaled,
