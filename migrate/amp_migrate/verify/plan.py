@@ -120,7 +120,8 @@ def planned(asked: Asked) -> Iterator[Planned]:
     yield Planned(O0, level="O0")
     if in_half:
         yield Planned(O0_SCALED, level="O0", loss_scale=LOSS_SCALE, reach="part")
-        yield Planned(PLAIN_AMP, migrated=False, plain_amp=True, reach="part")
+        if set(asked.levels) - {"O0"}:
+            yield Planned(PLAIN_AMP, migrated=False, plain_amp=True, reach="part")
         for level in asked.levels:
             if level != "O0":
                 yield Planned(level, level=level, reach="part")
