@@ -23,6 +23,7 @@ from amp_migrate.verify.plan import (
     ORIGINAL_AGAIN,
     ORIGINAL_MERGED,
     ORIGINAL_TOGETHER,
+    PLAIN_AMP,
     Asked,
 )
 from amp_migrate.verify.traces import Backward, Batch, Failure, RankTrace, Trace, Update
@@ -63,6 +64,11 @@ def scaled_by(made: RankTrace, factor: float = LOSS_SCALE) -> RankTrace:
     return replace(made, backwards=tuple(replace(step, scale=factor) for step in made.backwards))
 
 
+def nearby(made: RankTrace, factor: float = 1.005) -> RankTrace:
+    """A process whose losses are not far from those of another one."""
+    return replace(made, backwards=tuple(replace(step, loss=step.loss * factor) for step in made.backwards))
+
+
 def run(name: str, *ranks: RankTrace, level: str | None = "O0", **changes: object) -> Trace:
     made = Trace(name, level, len(ranks), "stopped", ranks, seconds=3.0)
     return replace(made, **changes)
@@ -75,6 +81,7 @@ def runs(*traces: Trace) -> dict[str, Trace]:
         original,
         run(O0, rank(site="train.py:44")),
         run(O0_SCALED, scaled_by(rank()), loss_scale=LOSS_SCALE),
+        run(PLAIN_AMP, *(in_half(nearby(made)) for made in original.ranks), level=None),
         run("O1", in_half(rank([loss * 1.01 for loss in LOSSES])), level="O1"),
         replace(original, name=ORIGINAL_AGAIN),
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_TOGETHER, Asked
+from amp_migrate.verify.plan import O0_TOGETHER, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, Asked
 from amp_migrate.verify.traces import Backward, RankTrace, Trace
 
 Traces = Mapping[str, Trace]
@@ -66,12 +66,12 @@ def cut(rank: RankTrace, steps: int) -> RankTrace:
     )
 
 
-def together(traces: Traces) -> tuple[RankTrace, ...]:
-    """The processes of the run in several; empty if it was not made, did not get through, or they do not talk.
+def together(traces: Traces, name: str = O0_TOGETHER) -> tuple[RankTrace, ...]:
+    """The processes of a run in several; empty if it was not made, did not get through, or they do not talk.
 
     A script that was given as migrated may be without any distribution: started several times it is as many runs.
     """
-    trace = traces.get(O0_TOGETHER)
+    trace = traces.get(name)
     if trace is None or not trace.usable or len(trace.ranks) < 2:
         return ()
     return trace.ranks if talk(trace.ranks) else ()
@@ -103,11 +103,11 @@ def keeps_its_own(traces: Traces, asked: Asked) -> bool:
 
 
 def lossy_runs(traces: Traces) -> Iterator[tuple[str, Trace]]:
-    """The runs at levels that compute in half."""
-    for level in LOSSY:
-        trace = traces.get(level)
+    """The runs in one process at levels that compute in half, by name."""
+    for name in ("O1", O1_FP16, "O2", "O3"):
+        trace = traces.get(name)
         if trace is not None and trace.usable:
-            yield level, trace
+            yield name, trace
 
 
 def site_numbers(steps: Sequence[Backward]) -> list[int]:
