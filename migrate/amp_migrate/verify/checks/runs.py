@@ -116,7 +116,7 @@ def _out_of_time(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
     waited = trace.seconds - max((step.time for rank in trace.ranks for step in rank.backwards), default=0.0)
     if waited <= _PATIENCE * trace.processes * max(gap, _LEAST_GAP):
         return "unproved", more
-    why = f"It began no step in its last {waited:.0f} seconds; {alone.name} never needs more than {gap:.1f} for one"
+    why = f"It had begun no step for more than {_PATIENCE} times as long as {alone.name} ever takes for one"
     if trace.processes == 1:
         return "disproved", f"{why}."
     hint = "look for a rank that makes fewer steps, or leaves out a call that all must make"
