@@ -279,7 +279,7 @@ class Maker:
         steps = min((len(trace.backwards) for trace in traces), default=0)
         last = "\n".join(outputs[0].stderr.splitlines()[-20:])
         if outcome.how == "timeout":
-            return "timeout", failures.out_of_time(self.settings.timeout, steps, self.settings.steps, last)
+            return "timeout", failures.out_of_time(self.settings.timeout, steps, last)
         if outcome.how == "memory":
             return "memory", failures.out_of_memory(self.settings.memory, last)
         if not all(failures.ended_well(output, recorded=recorded) for output in outputs):
