@@ -124,7 +124,9 @@ def out_of_time(seconds: float, made: int, output: str) -> Failure:
     """The time was up after so many backward calls; another time it would be some more or fewer."""
     far = "some of its backward calls" if made else "no backward call"
     advice = "ask for fewer --steps" if made else "give it less to do before it trains"
-    message = f"it had made {far} when the {seconds:g} s that it may take were up; allow more with --timeout, or {advice}"
+    message = (
+        f"it had made {far} when the {seconds:g} s that it may take were up; allow more with --timeout, or {advice}"
+    )
     return Failure(message, output=output)
 
 
