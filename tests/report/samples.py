@@ -53,7 +53,7 @@ def evidence(script: str = "train.py", steps: int = 50, verdict: str = "proved",
         script=script,
         arguments=("--epochs", "1", "--name", "a|b `c` <i>"),
         verdict=verdict,
-        summary="The migrated script repeats the original in float32 bit for bit; 8 of 8 checks hold.",
+        summary="The migrated script repeats the original in float32 bit for bit; 6 of 6 checks hold.",
         checks=(
             Check("runs", "The migrated script runs", "proved", "All 5 runs of it got through."),
             Check("o0-exact", "O0 gives exactly the original's losses", verdict, messages[verdict]),
@@ -73,8 +73,10 @@ def evidence(script: str = "train.py", steps: int = 50, verdict: str = "proved",
             Check(
                 "one-process",
                 "Two processes repeat one with the joined batches",
-                "unproved",
-                "The model draws random numbers in the step, so its processes cannot be compared with one.",
+                "proved" if verdict == "proved" else "unproved",
+                "The mean of their losses is the joined batch's loss to within 0.01 % up to step 3."
+                if verdict == "proved"
+                else "The model draws random numbers in the step, so its processes cannot be compared with one.",
             ),
         ),
         runs=(

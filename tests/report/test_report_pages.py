@@ -257,7 +257,10 @@ def test_where_a_verdict_ends_is_said_right_behind_it(several, form):
     text = visible_text(form(several, proof)) if form is render_html else form(several, proof)
     summary = text[: text.index("O0 and original")]
     assert "Proved" in summary and f"How far it reaches: {proof.reach}" in summary.replace("**", "")
-    assert "How far it reaches" not in form(several, failed())
+    for other in ("unproved", "disproved"):
+        assert "How far it reaches" not in form(several, evidence(verdict=other))
+        assert "What was compared:" in form(several, evidence(verdict=other))
+    assert "What was compared" not in form(several, failed())
 
 
 def test_evidence_of_an_earlier_version_still_has_an_end(several):

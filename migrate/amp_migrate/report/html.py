@@ -19,7 +19,7 @@ from amp_migrate.report.pages import TONES, VERDICTS, Migration, page
 from amp_migrate.report.syntax import Piece, as_html, highlighted
 from amp_migrate.report.text import parts, visible
 from amp_migrate.verify.evidence import Evidence
-from amp_migrate.verify.words import OTHER_NUMBERS, REACH, speed_in_words
+from amp_migrate.verify.words import OTHER_NUMBERS, speed_in_words
 
 _ADDRESS = re.compile(r"https?://[^\s()<>]*[^\s()<>.,;:]")
 # So many unchanged lines are on the page in all; of more, only their number is told.
@@ -52,7 +52,6 @@ def render_html(migration: Migration, evidence: Evidence | None = None) -> str:
         code=_Code(),
         tones=TONES,
         verdicts=VERDICTS,
-        how_far=REACH,
         other_numbers=OTHER_NUMBERS,
         speeds=[speed_in_words(speed) for speed in evidence.speeds] if evidence else [],
     )

@@ -11,7 +11,7 @@ from amp_migrate.report.measures import Measures, RunRow
 from amp_migrate.report.pages import VERDICTS, FilePart, Migration, Page, Remark, page
 from amp_migrate.report.text import parts, visible
 from amp_migrate.verify.evidence import Evidence
-from amp_migrate.verify.words import OTHER_NUMBERS, REACH, speed_in_words
+from amp_migrate.verify.words import OTHER_NUMBERS, speed_in_words
 
 LIMIT = 65_536
 """GitHub takes no longer description."""
@@ -62,7 +62,7 @@ def _parts(content: Page) -> Iterator[_Part]:
     yield _Part(f"## {_text(content.title)}")
     yield _Part(_verdict(content))
     if content.reach:
-        yield _Part(f"**{REACH}** {_text(content.reach)}")
+        yield _Part(f"**{content.reach_label}** {_text(content.reach)}")
     tiles = [
         f"- {_text(tile.label)}: **{_text(tile.value)}**" + (f" ({_text(tile.detail)})" if tile.detail else "")
         for tile in content.tiles

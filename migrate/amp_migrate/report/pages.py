@@ -29,7 +29,7 @@ from amp_migrate.verify.checks.common import percent
 from amp_migrate.verify.checks.o0_exact import ID as EXACT
 from amp_migrate.verify.evidence import IN_WORDS, Check, Evidence, Verdict
 from amp_migrate.verify.plan import ORIGINAL
-from amp_migrate.verify.words import in_the_way, reach, speed_range
+from amp_migrate.verify.words import in_the_way, reach, reach_label, speed_range
 from amp_migrate.write.transaction import undo_command
 
 Tone = Literal["good", "bad", "open", "plain"]
@@ -151,6 +151,7 @@ class Page:
         tone: of the headline.
         sentence: the outcome in one sentence.
         reach: how far the verdict reaches; empty where nothing was compared.
+        reach_label: what stands before that.
         in_the_way: the checks that keep it from being proved.
         tiles: the numbers of the summary.
         scripts: what was done for each, those that train first.
@@ -171,6 +172,7 @@ class Page:
     tone: Tone
     sentence: str
     reach: str
+    reach_label: str
     in_the_way: tuple[Check, ...]
     tiles: tuple[Tile, ...]
     scripts: tuple[ScriptRow, ...]
@@ -213,6 +215,7 @@ def page(migration: Migration, evidence: Evidence | None = None) -> Page:
         tone=tone,
         sentence=sentence,
         reach=reach(evidence) if evidence else "",
+        reach_label=reach_label(evidence.verdict) if evidence else "",
         in_the_way=in_the_way(evidence) if evidence else (),
         tiles=tuple(_tiles(files, counts, left, evidence, measured, options.opt_level)),
         scripts=_scripts(run, names),
@@ -361,7 +364,7 @@ def measured_tiles(evidence: Evidence, measured: Measures, level: str) -> list[T
     tiles = []
     exact = next((check for check in evidence.checks if check.id == EXACT), None)
     if exact:
-        words = {"proved": "Exact", "disproved": "Differs", "unproved": "Not shown"}
+        words = {"proved": "Exact", "disproved": "Differs", "unproved": "Open"}
         steps = f"{plural(measured.compared, 'step')} in float32"
         tiles.append(Tile("O0 and original", words[exact.verdict], steps, TONES[exact.verdict]))
     rows = sorted(measured.levels, key=lambda row: row.run.level != level)

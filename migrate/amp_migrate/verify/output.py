@@ -14,11 +14,11 @@ from amp_migrate.verify.evidence import IN_WORDS, Evidence, Measured, Verdict
 from amp_migrate.verify.traces import Trace
 from amp_migrate.verify.words import (
     OTHER_NUMBERS,
-    REACH,
     VARIES,
     is_counted,
     memory_in_words,
     reach,
+    reach_label,
     repeats,
     speed_in_words,
     until,
@@ -91,7 +91,7 @@ def render(evidence: Evidence, colour: str) -> str:
     verdict = styled(IN_WORDS[evidence.verdict], _SIGNS[evidence.verdict][2])
     lines += ["", f"{styled.sign(evidence.verdict)} {verdict}: {visible(evidence.summary)}"]
     if far := reach(evidence):
-        lines += _wrapped(f"{REACH} {far}")
+        lines += _wrapped(f"{reach_label(evidence.verdict)} {far}")
     return "\n".join(lines) + "\n"
 
 

@@ -7,10 +7,9 @@ was measured in. Memory is told of a GPU's allocator only: that of a process on 
 from __future__ import annotations
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.evidence import Check, Evidence, Measured, Speed
+from amp_migrate.verify.evidence import Check, Evidence, Measured, Speed, Verdict
 from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN
 
-REACH = "How far it reaches:"
 VARIES = "varies"
 """What stands in place of a number of a script that does not repeat itself."""
 OTHER_NUMBERS = "The script does not repeat itself: a second verification draws other curves and finds other losses."
@@ -20,6 +19,11 @@ _UNTIL = {
     "timeout": "its time was up",
     "memory": "its memory was up",
 }
+
+
+def reach_label(verdict: Verdict) -> str:
+    """What stands before :func:`reach`: only what is proved ends somewhere."""
+    return "How far it reaches:" if verdict == "proved" else "What was compared:"
 
 
 def reach(evidence: Evidence) -> str:
