@@ -12,7 +12,7 @@ from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN
 
 VARIES = "varies"
 """What stands in place of a number of a script that does not repeat itself."""
-OTHER_NUMBERS = "The script does not repeat itself: a second verification draws other curves and finds other losses."
+OTHER_NUMBERS = "The script does not repeat itself: a second verification finds other losses and other distances."
 
 _UNTIL = {
     "failed": "an error",
