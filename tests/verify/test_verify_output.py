@@ -82,7 +82,7 @@ def test_each_run_says_how_far_it_was_to_go() -> None:
     )
     assert [until(item) for item in runs] == [
         "its end",
-        "its end, before its bound of 4 steps",
+        "its end (bound: 4 steps)",
         "its bound of 3 steps",
         "its bound of 1 step",
         "its bound",

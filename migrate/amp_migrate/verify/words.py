@@ -41,11 +41,11 @@ def in_the_way(evidence: Evidence) -> tuple[Check, ...]:
 
 def until(run: Measured) -> str:
     """How far a run went, and what its bound was: "its end", "its bound of 50 steps"."""
-    bound = f"its bound of {plural(run.steps_bound, 'step')}" if run.steps_bound is not None else ""
+    bound = plural(run.steps_bound, "step") if run.steps_bound is not None else ""
     if run.status == "ended":
-        return f"its end, before {bound}" if bound else "its end"
+        return f"its end (bound: {bound})" if bound else "its end"
     if run.status == "stopped":
-        return bound or "its bound"
+        return f"its bound of {bound}" if bound else "its bound"
     return _UNTIL.get(run.status, run.status)
 
 
