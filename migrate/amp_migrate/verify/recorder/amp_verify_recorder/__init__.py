@@ -20,7 +20,7 @@ from typing import Any
 
 def start() -> None:
     """Begin to record in this process, and to seed what the script imports."""
-    from . import imports, left, loading, models, scaling, seeding, steps
+    from . import imports, left, loading, models, noise, scaling, schedules, seeding, steps
     from .record import Record, guarded
 
     record = Record()
@@ -30,7 +30,8 @@ def start() -> None:
     def watch(torch: Any) -> None:
         seeding.seed_torch(record, torch)
         seen = steps.Steps(record, torch)
-        for part in (steps.watch, models.watch, loading.watch, scaling.watch, left.watch):
-            guarded(part)(seen)
+        parts = (steps, models, loading, noise, scaling, schedules, left)
+        for part in parts:
+            guarded(part.watch)(seen)
 
     imports.after("torch", watch)
