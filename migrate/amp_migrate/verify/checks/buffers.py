@@ -37,8 +37,8 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         differing = [name for name in differing if not (own_norm and name in _STATISTICS)]
         if differing:
             message = (
-                f"Of {len(ranks)} ranks {_listed(differing)} differ at the end. What is updated from a rank's own samples has "
-                "to be averaged over the ranks, or come from one of them: prepare the module with amp.prepare_model."
+                f"Of {len(ranks)} ranks {_listed(differing)} differ at the end. What is updated from a rank's own "
+                "samples has to be averaged over the ranks: prepare the module with amp.prepare_model."
             )
             yield Check(ID, TITLE, "disproved", message)
             return

@@ -6,7 +6,8 @@ before and the step after in the same place of the same pass over the data, give
 
 A rate that is the original's times a constant was scaled with the number of processes, which changes the training. One
 that is the original's at the same *step* counts steps, so that the schedule takes N times the samples: that may be
-meant, and is not proved. Where the rate follows a metric, runs may differ, and only the ranks have to agree.
+meant, and is not proved unless the script makes as many steps in N processes as in one. Where the rate follows a metric,
+runs may differ, and only the ranks have to agree.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, at, first_rank, keeps_its_own, relative, together
 from amp_migrate.verify.checks.loaders import training_loaders
 from amp_migrate.verify.evidence import Check
-from amp_migrate.verify.plan import ORIGINAL, Asked
+from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, Asked
 from amp_migrate.verify.traces import RankTrace, Update
 
 ID = "rates"
@@ -42,11 +43,14 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     if not pairs or all(rate is None for curve, _ in pairs for rate in curve.rates):
         return
     follows_metric = bool(original.metrics)
+    as_many = _as_many_steps(traces, original, ranks[0])
     for right, other in pairs:
         found = _compare(right, other)
         if found is None:
             continue
         words = found.words(original, ranks[0], len(ranks))
+        if found.kind == "step" and as_many:
+            continue
         if follows_metric and found.kind != "scaled":
             # Another training has another metric: that it is the same on all ranks is a check of its own.
             continue
@@ -62,6 +66,12 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     else:
         message = f"Over {over} it is the original's in the same place of the data."
     yield Check(ID, TITLE, "proved", message)
+
+
+def _as_many_steps(traces: Traces, original: RankTrace, rank: RankTrace) -> bool:
+    """Whether the script fixes the number of steps, so that a schedule over steps ends with the training."""
+    ended = all(traces[name].status == "ended" for name in (ORIGINAL, O0_TOGETHER))
+    return ended and len(original.backwards) == len(rank.backwards)
 
 
 @dataclass(frozen=True)
