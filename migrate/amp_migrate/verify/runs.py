@@ -15,6 +15,7 @@ from pathlib import Path
 
 from amp_migrate.problems import NothingShownError, UserError, shown
 from amp_migrate.verify import failures, reading
+from amp_migrate.verify.by_hand import ByHand
 from amp_migrate.verify.copies import CopiedProject, copy_project
 from amp_migrate.verify.failures import Output
 from amp_migrate.verify.interpreter import Interpreter
@@ -25,7 +26,7 @@ from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
 
 RECORDER = Path(__file__).parent / "recorder"
 STAND_IN = RECORDER / "stand_in"
-_TRIES = 3
+_TRIES = 5
 _END = 8192
 _DROP_IN = b"amp_runtime.apex"
 # Left from a launch around this one, or made for another run.
@@ -77,6 +78,7 @@ class Maker:
         stand_in: whether a stand-in for Apex is put beside the original.
         launched: whether one process is started like a launch of one.
         tick: called now and then during a run.
+        by_hand: what sets apart the runs of a version that was given, and of what the user launches.
     """
 
     project: CopiedProject
@@ -87,6 +89,7 @@ class Maker:
     stand_in: bool = False
     launched: bool = False
     tick: Callable[[float], None] = lambda seconds: None
+    by_hand: ByHand = field(default_factory=ByHand)
     _half_type: str | None = field(default=None, init=False)
     _runtime: Path | None = field(default=None, init=False)
     _imported_from: list[Path] = field(default_factory=list, init=False)
@@ -131,12 +134,20 @@ class Maker:
             )
         # As for packages that are installed editable.
         self._imported_from += new
-        if new or trace.failure is None:
-            return bool(new)
+        if new or self.by_hand.learn(planned, trace):
+            return True
+        if trace.failure is None:
+            return False
         if planned.processes == 1 and not self.launched and failures.wants_launch(trace.failure):
             self.launched = True
             return True
         return (planned.processes > 1 or self.launched) and failures.port_was_taken(trace.failure)
+
+    def notes(self) -> Iterator[str]:
+        """What a reader has to know of how the runs were made."""
+        if self.launched:
+            yield "The script asks for what torchrun sets: its runs in one process are launches of one process."
+        yield from self.by_hand.notes()
 
     def _make(self, planned: Planned, batches: Joined | None) -> Trace:
         folder = self.folder / _slug(planned.name)
@@ -211,6 +222,7 @@ class Maker:
             environment["AMP_LOSS_SCALE"] = str(planned.loss_scale)
         if planned.migrated and self._half_type is not None:
             environment["AMP_DTYPE"] = self._half_type
+        environment.update(self.by_hand.environment(planned))
         return environment
 
     def _runtime_folder(self) -> Path:
@@ -223,17 +235,28 @@ class Maker:
         return self._runtime
 
     def _ranks(self, planned: Planned, environment: dict[str, str], folder: Path, copy: Path) -> Iterator[Rank]:
-        script = self.project.within(copy, self.project.script)
-        program = ["-m", self.settings.module] if self.settings.module else [str(script)]
-        command = (self.settings.interpreter.command, *program, *self.settings.arguments)
-        port = str(_free_port()) if planned.processes > 1 or self.launched else ""
-        for rank in range(planned.processes):
+        own = self.by_hand.script if planned.migrated else None
+        script = self.project.within(copy, own or self.project.script)
+        module = self.settings.module if own is None else self.by_hand.module
+        program = ["-m", module] if module else [str(script)]
+        count = self.by_hand.starts(planned)
+        port = str(_free_port()) if count > 1 or (self.launched and planned.processes == 1) else ""
+        for rank in range(count):
+            arguments = self.by_hand.arguments(planned, rank, self.settings.arguments)
+            command = (self.settings.interpreter.command, *program, *arguments)
             launch = {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(planned.processes),
                 "LOCAL_WORLD_SIZE": str(planned.processes),
                 "GROUP_RANK": "0",
+                "GROUP_WORLD_SIZE": "1",
+                "ROLE_NAME": "default",
+                "ROLE_RANK": str(rank),
+                "ROLE_WORLD_SIZE": str(planned.processes),
+                "TORCHELASTIC_RUN_ID": "none",
+                "TORCHELASTIC_RESTART_COUNT": "0",
+                "TORCHELASTIC_MAX_RESTARTS": "0",
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": port,
             }

@@ -7,7 +7,9 @@ no random number, changes no result, and what it does not understand it leaves o
 ``AMP_VERIFY_SEED``: torch, random and numpy are seeded with it when they are imported;
 ``AMP_VERIFY_ROOT``: the folder that names of files are relative to, which is a copy;
 ``AMP_VERIFY_PROJECT``: the folder that it is a copy of, from which no module should come;
-``AMP_VERIFY_BATCHES``: a JSON file of batches for loaders to read instead of those of their samplers.
+``AMP_VERIFY_BATCHES``: a JSON file of batches for loaders to read instead of those of their samplers;
+``AMP_VERIFY_NATIVE`` and what goes with it: see :mod:`.native_amp`, a version that was migrated by hand;
+``AMP_VERIFY_NO_GPU``: see :mod:`.no_gpu`.
 
 Each process that trains writes ``rank<R>-<pid>.jsonl``: one JSON object a line, whose keys are those of the ``add``
 calls in this package. Python 3.10 and torch 2.4 are the oldest that it knows.
@@ -20,7 +22,7 @@ from typing import Any
 
 def start() -> None:
     """Begin to record in this process, and to seed what the script imports."""
-    from . import imports, left, loading, models, scaling, seeding, steps
+    from . import imports, left, loading, models, native_amp, no_gpu, one_replica, scaling, seeding, steps
     from .record import Record, guarded
 
     record = Record()
@@ -30,7 +32,9 @@ def start() -> None:
     def watch(torch: Any) -> None:
         seeding.seed_torch(record, torch)
         seen = steps.Steps(record, torch)
-        for part in (steps.watch, models.watch, loading.watch, scaling.watch, left.watch):
+        # What changes how a script computes comes first: what is recorded is recorded of that.
+        changing = (no_gpu.watch, native_amp.watch, one_replica.watch)
+        for part in (*changing, steps.watch, models.watch, loading.watch, scaling.watch, left.watch):
             guarded(part)(seen)
 
     imports.after("torch", watch)
