@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from amp_migrate.verify import plan
 from amp_migrate.verify.checks.common import is_distributed_already
-from amp_migrate.verify.runs import Maker, joined_batches
+from amp_migrate.verify.joined import joined_batches
+from amp_migrate.verify.runs import Maker, StartAgainError
 from amp_migrate.verify.traces import Trace
 from amp_migrate.verify.verdict import needs_fp16_reference, needs_repeat
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 
 def make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, Trace]:
     """Make the runs; where the original does not get through there is nothing to compare with."""
+    try:
+        return _make_all(maker, asked, progress)
+    except StartAgainError:
+        progress.line("  again, in new interpreters: the script does not run in a forked process")
+        return _make_all(maker, asked, progress)
+
+
+def _make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, Trace]:
     traces: dict[str, Trace] = {}
 
     def make(planned: plan.Planned, **more: Any) -> Trace:
