@@ -42,16 +42,22 @@ TALKING = ("process_group", "ddp")
 
 
 def rank(losses: Sequence[float] = LOSSES, number: int = 0, **changes: object) -> RankTrace:
-    """A process that makes a step with each loss, on batches of two samples of five a epoch."""
+    """A process that makes a step with each loss, on batches of two samples, ten in an epoch."""
     site = changes.pop("site", SITE)
     backwards = tuple(Backward(loss, 0.1 * step, site=str(site), half=0, full=2) for step, loss in enumerate(losses))
     updates = tuple(Update(0, step + 1, loss / 2, 0.1) for step, loss in enumerate(losses))
     batches = tuple(
-        Batch(0, step // 5, step, (order(step // 5, 2 * (step % 5)), order(step // 5, 2 * (step % 5) + 1)))
+        read(step // 10, step, [order(step // 10, 2 * (step % 10) + one, 20) for one in range(2)], 10)
         for step in range(len(losses))
     )
     made = RankTrace(number, backwards, batches, updates, parameters=("00",), events=("amp",))
     return replace(made, **changes)
+
+
+def read(epoch: int, step: int, indices: Sequence[int], length: int) -> Batch:
+    """A batch of a loader over twenty samples."""
+    found = tuple(indices)
+    return Batch(0, epoch, step, found, length=length, size=20, data="Data/20#0", samples=found)
 
 
 def order(epoch: int, place: int, whole: int = 10) -> int:
@@ -96,11 +102,11 @@ def shared(count: int = 2, **changes: object) -> list[RankTrace]:
     made = []
     for number in range(count):
         batches = tuple(
-            Batch(
-                0,
+            read(
                 step // 5,
                 step,
-                tuple(order(7 + step // 5, (2 * (step % 5) + one) * count + number, 10 * count) for one in range(2)),
+                [order(7 + step // 5, (2 * (step % 5) + one) * count + number, 10 * count) for one in range(2)],
+                5,
             )
             for step in range(STEPS)
         )
@@ -766,7 +772,8 @@ def test_batch_norm_that_is_not_synchronised_is_judged_by_its_effect(factor: flo
     one = merged(ranks, [loss * factor for loss in LOSSES])
     traces = runs(WITH_BN, run(O0_TOGETHER, *ranks), one)
     assert found(traces)["sync-bn"].verdict == verdict
-    assert found(traces)["one-process"].verdict == "unproved"
+    # The losses need to agree on average only.
+    assert "batch norm" in found(traces)["one-process"].message
 
 
 def test_batch_norm_that_is_not_to_be_synchronised_is_no_mistake() -> None:
@@ -849,9 +856,11 @@ def test_another_learning_rate_is_found() -> None:
     assert "0.1" in check.message and "0.05" in check.message
 
 
-def test_a_schedule_by_the_number_of_batches_disproves_nothing() -> None:
-    updates = tuple(replace(update, lr=0.1 / (1 + update.after)) for update in rank().updates)
-    assert one_process(updates=updates).verdict == "unproved"
+def test_from_where_a_schedule_is_elsewhere_nothing_is_compared() -> None:
+    updates = tuple(replace(update, lr=0.1 if update.after < 4 else 0.05) for update in rank().updates)
+    check = one_process(changed(10), updates=updates)
+    assert check.verdict == "proved" and "Over 4 steps" in check.message
+    assert one_process(changed(3), updates=updates).verdict == "disproved"
 
 
 def test_an_original_that_does_not_repeat_itself_is_nothing_to_be_near_to() -> None:
@@ -871,7 +880,10 @@ def test_an_original_that_does_not_repeat_itself_is_nothing_to_be_near_to() -> N
 
 def test_random_numbers_in_the_step_make_equal_losses_impossible() -> None:
     steps = tuple(replace(step, random=True) for step in rank().backwards)
-    assert one_process(backwards=steps).verdict == "unproved"
+    check = one_process(backwards=steps)
+    assert (check.verdict, "On average" in check.message) == ("proved", True)
+    few = tuple(replace(step, loss=2.2 * step.loss) for step in steps)
+    assert one_process(backwards=few).verdict == "unproved"
     # A factor shows through them.
     check = one_process(
         backwards=steps, updates=tuple(replace(update, norm=update.norm * 0.52) for update in rank().updates)
@@ -882,10 +894,12 @@ def test_random_numbers_in_the_step_make_equal_losses_impossible() -> None:
 def test_a_dataset_that_draws_random_numbers_makes_them_impossible_too() -> None:
     ranks = shared()
     one = merged(ranks, [1.02 * loss for loss in LOSSES])
+    assert found(runs(run(O0_TOGETHER, *ranks), one))["one-process"].verdict == "unproved"
     for drawn in (True, None):
         batches = tuple(replace(batch, random=drawn) for batch in one.ranks[0].batches)
         trace = replace(one, ranks=(replace(one.ranks[0], batches=batches),))
-        assert found(runs(run(O0_TOGETHER, *ranks), trace))["one-process"].verdict == "unproved"
+        check = found(runs(run(O0_TOGETHER, *ranks), trace))["one-process"]
+        assert (check.verdict, "On average" in check.message) == ("proved", True)
 
 
 def test_samples_that_are_not_the_same_are_not_compared() -> None:
@@ -909,7 +923,10 @@ def test_an_evaluation_that_all_read_alike_is_no_difference() -> None:
 
 def test_without_a_run_on_the_same_samples_the_reason_is_said() -> None:
     traces = runs(run(O0_TOGETHER, *shared()))
-    assert found(traces)["one-process"].verdict == "unproved"
+    assert "On average" in found(traces)["one-process"].message
+    halved = [rank([loss / 2 for loss in LOSSES], number) for number in range(2)]
+    halved = [replace(one, events=TALKING) for one in halved]
+    assert found(runs(run(O0_TOGETHER, *halved)))["one-process"].verdict == "unproved"
     failed = run(ORIGINAL_MERGED, status="failed", failure=Failure("ValueError: batch of 4"), level=None)
     assert "batch of 4" in found(traces | {ORIGINAL_MERGED: failed})["one-process"].message
 
