@@ -33,6 +33,7 @@ class Made:
         memory: the bound in bytes.
         migrated: the files that differ from what the project holds, in a run of the migrated version.
         original: the same for the original.
+        half_type: what it computed in at levels that compute in half; None if unknown.
     """
 
     planned: Planned
@@ -47,6 +48,7 @@ class Made:
     memory: int
     migrated: Mapping[Path, bytes | None]
     original: Mapping[Path, bytes | None]
+    half_type: str | None = None
 
     def trace(self) -> Trace:
         """What it left behind."""
@@ -67,6 +69,9 @@ class Made:
             failure=failure,
             batch_factor=self.planned.batch_factor,
             loss_scale=self.planned.loss_scale,
+            half_type=self.half_type,
+            allowed_seconds=self.timeout,
+            allowed_memory=self.memory,
             seconds=self.outcome.seconds,
             steps=self.steps,
             printed=tuple(rank.stdout.read_text(encoding="utf-8", errors="replace") for rank in self.ranks),

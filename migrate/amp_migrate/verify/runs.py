@@ -132,6 +132,11 @@ class Maker:
             raise StartAgainError
         return trace
 
+    @property
+    def half_type(self) -> str | None:
+        """The half type of all runs that name none; None before the original was run."""
+        return self._half_type
+
     def _type_for(self, rank: RankTrace) -> str:
         """The half type by name, so that all runs have one: that of ``dtype="auto"`` on the device of the original.
 
@@ -188,6 +193,7 @@ class Maker:
                 self.settings.memory,
                 self.migrated,
                 self.original,
+                planned.half_type or self._half_type,
             )
             return made.trace()
         finally:
@@ -251,6 +257,8 @@ class Maker:
         half_type = planned.half_type or self._half_type
         if planned.migrated and half_type is not None:
             environment["AMP_DTYPE"] = half_type
+        if planned.plain_amp:
+            environment["AMP_VERIFY_PLAIN_AMP"] = half_type or "bf16"
         return environment
 
     def _runtime_folder(self) -> Path:
