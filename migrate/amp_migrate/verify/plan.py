@@ -60,6 +60,8 @@ class Asked:
         sync_bn: whether batch norm is to be synchronised over the processes.
         notes: what a reader has to know besides, such as why distribution was declined.
         versions: of ``amp-migrate``; those of the runs are in their traces.
+        native: whether the migrated version does without the runtime, so that O1 is all that it computes in half.
+        half_types: those to compute in; empty for the usual ones.
     """
 
     script: str
@@ -73,6 +75,8 @@ class Asked:
     sync_bn: bool = True
     notes: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
+    native: bool = False
+    half_types: tuple[str, ...] = ()
 
 
 Reach = Literal["whole", "part"]

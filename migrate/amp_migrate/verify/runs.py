@@ -15,6 +15,7 @@ from typing import Any
 
 from amp_migrate.problems import NothingShownError, UserError, shown
 from amp_migrate.verify import failures, reading
+from amp_migrate.verify.by_hand import ByHand
 from amp_migrate.verify.copies import CopiedProject, copy_project
 from amp_migrate.verify.endings import Made
 from amp_migrate.verify.environment import interpreter_environment, launched, search_path
@@ -28,7 +29,7 @@ from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
 
 RECORDER = Path(__file__).parent / "recorder"
 STAND_IN = RECORDER / "stand_in"
-_TRIES = 3
+_TRIES = 5
 _DROP_IN = b"amp_runtime.apex"
 
 
@@ -79,6 +80,7 @@ class Maker:
         launched: whether one process is started like a launch of one.
         tick: called now and then during a run.
         starter: what starts the processes.
+        by_hand: what sets apart the runs of a version that was given, and of what the user launches.
     """
 
     project: CopiedProject
@@ -91,6 +93,7 @@ class Maker:
     tick: Callable[[float], None] = lambda seconds: None
     starter: Starter = field(default_factory=Fresh)
     _has_made: bool = field(default=False, init=False)
+    by_hand: ByHand = field(default_factory=ByHand)
     _half_type: str | None = field(default=None, init=False)
     _runtime: Path | None = field(default=None, init=False)
     _imported_from: list[Path] = field(default_factory=list, init=False)
@@ -158,12 +161,20 @@ class Maker:
             )
         # As for packages that are installed editable.
         self._imported_from += new
-        if new or trace.failure is None:
-            return bool(new)
+        if new or self.by_hand.learn(planned, trace):
+            return True
+        if trace.failure is None:
+            return False
         if planned.processes == 1 and not self.launched and failures.wants_launch(trace.failure):
             self.launched = True
             return True
         return (planned.processes > 1 or self.launched) and failures.port_was_taken(trace.failure)
+
+    def notes(self) -> Iterator[str]:
+        """What a reader has to know of how the runs were made."""
+        if self.launched:
+            yield "The script asks for what torchrun sets: its runs in one process are launches of one process."
+        yield from self.by_hand.notes()
 
     def _make(self, planned: Planned, batches: Joined | None) -> Trace:
         folder = self.folder / _slug(planned.name)
@@ -227,12 +238,16 @@ class Maker:
             target.write_bytes(data)
 
     def _ranks(self, planned: Planned, environment: dict[str, str], folder: Path, copy: Path) -> Iterator[Rank]:
-        script = self.project.within(copy, self.project.script)
-        program = ["-m", self.settings.module] if self.settings.module else [str(script)]
-        command = (self.settings.interpreter.command, *program, *self.settings.arguments)
-        is_launch = planned.processes > 1 or self.launched
-        environments = launched(environment, planned.processes, _free_port()) if is_launch else [environment]
+        own = self.by_hand.script if planned.migrated else None
+        script = self.project.within(copy, own or self.project.script)
+        module = self.settings.module if own is None else self.by_hand.module
+        program = ["-m", module] if module else [str(script)]
+        count = self.by_hand.starts(planned)
+        is_launch = count > 1 or (self.launched and planned.processes == 1)
+        environments = launched(environment, count, _free_port()) if is_launch else [environment]
         for rank, of_rank in enumerate(environments):
+            arguments = self.by_hand.arguments(planned, rank, self.settings.arguments)
+            command = (self.settings.interpreter.command, *program, *arguments)
             yield Rank(command, of_rank, folder / f"stdout{rank}", folder / f"stderr{rank}")
 
     def _environment(self, planned: Planned, record: Path, copy: Path) -> dict[str, str]:
@@ -259,6 +274,7 @@ class Maker:
             environment["AMP_DTYPE"] = half_type
         if planned.plain_amp:
             environment["AMP_VERIFY_PLAIN_AMP"] = half_type or "bf16"
+        environment.update(self.by_hand.environment(planned))
         return environment
 
     def _runtime_folder(self) -> Path:
