@@ -35,16 +35,16 @@ _OF_VERDICT: dict[str, ExitCode] = {
 
 _EXIT_CODES = help_on_exit_codes(
     {
-        ExitCode.FINE: "proved: the migrated script does what the original does",
-        ExitCode.FOUND: "disproved: it does something else; the checks say what",
+        ExitCode.FINE: "proved: every check that applies ran to its end and holds",
+        ExitCode.FOUND: "disproved: a check does not hold; the result says which, and where",
         ExitCode.ERROR: "an error: a wrong option, a file that cannot be read, a Python without torch",
-        ExitCode.NOTHING_SHOWN: "nothing could be shown: it does not run, nothing was migrated, a check was not made",
+        ExitCode.NOTHING_SHOWN: "not proved: a check is open, the script does not run, or nothing was migrated",
     }
 )
 _EPILOG = f"""{_EXIT_CODES}
 
-Nothing is changed: each run gets a temporary copy of the project. What is compared, and what it cannot show, is told in
-docs/verify.md.
+No file is changed: each run gets a temporary copy of the project. docs/verify.md says what is compared, how far a
+verdict reaches, and what it cannot see.
 """
 
 

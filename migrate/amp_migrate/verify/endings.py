@@ -83,7 +83,7 @@ class Made:
         steps = min((len(trace.backwards) for trace in traces), default=0)
         last = "\n".join(outputs[0].stderr.splitlines()[-20:])
         if outcome.how == "timeout":
-            return "timeout", failures.out_of_time(self.timeout, steps, self.steps, last)
+            return "timeout", failures.out_of_time(self.timeout, steps, last)
         if outcome.how == "memory":
             return "memory", failures.out_of_memory(self.memory, last)
         recorded = reading.got_through(self.record)

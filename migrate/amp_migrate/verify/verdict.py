@@ -92,6 +92,7 @@ def measured(trace: Trace, original: RankTrace | None = None) -> Measured:
         error=None if trace.usable else runs.reason(trace),
         sites=tuple(sites) if len(set(sites)) > 1 else (),
         deviation=finite(apart.size) if apart is not None else None,
+        steps_bound=trace.steps,
     )
 
 
