@@ -24,7 +24,21 @@ from typing import Any
 
 def start() -> None:
     """Begin to record in this process, and to seed what the script imports."""
-    from . import imports, left, loading, models, native_amp, no_gpu, one_replica, plain_amp, scaling, seeding, steps
+    from . import (
+        imports,
+        left,
+        loading,
+        models,
+        native_amp,
+        no_gpu,
+        noise,
+        one_replica,
+        plain_amp,
+        scaling,
+        schedules,
+        seeding,
+        steps,
+    )
     from .record import Record, guarded
 
     record = Record()
@@ -35,8 +49,8 @@ def start() -> None:
         seeding.seed_torch(record, torch)
         seen = steps.Steps(record, torch)
         # What changes how a script computes comes first: what is recorded is recorded of that.
-        changing = (no_gpu.watch, native_amp.watch, one_replica.watch, plain_amp.watch)
-        for part in (*changing, steps.watch, models.watch, loading.watch, scaling.watch, left.watch):
-            guarded(part)(seen)
+        changing = (no_gpu, native_amp, one_replica, plain_amp)
+        for part in (*changing, steps, models, loading, noise, scaling, schedules, left):
+            guarded(part.watch)(seen)
 
     imports.after("torch", watch)
