@@ -75,6 +75,7 @@ class Made:
             allowed_seconds=self.timeout,
             allowed_memory=self.memory,
             seconds=self.outcome.seconds,
+            idle=self.outcome.idle,
             steps=steps,
             printed=tuple(rank.stdout.read_text(encoding="utf-8", errors="replace") for rank in self.ranks),
             folder=self.record.parent,

@@ -190,6 +190,7 @@ class Trace:
         loss_scale: the fixed loss scale that was forced on it; None for the script's own.
         half_type: ``"fp16"`` or ``"bf16"``, what it computed in at levels that compute in half; None if unknown.
         seconds: from start to end.
+        idle: for how many seconds at the end none of its processes computed.
         allowed_seconds: what it was given; None without a bound.
         allowed_memory: bytes that all its processes were given; None without a bound.
         steps: the number of backward calls after which it was to end; None for the end of the script.
@@ -206,6 +207,7 @@ class Trace:
     loss_scale: float | None = None
     half_type: str | None = None
     seconds: float = 0.0
+    idle: float = 0.0
     allowed_seconds: float | None = None
     allowed_memory: int | None = None
     steps: int | None = None
