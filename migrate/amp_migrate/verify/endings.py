@@ -58,8 +58,10 @@ class Made:
         ]
         traces = reading.read_ranks(self.record, self.outcome.processes)
         status, failure = self._ending(outputs, traces)
+        steps = self.steps
         if status == "ended" and reading.was_stopped(self.record):
-            status = "stopped"
+            # It may have been a time that was up, which came to this number.
+            status, steps = "stopped", max(len(trace.backwards) for trace in traces)
         return Trace(
             name=self.planned.name,
             level=self.planned.level,
@@ -73,7 +75,7 @@ class Made:
             allowed_seconds=self.timeout,
             allowed_memory=self.memory,
             seconds=self.outcome.seconds,
-            steps=self.steps,
+            steps=steps,
             printed=tuple(rank.stdout.read_text(encoding="utf-8", errors="replace") for rank in self.ranks),
             folder=self.record.parent,
         )
@@ -84,6 +86,8 @@ class Made:
         last = "\n".join(outputs[0].stderr.splitlines()[-20:])
         if outcome.how == "timeout":
             return "timeout", failures.out_of_time(self.timeout, steps, last)
+        if outcome.how == "stuck":
+            return "timeout", failures.stuck(steps, last)
         if outcome.how == "memory":
             return "memory", failures.out_of_memory(self.memory, last)
         recorded = reading.got_through(self.record)
