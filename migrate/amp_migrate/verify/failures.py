@@ -120,10 +120,11 @@ def no_backward(output: Output, project: CopiedProject, copy: Path) -> Failure:
     return Failure(message, output=tail)
 
 
-def out_of_time(seconds: float, made: int, wanted: int, output: str) -> Failure:
-    """The time was up."""
+def out_of_time(seconds: float, made: int, wanted: int | None, output: str) -> Failure:
+    """The time was up; ``wanted`` is None where it was to go on to its end."""
+    of = "" if wanted is None else f" of {wanted}"
     message = (
-        f"it made {made} of {wanted} backward calls in {seconds:g} s; allow more time with --timeout, ask for fewer "
+        f"it made {made}{of} backward calls in {seconds:g} s; allow more time with --timeout, ask for fewer "
         "--steps, or give it less to do before it trains"
     )
     return Failure(message, output=output)
