@@ -24,10 +24,7 @@ from .steps import Steps
 _SCALER = ("device", "init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 _NEVER = 1_000_000_000
 _CUDA = "cuda"
-_UNSAFE = (
-    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: torch refuses them in a "
-    "region for CUDA"
-)
+_UNSAFE = "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast."
 
 
 def watch(steps: Steps) -> None:
