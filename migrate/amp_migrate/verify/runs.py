@@ -118,7 +118,7 @@ class Maker:
         self._has_made = True
         self.budget.note(planned, trace)
         if self._half_type is None and trace.ranks:
-            self._half_type = self._type_for(trace.ranks[0])
+            self._half_type = self.by_hand.half_type or self._type_for(trace.ranks[0])
         return trace
 
     def _tried(self, planned: Planned, batches: Joined | None) -> Trace:
@@ -251,9 +251,8 @@ class Maker:
 
     def _ranks(self, planned: Planned, environment: dict[str, str], folder: Path, copy: Path) -> Iterator[Rank]:
         own = self.by_hand.script if planned.migrated else None
-        script = self.project.within(copy, own or self.project.script)
         module = self.settings.module if own is None else self.by_hand.module
-        program = ["-m", module] if module else [str(script)]
+        program = ["-m", module] if module else [str(self.project.within(copy, own or self.project.script))]
         count = self.by_hand.starts(planned)
         is_launch = count > 1 or (self.launched and planned.processes == 1)
         environments = launched(environment, count, _free_port()) if is_launch else [environment]
