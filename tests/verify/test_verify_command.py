@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from amp_migrate.commands.migrate import main
 from amp_migrate.verify import runs
+from amp_migrate.verify.environment import clean_environment
 from amp_migrate.verify.evidence import from_json
 from amp_migrate.verify.plan import LOSS_SCALE
 from amp_migrate.verify.processes import Outcome, Rank
@@ -361,6 +362,6 @@ def test_every_run_has_the_same_environment_whatever_surrounds_it(monkeypatch: p
     ):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("RANKING", "kept")
-    environment: dict[str, Any] = runs.clean_environment()
+    environment: dict[str, Any] = clean_environment()
     assert environment["RANKING"] == "kept"
     assert not {"AMP_OPT_LEVEL", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "GROUP_RANK"} & set(environment)

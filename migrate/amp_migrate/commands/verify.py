@@ -184,9 +184,11 @@ def verify(ctx: click.Context, /, **arguments: Any) -> None:
 
 def _verify(arguments: dict[str, Any]) -> int:
     from amp_migrate.verify.copies import project_of, workplace
+    from amp_migrate.verify.environment import interpreter_environment
     from amp_migrate.verify.making import make_all
     from amp_migrate.verify.output import Progress
     from amp_migrate.verify.verdict import judge
+    from amp_migrate.verify.warm import starter
 
     if arguments["migrated"] is not None and arguments["base"] is not None:
         raise click.UsageError("--migrated and --base both say what is compared; give one of them.")
@@ -202,7 +204,8 @@ def _verify(arguments: dict[str, Any]) -> int:
     asked = _asked(arguments, versions)
     with workplace(arguments["keep"]) as folder:
         maker = _maker(arguments, project, versions, folder, progress)
-        with progress.shown():
+        command, threads = maker.settings.interpreter.command, maker.settings.threads
+        with progress.shown(), starter(command, interpreter_environment(threads), asked.processes) as maker.starter:
             traces = make_all(maker, asked, progress)
         if maker.launched:
             note = "The script asks for what torchrun sets: its runs in one process are launches of one process."
@@ -252,9 +255,10 @@ def _asked(arguments: dict[str, Any], versions: Versions) -> Asked:
 def _maker(
     arguments: dict[str, Any], project: CopiedProject, versions: Versions, folder: Path, progress: Progress
 ) -> Maker:
+    from amp_migrate.verify.environment import clean_environment
     from amp_migrate.verify.interpreter import find_interpreter
-    from amp_migrate.verify.processes import physical_memory
-    from amp_migrate.verify.runs import Maker, Settings, clean_environment
+    from amp_migrate.verify.process_table import physical_memory
+    from amp_migrate.verify.runs import Maker, Settings
 
     interpreter = find_interpreter(arguments["python"], project.cwd, clean_environment())
     settings = Settings(

@@ -101,8 +101,8 @@ class Evidence:
     Attributes:
         script: the entry script, as the user named it.
         arguments: what it was started with.
-        verdict: disproved if one check is; proved if the exact one at O0 holds and no other fails.
-        summary: one sentence.
+        verdict: disproved if one check is; proved if the exact one at O0 is there and every check holds.
+        summary: one sentence; what is open comes first.
         checks: in the order in which they are to be read.
         runs: in the order in which they were made.
         steps: backward calls asked for.
@@ -110,7 +110,7 @@ class Evidence:
         device: "cpu" or the GPU's name.
         versions: of ``amp-migrate``, ``python`` and ``torch``.
         notes: what a reader has to know besides.
-        reach: how far the verdict reaches, in one sentence; empty where nothing was shown.
+        reach: one sentence on what ran, beyond which nothing is said: steps, data, device, levels and types, processes.
         speeds: those that may be said: none where the spread is larger than the difference.
     """
 

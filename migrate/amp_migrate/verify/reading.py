@@ -80,7 +80,7 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]]) -> RankTrace:
         buffers=tuple(last.get("buffers", ())),
         rates=tuple(last.get("rates", ())),
         generators=last.get("generators", ""),
-        skipped=last.get("skipped", 0) + len(updates) - len(made),
+        skipped=last.get("skipped", 0) + last.get("plain_skipped", 0) + len(updates) - len(made),
         peak_memory=last.get("peak_memory", 0),
         device=last.get("device", "cpu"),
         half_type=last.get("half_type", "bf16"),

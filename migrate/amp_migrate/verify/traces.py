@@ -142,7 +142,10 @@ class Trace:
         processes: how many were started.
         batch_factor: of how many processes the batches were read as one.
         loss_scale: the fixed loss scale that was forced on it; None for the script's own.
+        half_type: ``"fp16"`` or ``"bf16"``, what it computed in at levels that compute in half; None if unknown.
         seconds: from start to end.
+        allowed_seconds: what it was given; None without a bound.
+        allowed_memory: bytes that all its processes were given; None without a bound.
         steps: the number of backward calls after which it was to end; None for the end of the script.
         printed: what each rank wrote to standard output.
     """
@@ -155,7 +158,10 @@ class Trace:
     failure: Failure | None = None
     batch_factor: int = 1
     loss_scale: float | None = None
+    half_type: str | None = None
     seconds: float = 0.0
+    allowed_seconds: float | None = None
+    allowed_memory: int | None = None
     steps: int | None = None
     printed: tuple[str, ...] = ()
     folder: Path | None = field(default=None, compare=False)

@@ -11,8 +11,10 @@ from amp_migrate.verify.checks import (
     new_order,
     o0_exact,
     o0_scaled,
+    o1_together,
     one_process,
     ranks_agree,
+    repeats,
     runs,
     shares,
     sync_bn,
@@ -20,6 +22,7 @@ from amp_migrate.verify.checks import (
 )
 
 CHECKS = (
+    repeats,
     runs,
     o0_exact,
     o0_scaled,
@@ -31,5 +34,6 @@ CHECKS = (
     new_order,
     sync_bn,
     one_process,
+    o1_together,
 )
 """In the order in which their statements are read."""

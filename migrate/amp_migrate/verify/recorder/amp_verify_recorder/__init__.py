@@ -1,13 +1,15 @@
 """Writes down what a training script computes, from inside its process and without a change in it.
 
 It runs where ``sitecustomize`` beside it is found on ``PYTHONPATH`` and ``AMP_VERIFY_RECORD`` names a folder. It draws
-no random number, changes no result, and what it does not understand it leaves out. Besides that folder it reads:
+no random number, changes no result but where ``AMP_VERIFY_PLAIN_AMP`` asks for that, and what it does not understand
+it leaves out. Besides that folder it reads:
 
 ``AMP_VERIFY_STEPS``: the process ends at the start of the backward call after so many; without it, with the script;
 ``AMP_VERIFY_SEED``: torch, random and numpy are seeded with it when they are imported;
 ``AMP_VERIFY_ROOT``: the folder that names of files are relative to, which is a copy;
 ``AMP_VERIFY_PROJECT``: the folder that it is a copy of, from which no module should come;
-``AMP_VERIFY_BATCHES``: a JSON file of batches for loaders to read instead of those of their samplers.
+``AMP_VERIFY_BATCHES``: a JSON file of batches for loaders to read instead of those of their samplers;
+``AMP_VERIFY_PLAIN_AMP``: ``fp16`` or ``bf16``, to run the script under torch's own mixed precision in that type.
 
 Each process that trains writes ``rank<R>-<pid>.jsonl``: one JSON object a line, whose keys are those of the ``add``
 calls in this package. Python 3.10 and torch 2.4 are the oldest that it knows.
@@ -20,7 +22,7 @@ from typing import Any
 
 def start() -> None:
     """Begin to record in this process, and to seed what the script imports."""
-    from . import imports, left, loading, models, scaling, seeding, steps
+    from . import imports, left, loading, models, plain_amp, scaling, seeding, steps
     from .record import Record, guarded
 
     record = Record()
@@ -30,7 +32,8 @@ def start() -> None:
     def watch(torch: Any) -> None:
         seeding.seed_torch(record, torch)
         seen = steps.Steps(record, torch)
-        for part in (steps.watch, models.watch, loading.watch, scaling.watch, left.watch):
+        # What is recorded is what the script hands over, before its loss is scaled.
+        for part in (plain_amp.watch, steps.watch, models.watch, loading.watch, scaling.watch, left.watch):
             guarded(part)(seen)
 
     imports.after("torch", watch)
