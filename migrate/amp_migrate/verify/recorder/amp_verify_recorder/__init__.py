@@ -22,7 +22,7 @@ from typing import Any
 
 def start() -> None:
     """Begin to record in this process, and to seed what the script imports."""
-    from . import imports, left, loading, models, plain_amp, scaling, seeding, steps
+    from . import imports, left, loading, models, noise, plain_amp, scaling, schedules, seeding, steps
     from .record import Record, guarded
 
     record = Record()
@@ -32,8 +32,8 @@ def start() -> None:
     def watch(torch: Any) -> None:
         seeding.seed_torch(record, torch)
         seen = steps.Steps(record, torch)
-        # What is recorded is what the script hands over, before its loss is scaled.
-        for part in (plain_amp.watch, steps.watch, models.watch, loading.watch, scaling.watch, left.watch):
-            guarded(part)(seen)
+        # What is recorded is what the script hands over, before its loss is scaled: plain_amp comes first.
+        for part in (plain_amp, steps, models, loading, noise, scaling, schedules, left):
+            guarded(part.watch)(seen)
 
     imports.after("torch", watch)
