@@ -21,12 +21,14 @@ from amp_migrate.verify.interpreter import Interpreter
 from amp_migrate.verify.plan import Planned
 from amp_migrate.verify.processes import Outcome, Rank, run_together
 from amp_migrate.verify.traces import Failure, RankTrace, Status, Trace
+from amp_migrate.verify.written_files import Listing, listing, written_files
 from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
 
 RECORDER = Path(__file__).parent / "recorder"
 STAND_IN = RECORDER / "stand_in"
 _TRIES = 3
 _END = 8192
+_LARGEST_OUTPUT = 2**24
 _DROP_IN = b"amp_runtime.apex"
 # Left from a launch around this one, or made for another run.
 _NOT_HANDED_ON = re.compile(
@@ -145,6 +147,7 @@ class Maker:
         record.mkdir(parents=True)
         copy_project(self.project, copy, self.settings.copy_limit, besides=self.folder)
         self._overlay(copy, self.migrated if planned.migrated else self.original)
+        before = listing(copy)
         environment = self._environment(planned, record, copy)
         if batches is not None:
             path = folder / "batches.json"
@@ -156,7 +159,7 @@ class Maker:
             outcome = run_together(
                 ranks, cwd, timeout=self.settings.timeout, memory=self.settings.memory, tick=self.tick
             )
-            return self._trace(planned, outcome, ranks, record, copy)
+            return self._trace(planned, outcome, ranks, record, copy, before)
         finally:
             if not self.settings.keep:
                 shutil.rmtree(copy, ignore_errors=True)
@@ -241,7 +244,15 @@ class Maker:
                 command, environment | (launch if port else {}), folder / f"stdout{rank}", folder / f"stderr{rank}"
             )
 
-    def _trace(self, planned: Planned, outcome: Outcome, ranks: Sequence[Rank], record: Path, copy: Path) -> Trace:
+    def _trace(
+        self,
+        planned: Planned,
+        outcome: Outcome,
+        ranks: Sequence[Rank],
+        record: Path,
+        copy: Path,
+        before: Listing,
+    ) -> Trace:
         outputs = [
             Output(rank.stderr.read_text(encoding="utf-8", errors="replace"), status, _end_of(rank.stdout))
             for rank, status in zip(ranks, outcome.statuses, strict=True)
@@ -262,9 +273,15 @@ class Maker:
             loss_scale=planned.loss_scale,
             seconds=outcome.seconds,
             steps=self.settings.steps,
-            printed=tuple(rank.stdout.read_text(encoding="utf-8", errors="replace") for rank in ranks),
+            printed=tuple(self._printed(rank.stdout, copy) for rank in ranks),
+            files=written_files(copy, before),
             folder=record.parent,
         )
+
+    def _printed(self, path: Path, copy: Path) -> str:
+        """What one process printed, with the user's own folder in place of the copy."""
+        text = path.read_bytes()[:_LARGEST_OUTPUT].decode("utf-8", "replace")
+        return text.replace(str(copy), str(self.project.root))
 
     def _ending(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks import CHECKS, band, o0_exact, runs
+from amp_migrate.verify.checks import CHECKS, band, files, o0_exact, printed, runs
 from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank, site_numbers, together_in_words
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.evidence import Check, Evidence, Measured, Verdict, finite
@@ -47,9 +47,13 @@ def needs_repeat(traces: Traces) -> bool:
     """Whether something differs that should not in any bit, so that the original has to show that it repeats itself."""
     names = ((ORIGINAL, O0), (O0, O0_SCALED))
     pairs = [(first_rank(traces, first), first_rank(traces, second)) for first, second in names]
-    return any(
-        first is not None and second is not None and first_difference(first, second) is not None
-        for first, second in pairs
+    return (
+        any(
+            first is not None and second is not None and first_difference(first, second) is not None
+            for first, second in pairs
+        )
+        or printed.differs(traces)
+        or files.differs(traces)
     )
 
 

@@ -7,11 +7,16 @@ several. Its docstring says what it shows, when it holds, and why the bounds are
 
 from amp_migrate.verify.checks import (
     band,
+    ending,
+    files,
+    files_together,
     in_half,
     new_order,
     o0_exact,
     o0_scaled,
     one_process,
+    printed,
+    printed_together,
     ranks_agree,
     runs,
     shares,
@@ -23,6 +28,9 @@ CHECKS = (
     runs,
     o0_exact,
     o0_scaled,
+    printed,
+    files,
+    ending,
     band,
     in_half,
     together_exact,
@@ -31,5 +39,7 @@ CHECKS = (
     new_order,
     sync_bn,
     one_process,
+    printed_together,
+    files_together,
 )
 """In the order in which their statements are read."""

@@ -20,10 +20,12 @@ from typing import Any
 
 def start() -> None:
     """Begin to record in this process, and to seed what the script imports."""
-    from . import imports, left, loading, models, scaling, seeding, steps
+    from . import imports, left, loading, models, saying, scaling, seeding, steps, writing
     from .record import Record, guarded
 
     record = Record()
+    for watch_outputs in (saying.watch, writing.watch):
+        guarded(watch_outputs)(record)
     seeding.seed_python(record)
     imports.after("numpy.random", lambda module: seeding.seed_numpy(record, module))
 
