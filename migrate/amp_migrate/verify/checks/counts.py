@@ -13,7 +13,7 @@ def is_of_samples(rank: RankTrace, number: float, end: int | None) -> bool:
 
 
 def is_of_steps(rank: RankTrace, number: float, end: int | None) -> bool:
-    """Whether it is a number of batches, backward calls or updates, of all so far or of a pass; or one less, or more."""
+    """Whether it is a number of batches, backward calls or updates, of all or of a pass; or one less, or more."""
     found = set(_steps(rank, end))
     return bool({number - 1, number, number + 1} & found)
 

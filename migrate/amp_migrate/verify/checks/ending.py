@@ -2,8 +2,8 @@
 
 At O0 it ends by itself after as many backward calls and passes over its data, or goes on as long; its last line on
 standard output is the original's. In several processes it ends by itself where the original does, after as many passes
-over each loader. Where a number that was measured decides when training stops, another number of passes is no mistake,
-so it is left open; so is one of a script that stops after a number of steps.
+over each loader, or as the original on the joined batches of all ranks. Where a number that was measured decides when
+training stops, another number of passes is no mistake, so it is left open; so is one of a script that counts steps.
 
 That each run exits as the original does is a part of ``runs``.
 """
@@ -17,7 +17,7 @@ from amp_migrate.verify import printed
 from amp_migrate.verify.checks.common import Traces, keeps_its_own, together
 from amp_migrate.verify.checks.outputs import calls, quoted, repeats, where
 from amp_migrate.verify.evidence import Check
-from amp_migrate.verify.plan import O0, O0_TOGETHER, ORIGINAL, Asked
+from amp_migrate.verify.plan import O0, O0_TOGETHER, ORIGINAL, ORIGINAL_MERGED, Asked
 from amp_migrate.verify.traces import RankTrace, Trace
 
 ID = "o0-ending"
@@ -35,7 +35,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         yield _alone(original, traces[O0])
     ranks = together(traces)
     if ranks and not keeps_its_own(traces, asked):
-        yield from _together(original, traces[O0_TOGETHER])
+        yield from _together(original, traces[O0_TOGETHER], traces.get(ORIGINAL_MERGED))
 
 
 def _alone(original: Trace, run: Trace) -> Check:
@@ -47,7 +47,7 @@ def _alone(original: Trace, run: Trace) -> Check:
     return Check(ID, TITLE, "proved", f"{message} and {_in_words(passes[0])}.")
 
 
-def _together(original: Trace, run: Trace) -> Iterator[Check]:
+def _together(original: Trace, run: Trace, merged: Trace | None) -> Iterator[Check]:
     title = f"{run.processes} processes end as the original does"
     if run.status != "ended":
         # They make 1/N as many calls, so they were to come to their end within the same bound.
@@ -61,7 +61,8 @@ def _together(original: Trace, run: Trace) -> Iterator[Check]:
         message = f"Rank {apart} makes {_in_words(passes[apart + 1])} over its loaders, rank 0 {_in_words(passes[1])}."
         yield Check(TOGETHER_ID, title, "unproved", message)
         return
-    if passes[0] != passes[1]:
+    joined = passes_by_loader(merged.ranks[0]) if merged is not None and merged.status == "ended" else None
+    if passes[1] not in (passes[0], joined):
         message = f"They make {_in_words(passes[1])} over their loaders, the original {_in_words(passes[0])}."
         reason = "A number that is measured, or one of steps, may decide when training ends."
         yield Check(TOGETHER_ID, title, "unproved", f"{message} {reason}")
@@ -72,7 +73,7 @@ def _together(original: Trace, run: Trace) -> Iterator[Check]:
         message = f"The last line is {quoted(lines[1][0])}, the original's {quoted(lines[0][0])}{place}."
         yield Check(TOGETHER_ID, title, "unproved", message)
         return
-    message = f"All end by themselves after {_in_words(passes[0])} over the data, as the original."
+    message = f"All end by themselves after {_in_words(passes[1])} over the data, as the original."
     yield Check(TOGETHER_ID, title, "proved", message)
 
 
