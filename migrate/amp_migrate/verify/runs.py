@@ -27,6 +27,7 @@ from amp_migrate.verify.processes import Fresh, Outcome, Rank, Starter, run_toge
 from amp_migrate.verify.traces import RankTrace, Trace
 from amp_migrate.verify.warm import UnfitError
 from amp_migrate.verify.watching import Going, Watch
+from amp_migrate.verify.written_files import listing
 from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
 
 RECORDER = Path(__file__).parent / "recorder"
@@ -187,6 +188,7 @@ class Maker:
         record.mkdir(parents=True)
         copy_project(self.project, copy, self.settings.copy_limit, besides=self.folder)
         self._overlay(copy, self.migrated if planned.migrated else self.original)
+        before = listing(copy)
         bound = self.budget.bound(planned)
         environment = self._environment(planned, bound, record, copy)
         if batches is not None:
@@ -210,6 +212,7 @@ class Maker:
                 self.migrated,
                 self.original,
                 planned.half_type or self._half_type,
+                before,
             )
             return made.trace()
         finally:

@@ -127,7 +127,6 @@ def _out_of_time(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
     alone = _alone(trace, traces)
     if alone is None:
         return "unproved", more
-    gap = _longest_gap(alone)
     waited = trace.seconds - max((step.time for rank in trace.ranks for step in rank.backwards), default=0.0)
     if waited <= patience(alone, trace.processes):
         return "unproved", more
