@@ -227,6 +227,7 @@ def _by_hand(arguments: dict[str, Any], project: CopiedProject, versions: Versio
     return ByHand(
         native=versions.native,
         native_before=versions.native_before,
+        half_type=arguments["types"][0] if arguments["types"] else None,
         script=versions.script,
         module=module or None,
         launch=launch,

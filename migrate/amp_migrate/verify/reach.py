@@ -11,7 +11,7 @@ _TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def reach(traces: Traces) -> str:
-    """The sentence, without a subject; empty where the original did not get through, or nothing was compared with it.
+    """What follows "How far it reaches:"; empty where the original did not get through, or nothing ran beside it.
 
     It holds for what ended well only, so no run in it is one that a check has to name.
     """
@@ -40,7 +40,7 @@ def _steps(traces: Traces, migrated: list[Trace]) -> str:
     alone = {trace.name for trace in migrated if trace.processes == 1}
     # In several processes a script has fewer steps to make.
     shortest = min((counts[name] for name in alone), default=fewer)
-    return f"{words} (some runs to {shortest})" if shortest < min(longest, whole) else words
+    return f"{words} (some runs to {shortest} only)" if shortest < min(longest, whole) else words
 
 
 def _device(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks import CHECKS, band, o0_exact, repeats, runs
+from amp_migrate.verify.checks import CHECKS, band, files, o0_exact, printed, repeats, runs
 from amp_migrate.verify.checks.common import LOSSY, Traces, as_far, first_rank, site_numbers, together_in_words
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.evidence import Check, Evidence, Measured, Verdict, finite
@@ -58,9 +58,12 @@ def needs_repeat(traces: Traces) -> bool:
         if first is not None and second is not None
         if (difference := first_difference(first, second)) is not None
     ]
+    left = printed.differs(traces) or files.differs(traces)
     if again is None or traces[ORIGINAL_AGAIN].status == "ended":
-        return bool(differences) and again is None
-    return any(difference.step > len(again.backwards) or difference.kind in _AT_END for difference in differences)
+        return again is None and (bool(differences) or left)
+    return left or any(
+        difference.step > len(again.backwards) or difference.kind in _AT_END for difference in differences
+    )
 
 
 def needs_fp16_reference(traces: Traces, asked: Asked) -> bool:

@@ -36,14 +36,18 @@ def start() -> None:
         noise,
         one_replica,
         plain_amp,
+        saying,
         scaling,
         schedules,
         seeding,
         steps,
+        writing,
     )
     from .record import Record, guarded
 
     record = Record()
+    for watch_outputs in (saying.watch, writing.watch):
+        guarded(watch_outputs)(record)
     seeding.seed_python(record)
     imports.after("numpy.random", lambda module: seeding.seed_numpy(record, module))
 
