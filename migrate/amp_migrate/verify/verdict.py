@@ -42,14 +42,14 @@ def judge(asked: Asked, traces: Mapping[str, Trace]) -> Evidence:
         tolerance=asked.tolerance,
         device=first.device if first is not None else "cpu",
         versions={**dict(asked.versions), **(dict(first.versions) if first is not None else {})},
-        notes=(*asked.notes, *_notes(traces)),
+        notes=(*asked.notes, *_notes(traces, asked)),
         reach=reach(traces),
     )
 
 
 def needs_repeat(traces: Traces) -> bool:
     """Whether something differs farther on than the original is known to repeat itself."""
-    again = first_rank(traces, ORIGINAL_AGAIN)
+    original, again = first_rank(traces, ORIGINAL), first_rank(traces, ORIGINAL_AGAIN)
     names = ((ORIGINAL, O0), (O0, O0_SCALED))
     pairs = [as_far(traces, first, second) for first, second in names]
     differences = [
@@ -59,8 +59,10 @@ def needs_repeat(traces: Traces) -> bool:
         if (difference := first_difference(first, second)) is not None
     ]
     left = printed.differs(traces) or files.differs(traces)
-    if again is None or traces[ORIGINAL_AGAIN].status == "ended":
-        return again is None and (bool(differences) or left)
+    if original is None or again is None:
+        return bool(differences) or left
+    if traces[ORIGINAL_AGAIN].status == "ended" or len(again.backwards) >= len(original.backwards):
+        return False
     return left or any(
         difference.step > len(again.backwards) or difference.kind in _AT_END for difference in differences
     )
@@ -78,7 +80,7 @@ def measured(trace: Trace, original: RankTrace | None = None) -> Measured:
     """One run as a report shows it, at a level that computes in half with its distance from the original."""
     first = trace.ranks[0] if trace.ranks else RankTrace(0)
     sites = site_numbers(first.backwards)
-    compared = original is not None and trace.usable and trace.level in LOSSY
+    compared = original is not None and trace.usable and trace.level in LOSSY and trace.processes == 1
     apart = band.deviation(original.backwards, first.backwards) if original is not None and compared else None
     scales = tuple(step.scale for step in first.backwards)
     memory = max((rank.peak_memory for rank in trace.ranks), default=0)
@@ -140,13 +142,13 @@ def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check]) 
     return f"The migrated script repeats the original in float32 bit for bit; all {len(checks)} checks hold."
 
 
-def _notes(traces: Traces) -> Iterator[str]:
+def _notes(traces: Traces, asked: Asked) -> Iterator[str]:
     stands_in = sorted({name for trace in traces.values() for rank in trace.ranks for name in rank.stands_in})
     for name in stands_in:
         yield f"{name} is not installed: a stand-in took its place in the original, which so trains in float32."
     if (trace := traces.get(O1_FP16)) is not None and trace.usable:
         return
-    if trace is not None and runs.is_left_out(traces, trace):
+    if trace is not None and runs.is_left_out(traces, trace, asked):
         yield (
             f"{O1_FP16} did not get through ({runs.reason(trace)}), and the original does not under torch's own "
             "autocast in float16 either: nothing is said of that type."

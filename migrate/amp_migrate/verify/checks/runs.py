@@ -48,7 +48,7 @@ _MEMORY = 3
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Say of every run of the migrated script that did not get through what stopped it."""
-    migrated = [trace for trace in traces.values() if trace.level is not None and not is_left_out(traces, trace)]
+    migrated = [trace for trace in traces.values() if trace.level is not None and not is_left_out(traces, trace, asked)]
     stopped = [trace for trace in migrated if not trace.usable]
     verdicts: list[Verdict] = []
     sentences: list[str] = []
@@ -66,9 +66,10 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     yield Check(ID, TITLE, "disproved" if "disproved" in verdicts else "unproved", " ".join(sentences))
 
 
-def is_left_out(traces: Traces, trace: Trace) -> bool:
-    """Whether a run is float16's besides bfloat16, and says nothing because torch's own autocast fails in it too."""
-    return trace.name == O1_FP16 and not trace.usable and _judge(trace, traces)[0] == "unproved"
+def is_left_out(traces: Traces, trace: Trace, asked: Asked) -> bool:
+    """Whether a run is in float16 unasked, and says nothing because torch's own autocast fails in it too."""
+    is_besides = trace.name == O1_FP16 and "fp16" not in asked.half_types
+    return is_besides and not trace.usable and _judge(trace, traces)[0] == "unproved"
 
 
 def reason(trace: Trace) -> str:
