@@ -25,7 +25,7 @@ from amp_migrate.verify.checks.reference import reference_run
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import O0, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, PLAIN_AMP, Asked
 from amp_migrate.verify.processes import LONG_IDLE
-from amp_migrate.verify.traces import Trace
+from amp_migrate.verify.traces import RankTrace, Trace
 
 ID = "runs"
 TITLE = "The migrated script runs as the original does"
@@ -110,6 +110,20 @@ def _lacks_gpu(trace: Trace, traces: Traces) -> bool:
     if original is None or original.device != "cpu" or trace.failure is None:
         return False
     return wants_gpu(trace.failure)
+
+
+def _stood(trace: Trace) -> str:
+    """Where each process of several last began a backward call, where no line is known; empty otherwise."""
+    if trace.processes == 1 or (trace.failure is not None and trace.failure.path is not None):
+        return ""
+    known = [rank for rank in trace.ranks if rank.backwards and rank.backwards[-1].site]
+    if not known:
+        return ""
+    verbs = [" was", *([""] * (len(known) - 1))]
+    places = [
+        f"of rank {rank.rank}{verb} at {rank.backwards[-1].site}" for rank, verb in zip(known, verbs, strict=True)
+    ]
+    return f" The last backward call {', '.join(places)}."
 
 
 def _message(trace: Trace) -> str:
