@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from amp_migrate.verify.traces import Backward, Batch, RankTrace, ScalerCall, Update
+from amp_migrate.verify.traces import Backward, Batch, Opened, RankTrace, Said, ScalerCall, Update
 
 
 def read_ranks(folder: Path, main: Iterable[int] = ()) -> tuple[RankTrace, ...]:
@@ -87,14 +87,24 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         scaler_calls=tuple(map(_scaler_call, (facts for facts in lines if "scaler" in facts))),
         metrics=tuple((facts["after"], _number(facts["metric"])) for facts in lines if "metric" in facts),
         worker_draws=tuple(sorted(set(workers))),
-        skipped=last.get("skipped", 0) + len(updates) - len(made),
+        skipped=last.get("skipped", 0) + last.get("plain_skipped", 0) + len(updates) - len(made),
         peak_memory=last.get("peak_memory", 0),
         device=last.get("device", "cpu"),
         half_type=last.get("half_type", "bf16"),
         events=tuple(last.get("events", ())),
         stands_in=tuple(last.get("stands_in", ())),
         versions=tuple(last.get("versions", {}).items()),
+        said=tuple(map(_said, (facts for facts in lines if "said" in facts))),
+        opened=tuple(map(_opened, (facts for facts in lines if "opened" in facts))),
     )
+
+
+def _said(facts: dict[str, Any]) -> Said:
+    return Said(facts["said"], facts["site"], facts["before"], facts.get("silent", False))
+
+
+def _opened(facts: dict[str, Any]) -> Opened:
+    return Opened(facts["opened"], facts["site"], facts["before"], facts.get("adds", False))
 
 
 def _backward(facts: dict[str, Any]) -> Backward:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from amp_migrate.verify.checks.common import Traces, first_rank, together_in_words
+from amp_migrate.verify.checks.common import Traces, as_far, together_in_words
 from amp_migrate.verify.checks.differences import Difference, first_difference
-from amp_migrate.verify.checks.o0_exact import unrepeatable
+from amp_migrate.verify.checks.repeats import unrepeatable
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import O0, O0_SCALED, Asked
 from amp_migrate.verify.traces import RankTrace
@@ -31,7 +31,7 @@ ROUNDING = 2.0**-20
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Compare O0 without and with a loss scale."""
-    plain, scaled = first_rank(traces, O0), first_rank(traces, O0_SCALED)
+    plain, scaled = as_far(traces, O0, O0_SCALED)
     if plain is None or scaled is None:
         return
     scale = traces[O0_SCALED].loss_scale or max(step.scale for step in scaled.backwards)
@@ -63,7 +63,7 @@ def _same(scale: float, left_out: list[str]) -> str:
 def _verdict(
     traces: Traces, plain: RankTrace, scaled: RankTrace, difference: Difference, scale: float
 ) -> tuple[Verdict, str]:
-    if scaled.skipped > plain.skipped or _finite(plain) > _finite(scaled):
+    if scaled.skipped > plain.skipped or _not_finite(scaled) > _not_finite(plain):
         return "unproved", "The scale made float32 overflow, so this run shows nothing."
     if difference.kind == "parameters" or difference.relative <= ROUNDING:
         return "unproved", "That is no more than rounding of numbers below float32's normal range, so it shows nothing."
@@ -72,9 +72,9 @@ def _verdict(
     return "disproved", _reason(scaled, difference, scale)
 
 
-def _finite(rank: RankTrace) -> int:
+def _not_finite(rank: RankTrace) -> int:
     numbers = [step.loss for step in rank.backwards] + [update.norm for update in rank.updates]
-    return sum(map(math.isfinite, numbers))
+    return sum(not math.isfinite(number) for number in numbers)
 
 
 def _reason(scaled: RankTrace, difference: Difference, scale: float) -> str:
