@@ -36,6 +36,7 @@ def start() -> None:
         noise,
         one_replica,
         plain_amp,
+        processor,
         scaling,
         schedules,
         seeding,
@@ -52,7 +53,7 @@ def start() -> None:
         seen = steps.Steps(record, torch)
         # What changes how a script computes comes first: what is recorded is recorded of that.
         changing = (no_gpu, native_amp, one_replica, plain_amp)
-        for part in (*changing, steps, models, loading, noise, scaling, schedules, left):
+        for part in (*changing, steps, models, loading, noise, scaling, schedules, processor, left):
             guarded(part.watch)(seen)
 
     imports.after("torch", watch)
