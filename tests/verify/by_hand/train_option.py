@@ -1,4 +1,4 @@
-"""Distributed by an option of its own, and told its rank by torch.distributed.launch; the model cast to half by hand."""
+"""Distributed by an option of its own, told its rank by torch.distributed.launch; cast to half by hand."""
 
 import torch
 import torch.distributed as dist
@@ -16,13 +16,12 @@ def main(args):
     torch.manual_seed(0)
     data = make_data()
     sampler = None
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).to(torch.bfloat16)
     if args.distributed:
         dist.init_process_group("gloo", rank=args.local_rank)
         sampler = DistributedSampler(data)
         model = DistributedDataParallel(model)
     loader = DataLoader(data, batch_size=4, shuffle=sampler is None, sampler=sampler)
-    model.to(torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     for epoch in range(args.epochs):
         if sampler is not None:

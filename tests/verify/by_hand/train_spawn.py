@@ -1,6 +1,7 @@
 """Starts its processes itself, as many as it is told; bfloat16, so there is no loss scale."""
 
 import os
+import socket
 
 import torch
 import torch.distributed as dist
@@ -12,7 +13,6 @@ from torch.utils.data.distributed import DistributedSampler
 from train import make_data, parser
 
 parser.add_argument("--world-size", type=int, default=1)
-parser.add_argument("--port", default="29517")
 
 
 def main(rank, args):
@@ -38,4 +38,7 @@ def main(rank, args):
 
 if __name__ == "__main__":
     args = parser.parse_args()
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        args.port = listener.getsockname()[1]
     mp.spawn(main, args=(args,), nprocs=args.world_size)
