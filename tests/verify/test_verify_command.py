@@ -85,7 +85,8 @@ def place(text: str, line: str) -> str:
 def test_a_script_is_proved_and_left_as_it_was(verify: Verify) -> None:
     result = verify(SCRIPT, "--", "--lr", "0.05")
     assert result.exit_code == 0, result.output
-    assert "proved" in result.stdout.splitlines()[-1]
+    verdict, _, reach = result.stdout.rpartition("\n\n")[2].partition("\n")
+    assert verdict.startswith("✓ proved: ") and reach.strip().startswith("How far it reaches: ")
     assert [path.name for path in Path.cwd().iterdir()] == ["train.py"]
     assert Path("train.py").read_text() == SCRIPT
     table = result.stdout.split("\n\n")[1].splitlines()
@@ -186,7 +187,7 @@ def test_a_script_that_does_not_run_is_shown_with_its_line(name: str, verify: Ve
     result = verify(text)
     assert result.exit_code == 3
     last = result.stdout.splitlines()[-1]
-    assert "Nothing is proved, because the original does not run" in last
+    assert last.startswith("? not proved: ") and "Nothing is proved, because the original does not run" in last
     assert message in last and place(text, line) in last
     assert "temporary" not in result.stdout
 

@@ -36,16 +36,16 @@ _OF_VERDICT: dict[str, ExitCode] = {
 _SEPARATED = "amp_migrate.separated"
 _EXIT_CODES = help_on_exit_codes(
     {
-        ExitCode.FINE: "proved: the migrated script does what the original does",
-        ExitCode.FOUND: "disproved: it does something else; the checks say what",
+        ExitCode.FINE: "proved: every check that applies ran to its end and holds",
+        ExitCode.FOUND: "disproved: a check does not hold; the result says which, and where",
         ExitCode.ERROR: "an error: a wrong option, a file that cannot be read, a Python without torch",
-        ExitCode.NOTHING_SHOWN: "nothing could be shown: it does not run, nothing was migrated, a check was not made",
+        ExitCode.NOTHING_SHOWN: "not proved: a check is open, the script does not run, or nothing was migrated",
     }
 )
 _EPILOG = f"""{_EXIT_CODES}
 
-Nothing is changed: each run gets a temporary copy of the project. What is compared, and what it cannot show, is told in
-docs/verify.md.
+No file is changed: each run gets a temporary copy of the project. docs/verify.md says what is compared, how far a
+verdict reaches, and what it cannot see.
 """
 
 
@@ -124,7 +124,7 @@ def _verify(arguments: dict[str, Any]) -> int:
         command, threads = maker.settings.interpreter.command, maker.settings.threads
         with progress.shown(), starter(command, interpreter_environment(threads), asked.processes) as maker.starter:
             traces = make_all(maker, asked, progress)
-        asked = replace(asked, notes=(*asked.notes, *maker.notes()))
+        asked = replace(asked, steps=maker.budget.original_steps, notes=(*asked.notes, *maker.notes()))
         evidence = judge(asked, traces)
         _deliver(evidence, versions, arguments)
     return _OF_VERDICT[evidence.verdict]
@@ -167,7 +167,7 @@ def _asked(arguments: dict[str, Any], versions: Versions) -> Asked:
     return Asked(
         script=str(arguments["script"]),
         arguments=arguments["arguments"],
-        steps=arguments["steps"],
+        steps=arguments["steps"] or 0,
         processes=arguments["procs"] if several else 1,
         tolerance=arguments["tolerance"],
         levels=("O0", *(level for level in levels if level != "O0" and level in arguments["levels"])),
@@ -184,6 +184,7 @@ def _asked(arguments: dict[str, Any], versions: Versions) -> Asked:
 def _maker(
     arguments: dict[str, Any], project: CopiedProject, versions: Versions, folder: Path, progress: Progress
 ) -> Maker:
+    from amp_migrate.verify.budget import Budget
     from amp_migrate.verify.environment import clean_environment
     from amp_migrate.verify.interpreter import find_interpreter
     from amp_migrate.verify.process_table import physical_memory
@@ -193,7 +194,6 @@ def _maker(
     settings = Settings(
         arguments=arguments["arguments"],
         interpreter=interpreter,
-        steps=arguments["steps"],
         timeout=arguments["timeout"],
         memory=arguments["memory"] or physical_memory() * 3 // 4,
         seed=arguments["seed"],
@@ -210,6 +210,7 @@ def _maker(
         folder,
         stand_in=versions.uses_apex and not interpreter.has_apex,
         tick=progress.tick,
+        budget=Budget(arguments["steps"], full=arguments["full"]),
         by_hand=_by_hand(arguments, project, versions),
     )
 

@@ -57,9 +57,14 @@ _OPTIONS = (
     click.option(
         "--steps",
         type=click.IntRange(min=1),
-        default=50,
         metavar="N",
-        help="End each run after N backward calls. [default: 50]",
+        help="End the original after N backward calls. [default: at its end, or after a minute]",
+    ),
+    click.option(
+        "--full",
+        is_flag=True,
+        help="Let every run go as far as the original does. [default: some only part of it, all together at most 4 "
+        "times the original's time]",
     ),
     click.option(
         "--procs",

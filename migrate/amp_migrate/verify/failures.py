@@ -126,14 +126,22 @@ def no_backward(output: Output, project: CopiedProject, copy: Path) -> Failure:
     return Failure(message, output=tail)
 
 
-def out_of_time(seconds: float, made: int, wanted: int | None, output: str) -> Failure:
-    """The time was up; ``wanted`` is None where it was to go on to its end."""
-    of = "" if wanted is None else f" of {wanted}"
+def out_of_time(seconds: float, made: int, output: str) -> Failure:
+    """The time was up after so many backward calls; another time it would be some more or fewer."""
+    far = "some of its backward calls" if made else "no backward call"
+    advice = "ask for fewer --steps" if made else "give it less to do before it trains"
     message = (
-        f"it made {made}{of} backward calls in {seconds:g} s; allow more time with --timeout, ask for fewer "
-        "--steps, or give it less to do before it trains"
+        f"it had made {far} when the {seconds:g} s that it may take were up; allow more with --timeout, or {advice}"
     )
     return Failure(message, output=output)
+
+
+def stuck(made: int, output: str) -> Failure:
+    """No process began another step for so long that none would."""
+    return Failure(
+        f"it came to a standstill {'after some of its backward calls' if made else 'before its first backward call'}",
+        output=output,
+    )
 
 
 def out_of_memory(bound: int, output: str) -> Failure:

@@ -176,4 +176,4 @@ def original_together(processes: int) -> Planned:
 
 def original_merged(processes: int) -> Planned:
     """The original with the batches of so many processes made one."""
-    return Planned(ORIGINAL_MERGED, migrated=False, batch_factor=processes)
+    return Planned(ORIGINAL_MERGED, migrated=False, batch_factor=processes, reach="part")

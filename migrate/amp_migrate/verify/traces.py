@@ -26,6 +26,9 @@ class Backward:
             in the first three calls from each site only, and are 0 in the others.
         full: the same in float32.
         random: whether random numbers were drawn between the batch and this call.
+        drew: which generators drew them, and a digest of the state of each after that: ``"torch:0a1b"``.
+        inputs: of each tensor of data that led to the loss, the digests of its rows; known in the first three calls
+            from each site only.
     """
 
     loss: float
@@ -35,6 +38,8 @@ class Backward:
     half: int = 0
     full: int = 0
     random: bool = False
+    drew: tuple[str, ...] = ()
+    inputs: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,13 @@ class Batch:
         indices: the samples, as the sampler named them; empty where they are no integers.
         random: whether random numbers were drawn to fetch it; None where a worker process fetched it, which may have.
         length: of the first batch of each pass, what ``len`` of the loader is; else, and where it has none, 0.
+        size: of the first batch of each pass, how many samples the loader's data set has; else, and in a stream, 0.
+        data: the data that the samples lie in below all subsets, with its kind, its size and a number; empty where they
+            have no indices.
+        samples: their places in it, which no split changes.
+        contents: a digest of each sample as it was handed out; empty where it is not made of tensors.
+        learns: whether gradients were recorded when it was handed out.
+        drew: which generators drew random numbers to fetch it in this process, as in :class:`Backward`.
     """
 
     loader: int
@@ -56,6 +68,12 @@ class Batch:
     indices: tuple[int, ...] = ()
     random: bool | None = False
     length: int = 0
+    size: int = 0
+    data: str = ""
+    samples: tuple[int, ...] = ()
+    contents: tuple[str, ...] = ()
+    learns: bool = True
+    drew: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,12 +85,103 @@ class Update:
         after: number of backward calls made before.
         norm: the 2-norm of all its gradients as the update saw them, in float64.
         lr: the learning rate of its first group of parameters; None if it has none.
+        rates: those of the other groups, where they are others.
     """
 
     optimizer: int
     after: int
     norm: float
     lr: float | None = None
+    rates: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScalerCall:
+    """One call of a loss scaler.
+
+    Attributes:
+        scaler: number of the scaler, in the order of their first calls.
+        kind: ``"torch"`` for ``torch.amp.GradScaler``, ``"runtime"`` for ``amp.scaler``.
+        after: number of backward calls made before.
+        steps: number of the optimizer that it steps, in the same order; None for an update of the scale.
+        fixed: whether the scale is one that never changes.
+    """
+
+    scaler: int
+    kind: str
+    after: int
+    steps: int | None = None
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Said:
+    """One line that a process wrote to standard output, or would have written.
+
+    Attributes:
+        text: the line without its end.
+        site: where the script writes it, ``file:line``; followed by the caller where that line only hands it on.
+        before: number of backward calls made before.
+        silent: whether the runtime kept it back, as it does on ranks other than 0.
+    """
+
+    text: str
+    site: str = ""
+    before: int = 0
+    silent: bool = False
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One file of the project that a process opened for writing, saved or gave its name.
+
+    Attributes:
+        name: relative to the project.
+        site: where the script does it, as for :class:`Said`.
+        before: number of backward calls made before the first time.
+        adds: whether to add to what is there.
+    """
+
+    name: str
+    site: str = ""
+    before: int = 0
+    adds: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value in a checkpoint.
+
+    Attributes:
+        key: its keys from the outside in, with slashes between.
+        kind: type and shape of a tensor or an array, such as ``float32 (3, 4)``; else the class.
+        value: a digest of the bytes of a tensor, else the value in words; empty where it was not read.
+    """
+
+    key: str
+    kind: str
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file that a run made or changed.
+
+    Attributes:
+        name: relative to the project.
+        kind: ``"text"``, ``"values"`` (a checkpoint or arrays), ``"unreadable"`` (one that is cut off) or ``"other"``.
+        text: of a text, as far as it was read.
+        lines: number of ends of lines in a text.
+        entries: of a checkpoint, in order.
+        classes: what a checkpoint's loader has to find besides tensors, sorted: ``module.name``.
+    """
+
+    name: str
+    kind: Literal["text", "values", "unreadable", "other"]
+    text: str = ""
+    lines: int = 0
+    entries: tuple[Entry, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +193,10 @@ class RankTrace:
         buffers: name, shape and digest of each buffer of the modules that are left, sorted, each once.
         rates: the learning rate of each group of parameters of each optimizer at the end.
         generators: a digest over the states of the generators of random, numpy and torch at the end.
+        scaler_calls: the steps and updates of loss scalers.
+        metrics: the numbers that schedules were given to decide by, and after how many backward calls.
+        worker_draws: of the worker processes that drew random numbers for samples, which generators drew them, and a
+            digest of the state in which each began.
         skipped: number of steps that the scaler skipped.
         peak_memory: bytes: of the GPU's allocator on CUDA, else of the process.
         device: name of the device that computed the first loss, ``"cpu"`` or the GPU's.
@@ -96,6 +209,8 @@ class RankTrace:
             (a part of Apex that was asked for and has no stand-in).
         stands_in: packages that are not installed and were stood in for: ``"apex"``.
         versions: of ``python`` and ``torch``.
+        said: the lines on standard output, in order, as far as they went through ``sys.stdout``.
+        opened: the files that it opened for writing, each once for each line that does so.
     """
 
     rank: int
@@ -106,6 +221,9 @@ class RankTrace:
     buffers: tuple[str, ...] = ()
     rates: tuple[float, ...] = ()
     generators: str = ""
+    scaler_calls: tuple[ScalerCall, ...] = ()
+    metrics: tuple[tuple[int, float], ...] = ()
+    worker_draws: tuple[str, ...] = ()
     skipped: int = 0
     peak_memory: int = 0
     device: str = "cpu"
@@ -113,6 +231,8 @@ class RankTrace:
     events: tuple[str, ...] = ()
     stands_in: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
+    said: tuple[Said, ...] = ()
+    opened: tuple[Opened, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +270,7 @@ class Trace:
         allowed_memory: bytes that all its processes were given; None without a bound.
         steps: the number of backward calls after which it was to end; None for the end of the script.
         printed: what each rank wrote to standard output.
+        files: what it made or changed in its copy of the project, by name.
     """
 
     name: str
@@ -166,6 +287,7 @@ class Trace:
     allowed_memory: int | None = None
     steps: int | None = None
     printed: tuple[str, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     folder: Path | None = field(default=None, compare=False)
 
     @property

@@ -127,15 +127,19 @@ def _out_of_time(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
     alone = _alone(trace, traces)
     if alone is None:
         return "unproved", more
-    gap = _longest_gap(alone)
     waited = trace.seconds - max((step.time for rank in trace.ranks for step in rank.backwards), default=0.0)
-    if waited <= _PATIENCE * trace.processes * max(gap, _LEAST_GAP):
+    if waited <= patience(alone, trace.processes):
         return "unproved", more
-    why = f"It began no step in its last {waited:.0f} seconds; {alone.name} never needs more than {gap:.1f} for one"
+    why = f"It had begun no step for more than {_PATIENCE} times as long as {alone.name} ever takes for one"
     if trace.processes == 1:
         return "disproved", f"{why}."
     hint = "look for a rank that makes fewer steps, or leaves out a call that all must make"
     return "disproved", f"{why}. The processes wait for each other: {hint}."
+
+
+def patience(alone: Trace, processes: int) -> float:
+    """How long processes may begin no step without waiting for each other, by a run in one process."""
+    return _PATIENCE * processes * max(_longest_gap(alone), _LEAST_GAP)
 
 
 def _longest_gap(alone: Trace) -> float:

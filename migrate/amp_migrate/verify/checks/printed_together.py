@@ -1,0 +1,315 @@
+"""In several processes rank 0 prints what the original prints, about all samples, and no other rank prints anything.
+
+Training in N processes takes 1/N as many steps of N-fold batches, so the numbers of a trained model are others than the
+original's. What can be held against each other:
+
+- The sentences. Rank 0 prints those of the original. One that depends on the number of steps or on a measured number,
+  and that so is printed more or less often, is left out.
+- The original on the joined batches of all ranks makes the same steps with the same samples, so it prints the same
+  numbers as rank 0: counts equal, others within ``--tolerance`` and the scatter of the number from line to line, where
+  the losses of the two agree. A number that is 1/N of it is one of a rank's share of the data.
+- The runtime keeps the other ranks silent, and the recorder knows what they would have printed. A number that all
+  ranks agree on is about all of them. One that they do not agree on, and whose sum over the ranks is the original's
+  within 5 % each time it is printed, is one of a rank's share; printed once this may be chance and is left open.
+- A whole number that is 1/N of the original's and is the number of samples that the rank has read is one of its share;
+  so is no number of batches, steps or calls, which is 1/N in each rank rightly.
+
+A rank's own estimate of a mean, such as the loss of its last batch, is left out. A script that was written for several
+processes is compared with itself in several, rank by rank, where its training repeats to the last bit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from amp_migrate.out.terminal import plural
+from amp_migrate.verify import printed
+from amp_migrate.verify.checks import one_process
+from amp_migrate.verify.checks.common import Traces, keeps_its_own, together
+from amp_migrate.verify.checks.counts import is_of_samples, is_of_steps
+from amp_migrate.verify.checks.differences import first_difference
+from amp_migrate.verify.checks.outputs import common_part, quoted, reach, where
+from amp_migrate.verify.evidence import Check, Verdict
+from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_MERGED, ORIGINAL_TOGETHER, Asked
+from amp_migrate.verify.printed import Line, is_count, last_digit, value
+from amp_migrate.verify.traces import RankTrace
+
+ID = "together-printed"
+
+_EXACT, _SUM = 0.02, 0.05
+"""How near a number has to be to 1/N of the same steps' number, and the sum over the ranks to the original's."""
+_LEAST = 1e-6
+
+Finding = tuple[Verdict, str]
+
+
+def check(traces: Traces, asked: Asked) -> Iterator[Check]:
+    """Compare what the ranks print with what the original prints."""
+    ranks = together(traces)
+    if not ranks or not traces[ORIGINAL].usable:
+        return
+    title = f"Rank 0 of {len(ranks)} prints what the original prints"
+    if keeps_its_own(traces, asked):
+        yield from _as_before(traces, f"{len(ranks)} processes print what those of the original print")
+        return
+    comparison = _Comparison(traces, ranks, asked)
+    findings = list(comparison.findings())
+    for verdict in ("disproved", "unproved"):
+        for found, message in findings:
+            if found == verdict:
+                yield Check(ID, title, found, message)
+                return
+    if comparison.right:
+        yield Check(ID, title, "proved", comparison.summary())
+
+
+def _as_before(traces: Traces, title: str) -> Iterator[Check]:
+    right, other = traces.get(ORIGINAL_TOGETHER), traces[O0_TOGETHER]
+    if right is None or not right.usable or reach(right) != reach(other):
+        return
+    count = 0
+    for rank, (one, two) in enumerate(zip(right.ranks, other.ranks, strict=False)):
+        if first_difference(one, two) is not None:
+            return
+        lines = printed.printed_by(right, rank), printed.printed_by(other, rank)
+        count += len(lines[0])
+        difference = printed.first_difference(*lines)
+        if difference is not None:
+            message = (
+                f"Process {rank} prints {quoted(difference.other)} where that of the original prints "
+                f"{quoted(difference.right)}{where(difference.right, difference.other)}."
+            )
+            # What the original prints in several processes from run to run is not known.
+            yield Check(ID, title, "unproved", message)
+            return
+    if count:
+        yield Check(ID, title, "proved", f"{plural(count, 'line').capitalize()} are those of the original's processes.")
+
+
+@dataclass(frozen=True)
+class _Series:
+    """One number of one sentence, each time that it is printed.
+
+    Attributes:
+        line: of rank 0, where it is printed first.
+        right: in the original, as often as rank 0 prints it; empty where it does not print it as often.
+        mine: by rank 0.
+        joined: by the original on joined batches, as far as that went.
+        others: by each other rank, had it not been kept silent; empty where that is not known.
+        ends: for each time the numbers of backward calls made before, in the original and by rank 0.
+    """
+
+    line: Line
+    before: Line | None
+    right: tuple[str, ...]
+    mine: tuple[str, ...]
+    joined: tuple[str, ...]
+    others: tuple[tuple[str, ...], ...]
+    ends: tuple[tuple[int | None, int | None], ...]
+
+    @property
+    def are_counts(self) -> bool:
+        return all(map(is_count, (*self.right, *self.mine)))
+
+    @property
+    def agree(self) -> bool:
+        """Whether all ranks are known to have the same number each time."""
+        return bool(self.others) and all(other == self.mine for other in self.others)
+
+
+class _Comparison:
+    """The lines of all runs side by side."""
+
+    def __init__(self, traces: Traces, ranks: Sequence[RankTrace], asked: Asked) -> None:
+        self.run, self.original = traces[O0_TOGETHER], traces[ORIGINAL]
+        self.ranks, self.asked = ranks, asked
+        self.size = len(ranks)
+        self.traces = traces
+        # Both at their ends they have printed all that they print.
+        self.whole = self.run.status == self.original.status == "ended"
+        self.right = printed.printed_by(self.original)
+        self.mine = printed.printed_by(self.run)
+        self.others = [printed.kept_back_by(rank) for rank in ranks[1:]]
+        merged = traces.get(ORIGINAL_MERGED)
+        usable = merged if merged is not None and merged.usable else None
+        self.joined = common_part(usable, self.run)[0] if usable is not None else []
+        self.compared = self.left_out = 0
+
+    def findings(self) -> Iterator[Finding]:
+        """What speaks against it."""
+        yield from self._other_ranks()
+        yield from self._sentences()
+        for series in self._series():
+            found = self._judged(series)
+            if found is not None:
+                yield found
+
+    def summary(self) -> str:
+        """What was compared."""
+        counts = f"{plural(self.compared, 'number')} of {plural(len(self.right), 'line')}"
+        left = (
+            f"; {plural(self.left_out, 'number')} of steps, or of a rank's own batches, are left out"
+            if self.left_out
+            else ""
+        )
+        return f"{counts.capitalize()} are about all samples, and no other rank prints{left}."
+
+    # ---- lines ---------------------------------------------------------------------------------------------------
+
+    def _other_ranks(self) -> Iterator[Finding]:
+        known = {line.sentence for line in self.right}
+        for number in range(1, self.size):
+            lines = printed.printed_by(self.run, number)
+            again = next((line for line in lines if line.sentence in known), None)
+            if again is not None:
+                # Without the runtime nothing promises that the others are silent.
+                verdict: Verdict = "disproved" if "amp" in self.ranks[number].events else "unproved"
+                message = f"Rank {number} prints {quoted(again)}{where(None, again)}, which the original prints once."
+                yield verdict, f"{message} Let rank 0 alone print."
+                return
+
+    def _sentences(self) -> Iterator[Finding]:
+        right, mine = ({line.sentence for line in lines} for lines in (self.right, self.mine))
+        if right and not right & mine:
+            said = "nothing" if not mine else f"{quoted(self.mine[0])}"
+            yield (
+                "disproved",
+                f"Rank 0 prints {said}, and not one line of the original's, such as {quoted(self.right[0])}.",
+            )
+            return
+        # Before the first step nothing has been measured that a line could depend on.
+        missing = [line for line in self.right if line.before == 0 and line.sentence not in mine]
+        added = [line for line in self.mine if line.before == 0 and line.sentence not in right]
+        if missing:
+            yield "unproved", f"Rank 0 does not print {quoted(missing[0])}{where(missing[0], None)} before it trains."
+        elif added:
+            yield "unproved", f"Rank 0 prints {quoted(added[0])}{where(None, added[0])}, which the original does not."
+
+    # ---- numbers -------------------------------------------------------------------------------------------------
+
+    def _series(self) -> Iterator[_Series]:
+        right, mine, joined, *others = map(_by_sentence, (self.right, self.mine, self.joined, *self.others))
+        for sentence, lines in mine.items():
+            before = right.get(sentence, [])
+            same = before if self.whole and len(before) == len(lines) else []
+            silent = [other.get(sentence, []) for other in others]
+            known = all(len(found) == len(lines) for found in silent)
+            for place in range(len(lines[0].numbers)):
+                yield _Series(
+                    lines[0],
+                    before[0] if before else None,
+                    tuple(line.numbers[place] for line in same),
+                    tuple(line.numbers[place] for line in lines),
+                    tuple(line.numbers[place] for line in joined.get(sentence, [])[: len(lines)]),
+                    tuple(tuple(line.numbers[place] for line in found) for found in silent) if known else (),
+                    tuple((one.before, two.before) for one, two in zip(same, lines, strict=False)),
+                )
+
+    def _judged(self, series: _Series) -> Finding | None:
+        self.compared += 1
+        if series.mine == series.right:
+            return None
+        if not (series.right or series.joined):
+            self._leave_out()
+            return None
+        found = self._share_of_steps(series) or self._share_of_sum(series) or self._share_of_count(series)
+        if found is not None:
+            return found
+        if series.joined and not self._is_near(series) and self._trains_alike():
+            message = (
+                f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and one process on the same "
+                f"samples {series.joined[0]} in place of {series.mine[0]}."
+            )
+            return "unproved", f"{message} That is more than --tolerance allows."
+        if not series.agree and not series.joined:
+            self._leave_out()
+        return None
+
+    def _leave_out(self) -> None:
+        self.compared -= 1
+        self.left_out += 1
+
+    def _share_of_steps(self, series: _Series) -> Finding | None:
+        """A number that is 1/N of what one process prints after the same steps on the same samples."""
+        mine = series.mine[: len(series.joined)]
+        if not self._is_share(mine, series.joined, _EXACT) or _near(mine, series.right[: len(mine)], _EXACT):
+            return None
+        return "disproved", self._words(series, series.joined[0], "one process on the same samples")
+
+    def _share_of_sum(self, series: _Series) -> Finding | None:
+        """A number that ranks do not agree on, and whose sum is the original's."""
+        if not series.others or series.agree or not series.right:
+            return None
+        totals = [sum(map(value, column)) for column in zip(series.mine, *series.others, strict=True)]
+        pairs = [(total, value(right)) for total, right in zip(totals, series.right, strict=True)]
+        if not all(abs(right) >= _LEAST and abs(total - right) <= _SUM * abs(right) for total, right in pairs):
+            return None
+        joined = series.mine[: len(series.joined)], series.joined
+        if len(pairs) > 1 and not _near(*joined, _EXACT):
+            return "disproved", self._words(series, series.right[0], "the original")
+        return "unproved", f"{self._words(series, series.right[0], 'the original')} It may be chance."
+
+    def _share_of_count(self, series: _Series) -> Finding | None:
+        """A whole number that is 1/N of the original's."""
+        if not series.right or not series.are_counts or not self._is_share(series.mine, series.right, _SUM):
+            return None
+        original, mine = self.original.ranks[0], self.ranks[0]
+        facts = list(zip(series.right, series.mine, series.ends, strict=True))
+        if all(
+            is_of_samples(original, value(one), ends[0]) and is_of_samples(mine, value(two), ends[1])
+            for one, two, ends in facts
+        ):
+            return "disproved", self._words(series, series.right[0], "the original")
+        if series.joined and series.mine[: len(series.joined)] == series.joined:
+            return None
+        if all(
+            is_of_steps(original, value(one), ends[0]) and is_of_steps(mine, value(two), ends[1])
+            for one, two, ends in facts
+        ):
+            return None
+        return "unproved", f"{self._words(series, series.right[0], 'the original')} What it counts is not known."
+
+    def _is_share(self, mine: Sequence[str], right: Sequence[str], bound: float) -> bool:
+        pairs = [(value(one), value(two)) for one, two in zip(mine, right, strict=False) if one != two or value(one)]
+        return bool(pairs) and all(
+            abs(two) > _LEAST and abs(one * self.size - two) <= bound * abs(two) for one, two in pairs
+        )
+
+    def _is_near(self, series: _Series) -> bool:
+        """Whether the numbers are those of the same steps in one process; or of a rank's own batches around them."""
+        if not (series.agree or not series.others):
+            return True
+        joined = list(map(value, series.joined))
+        scatter = max((abs(one - two) for one, two in itertools.pairwise(joined)), default=0.0)
+        for one, two in zip(series.mine, series.joined, strict=False):
+            # A sum over the batches of all ranks is N times that over the joined batches.
+            apart = min(abs(value(one) - factor * value(two)) for factor in (1, self.size))
+            allowed = self.asked.tolerance * max(abs(value(one)), abs(value(two))) + scatter + last_digit(one)
+            if apart > allowed and not _near((one,), series.right[:1], self.asked.tolerance):
+                return False
+        return True
+
+    def _trains_alike(self) -> bool:
+        return any(found.verdict == "proved" for found in one_process.check(self.traces, self.asked))
+
+    def _words(self, series: _Series, right: str, who: str) -> str:
+        return (
+            f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, where {who} prints {right} in "
+            f"place of {series.mine[0]}: it is 1/{self.size}, a number of one rank's share of the data. Sum it over "
+            "the ranks."
+        )
+
+
+def _by_sentence(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(line.sentence, []).append(line)
+    return found
+
+
+def _near(mine: Sequence[str], right: Sequence[str], bound: float) -> bool:
+    """Whether all numbers are there and agree."""
+    pairs = [(value(one), value(two)) for one, two in zip(mine, right, strict=False)]
+    return bool(pairs) and all(abs(one - two) <= bound * max(abs(one), abs(two)) for one, two in pairs)
