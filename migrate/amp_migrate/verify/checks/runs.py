@@ -19,10 +19,10 @@ import re
 from collections.abc import Iterator
 
 from amp_migrate.problems import place
-from amp_migrate.verify.by_hand import wants_gpu
 from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank
 from amp_migrate.verify.checks.reference import reference_run
 from amp_migrate.verify.evidence import Check, Verdict
+from amp_migrate.verify.failures import wants_gpu
 from amp_migrate.verify.plan import O0, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, PLAIN_AMP, Asked
 from amp_migrate.verify.processes import LONG_IDLE
 from amp_migrate.verify.traces import Trace
