@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from amp_migrate.verify.evidence import IN_WORDS
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -83,7 +85,7 @@ def verified(subject: Subject, steps: int) -> dict[str, Any]:
 
 def counts(results: dict[str, dict[str, Any]]) -> str:
     """How many scripts of each group came out how."""
-    rows = ["| | scripts | proved | not provable | disproved |", "| --- | ---: | ---: | ---: | ---: |"]
+    rows = ["| | scripts | proved | not proved | disproved |", "| --- | ---: | ---: | ---: | ---: |"]
     for group in GROUPS:
         verdicts = [result["verdict"] for name, result in results.items() if name.startswith(f"{group}-")]
         if verdicts:
@@ -93,17 +95,22 @@ def counts(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
+def told(result: dict[str, Any]) -> str:
+    """The verdict of a verification or of a check in words."""
+    return IN_WORDS[result["verdict"]]
+
+
 def table(results: dict[str, dict[str, Any]]) -> str:
     """A line for each script."""
     rows = [
-        "| script | verdict | checks that held | what did not, or could not be shown |",
+        "| script | verdict | checks that hold | checks that do not, or are open |",
         "| --- | --- | --- | --- |",
     ]
     for name, result in sorted(results.items()):
         held = [check["id"] for check in result["checks"] if check["verdict"] == "proved"]
-        rest = [f"{check['id']} {check['verdict']}" for check in result["checks"] if check["verdict"] != "proved"]
+        rest = [f"{check['id']} {told(check)}" for check in result["checks"] if check["verdict"] != "proved"]
         why = ", ".join(rest) or ("" if result["checks"] else result["summary"])
-        rows.append(f"| {name} | {result['verdict']} | {', '.join(held)} | {why.replace('|', '/')} |")
+        rows.append(f"| {name} | {told(result)} | {', '.join(held)} | {why.replace('|', '/')} |")
     return "\n".join(rows)
 
 
@@ -123,7 +130,7 @@ def main() -> None:
         if not (arguments.missing and path.exists()):
             path.write_text(json.dumps(verified(subject, arguments.steps), indent=1) + "\n", encoding="utf-8")
         result = results[subject.name] = json.loads(path.read_text(encoding="utf-8"))
-        print(f"{subject.name}: {result['verdict']} ({result['seconds']:.0f} s)", file=sys.stderr)
+        print(f"{subject.name}: {told(result)} ({result['seconds']:.0f} s)", file=sys.stderr)
     print(counts(results), "\n\n", table(results), sep="")
 
 

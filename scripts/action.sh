@@ -157,12 +157,12 @@ run() {
 annotate_end() {
     case "$status" in
         0 | 1) ;;
-        3) echo "::error title=amp-migrate::$command could show nothing; the log says why" ;;
+        3) echo "::error title=amp-migrate::not proved; the log says why" ;;
         *) echo "::error title=amp-migrate::$command could not be completed; the log says why" ;;
     esac
 }
 
-# Nothing shown counts as an error: a job that verifies must not pass because its script did not run.
+# Not proved counts as an error: a job that verifies must not pass because its script did not run.
 exit_as_wished() {
     if [ "$status" -eq 0 ] || wants nothing; then exit 0; fi
     if [ "$status" -eq 1 ]; then

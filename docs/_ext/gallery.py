@@ -21,10 +21,11 @@ from pathlib import Path
 from amp_migrate.out.delivery import diffs
 from amp_migrate.report.html import render_html
 from amp_migrate.report.markdown import render_markdown
-from amp_migrate.report.pages import Migration
+from amp_migrate.report.pages import VERDICTS, Migration
 from amp_migrate.run.migration import Run
 from amp_migrate.verify.evidence import Evidence, from_json
 from amp_migrate.verify.versions import migrated_now
+from amp_migrate.verify.words import reach, reach_label
 from amp_rules.plan.options import Options
 from sphinx.application import Sphinx
 
@@ -155,7 +156,8 @@ def index(every: list[Shown]) -> str:
     rows = ["| migration | style | verdict |", "| --- | --- | --- |"]
     for shown in every:
         found = evidence(shown)[1]
-        rows.append(f"| [{shown.title}]({shown.name}.md) | {shown.about} | {found.summary} |")
+        verdict = f"{VERDICTS[found.verdict]}. {reach_label(found.verdict)} {reach(found)}"
+        rows.append(f"| [{shown.title}]({shown.name}.md) | {shown.about} | {verdict} |")
     return "\n".join(
         [
             "# Gallery",

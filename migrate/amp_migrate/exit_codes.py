@@ -10,13 +10,13 @@ class ExitCode(IntEnum):
     """How a command ended."""
 
     FINE = 0
-    """All is well: nothing is due, nothing was found, or it is proved."""
+    """All is well: nothing is due, nothing was found, or the migration is proved."""
     FOUND = 1
     """What was asked about is there: changes that are due, findings, or a migration that is disproved."""
     ERROR = 2
     """A wrong option, a file that cannot be read or written, or an internal error. Click uses it for wrong options."""
     NOTHING_SHOWN = 3
-    """Nothing could be shown: the script does not run, there is nothing to compare, or a check could not be made."""
+    """Not proved: a check is open, the script does not run, or there is nothing to compare."""
     INTERRUPTED = 130
     """The user stopped it. Shells give 128 and the number of the signal, which is 2 for Ctrl-C."""
 

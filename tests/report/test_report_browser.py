@@ -30,7 +30,7 @@ def address(tmp_path_factory):
 def opened(chromium, address):
     """Opens the page at a size and in a scheme, and returns the browser."""
 
-    def call(size=DESK, scheme="light", fragment=""):
+    def call(size=DESK, scheme="light", fragment="", page=address):
         width, height = size
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
         chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -39,7 +39,7 @@ def opened(chromium, address):
         chromium.get("about:blank")
         for kind in ("browser", "performance"):
             chromium.get_log(kind)
-        chromium.get(address + fragment)
+        chromium.get(page + fragment)
         return chromium
 
     yield call
@@ -74,6 +74,45 @@ def test_the_page_has_no_errors_fetches_nothing_and_fits(opened, address, size, 
     requests = [item["params"]["request"]["url"] for item in messages if item["method"] == "Network.requestWillBeSent"]
     assert requests[:1] == [address] and all(url.startswith("data:") for url in requests[1:])
     assert not [item for item in messages if item["method"] == "Network.loadingFailed"]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """A page for each verdict; the reach is as long as that of a script in all levels and several processes."""
+    folder = tmp_path_factory.mktemp("outcomes")
+    done = migration(FIXTURES / "runnable/lbfgs_closure")
+    for verdict in ("proved", "unproved", "disproved"):
+        proof = evidence("experiments/finetune/train_with_a_long_name.py", verdict=verdict)
+        (folder / f"{verdict}.html").write_text(render_html(done, proof), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("verdict", ["proved", "unproved", "disproved"])
+def test_the_verdict_and_where_it_ends_are_read_without_scrolling(opened, outcomes, verdict, size, scheme):
+    driver = opened(size, scheme, page=(outcomes / f"{verdict}.html").as_uri())
+    script = """
+      const parts = ['.headline', '.reach', '.in-the-way'].map(name => document.querySelector('.verdict ' + name));
+      return parts.map(part => {
+        if (!part) return null;
+        const box = part.getBoundingClientRect(), style = getComputedStyle(part);
+        const front = document.elementFromPoint(box.left + 5, (box.top + box.bottom) / 2);
+        return {top: box.top, bottom: box.bottom, right: box.right, size: parseFloat(style.fontSize),
+                seen: part.contains(front) && part.checkVisibility({opacityProperty: true, visibilityProperty: true})};
+      })
+    """
+    headline, reach, in_the_way = driver.execute_script(script)
+    shown = [part for part in (headline, in_the_way, reach) if part]
+    assert len(shown) == (2 if verdict == "proved" else 3)
+    for part in shown:
+        assert part["seen"] and part["bottom"] < size[1] and part["right"] <= size[0] and part["size"] >= 14
+    # Nothing but the title is larger, or comes before.
+    assert [part["top"] for part in shown[1:]] == sorted(part["top"] for part in shown[1:])
+    sizes = driver.execute_script(
+        "return [...document.querySelectorAll('#summary *:not(h1)')].map(e => parseFloat(getComputedStyle(e).fontSize))"
+    )
+    assert headline["size"] == max(sizes)
 
 
 def test_the_summary_is_on_the_first_screen(opened):
@@ -215,7 +254,7 @@ def test_figures_have_words_and_tables_have_heads(opened):
     figures = driver.execute_script(
         "return [...document.querySelectorAll('svg')].map(e => [e.getAttribute('role'), e.getAttribute('aria-label')])"
     )
-    assert len(figures) == 4 and all(role == "img" and len(label) > 40 for role, label in figures)
+    assert len(figures) == 2 and all(role == "img" and len(label) > 40 for role, label in figures)
     tables = driver.execute_script(
         "return [...document.querySelectorAll('table')].map(e => ["
         "!!e.caption?.textContent.trim(), e.querySelectorAll('thead th[scope=col]').length,"

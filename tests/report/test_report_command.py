@@ -15,6 +15,7 @@ from amp_migrate.report import option
 from amp_migrate.report.given import migration_of
 from amp_migrate.report.html import render_html
 from amp_migrate.report.pages import page
+from amp_migrate.verify import making
 from amp_migrate.verify.versions import Versions
 from click.testing import CliRunner
 from samples import FIXTURES
@@ -97,12 +98,12 @@ def test_a_description_needs_nothing_of_the_extra(project):
 
 def test_verify_reports_what_it_found(project, monkeypatch):
     monkeypatch.setattr(verify, "_maker", lambda *arguments: SimpleNamespace(launched=False))
-    monkeypatch.setattr(verify, "_make_all", lambda *arguments: {})
+    monkeypatch.setattr(making, "make_all", lambda *arguments: {})
     done = invoke_verify("train.py", "--report", "a.html", "--report", "b.md")
     assert done.exit_code == 3, done.output
     for name in ("a.html", "b.md"):
         text = (project / name).read_text()
-        assert "Not proved" in text and "Nothing is proved: the original was not run." in text and "AMP103" in text
+        assert "Not proved" in text and "the original was not run" in text and "AMP103" in text
 
 
 def test_verify_refuses_other_endings_before_any_work(project):

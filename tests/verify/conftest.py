@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
 import pytest
+from amp_migrate.verify.environment import interpreter_environment
+from amp_migrate.verify.warm import starter
 from forked import Forked
-from warm import Warm
 
 
 @pytest.fixture(scope="session")
-def forked(warm: Warm) -> Forked:
-    return Forked(warm)
+def forked() -> Iterator[Forked]:
+    with starter(sys.executable, interpreter_environment(1), 1) as started:
+        yield Forked(started)

@@ -1,36 +1,24 @@
-"""Runs of a verification in processes forked off one that has imported torch, which is what takes their time."""
+"""Runs of a verification in processes forked from one that all tests share, so that torch is imported once."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from amp_migrate.verify.processes import Outcome, Rank
-from warm import Start, Warm
+from amp_migrate.verify.processes import Outcome, Rank, Starter, run_together
+
+PLENTY = 2**40
 
 
 class Forked:
     """Makes runs, one after the other."""
 
-    def __init__(self, warm: Warm) -> None:
-        self._warm = warm
+    def __init__(self, starter: Starter) -> None:
+        self._starter = starter
 
     def run_together(
-        self,
-        ranks: Sequence[Rank],
-        cwd: Path,
-        *,
-        timeout: float,
-        memory: int,
-        tick: Callable[[float], None] = lambda seconds: None,
+        self, ranks: Sequence[Rank], cwd: Path, *, memory: int, starter: Starter | None = None, **bounds: Any
     ) -> Outcome:
-        """In place of :func:`amp_migrate.verify.processes.run_together`; the memory is not bounded."""
-        began = time.monotonic()
-        ended = self._warm.run(
-            [Start(rank.command[1:], rank.environment, rank.stdout, rank.stderr) for rank in ranks],
-            cwd,
-            seconds=timeout,
-        )
-        how = "ended" if ended.in_time else "timeout"
-        return Outcome(how, ended.statuses, ended.order, ended.pids, time.monotonic() - began)
+        """In place of :func:`amp_migrate.verify.processes.run_together`; no memory stands for no bound."""
+        return run_together(ranks, cwd, starter=self._starter, memory=memory or PLENTY, **bounds)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from amp_migrate.commands.migrate import main
 from amp_migrate.verify import runs
+from amp_migrate.verify.environment import clean_environment
 from amp_migrate.verify.evidence import from_json
 from amp_migrate.verify.plan import LOSS_SCALE
 from amp_migrate.verify.processes import Outcome, Rank
@@ -84,7 +85,8 @@ def place(text: str, line: str) -> str:
 def test_a_script_is_proved_and_left_as_it_was(verify: Verify) -> None:
     result = verify(SCRIPT, "--", "--lr", "0.05")
     assert result.exit_code == 0, result.output
-    assert "proved" in result.stdout.splitlines()[-1]
+    verdict, _, reach = result.stdout.rpartition("\n\n")[2].partition("\n")
+    assert verdict.startswith("✓ proved: ") and reach.strip().startswith("How far it reaches: ")
     assert [path.name for path in Path.cwd().iterdir()] == ["train.py"]
     assert Path("train.py").read_text() == SCRIPT
     table = result.stdout.split("\n\n")[1].splitlines()
@@ -185,7 +187,7 @@ def test_a_script_that_does_not_run_is_shown_with_its_line(name: str, verify: Ve
     result = verify(text)
     assert result.exit_code == 3
     last = result.stdout.splitlines()[-1]
-    assert "Nothing is proved, because the original does not run" in last
+    assert last.startswith("? not proved: ") and "Nothing is proved, because the original does not run" in last
     assert message in last and place(text, line) in last
     assert "temporary" not in result.stdout
 
@@ -360,6 +362,6 @@ def test_every_run_has_the_same_environment_whatever_surrounds_it(monkeypatch: p
     ):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("RANKING", "kept")
-    environment: dict[str, Any] = runs.clean_environment()
+    environment: dict[str, Any] = clean_environment()
     assert environment["RANKING"] == "kept"
     assert not {"AMP_OPT_LEVEL", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "GROUP_RANK"} & set(environment)

@@ -71,27 +71,28 @@ Record = Callable[..., Recorded]
 def record(forked: Forked, tmp_path: Path) -> Record:
     """Runs a script under the recorder, in one process or several."""
 
-    def run(body: str, processes: int = 1, **variables: Any) -> Recorded:
-        (tmp_path / "record").mkdir()
-        (tmp_path / "train.py").write_text(HEAD + dedent(body))
+    def run(body: str, processes: int = 1, folder: str = ".", **variables: Any) -> Recorded:
+        place = tmp_path / folder
+        (place / "record").mkdir(parents=True)
+        (place / "train.py").write_text(HEAD + dedent(body))
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(map(str, (RECORDER, RUNTIME))),
-            "AMP_VERIFY_RECORD": str(tmp_path / "record"),
-            "AMP_VERIFY_ROOT": str(tmp_path),
+            "AMP_VERIFY_RECORD": str(place / "record"),
+            "AMP_VERIFY_ROOT": str(place),
             **{f"AMP_VERIFY_{name.upper()}": str(value) for name, value in variables.items()},
         }
         ranks = [
             Rank(
-                (sys.executable, str(tmp_path / "train.py")),
+                (sys.executable, str(place / "train.py")),
                 environment | ({"RANK": str(rank), "WORLD_SIZE": str(processes)} if processes > 1 else {}),
-                tmp_path / f"stdout{rank}",
-                tmp_path / f"stderr{rank}",
+                place / f"stdout{rank}",
+                place / f"stderr{rank}",
             )
             for rank in range(processes)
         ]
-        outcome = forked.run_together(ranks, tmp_path, timeout=60, memory=0)
-        print((tmp_path / "stderr0").read_text())
-        return Recorded(tmp_path, outcome)
+        outcome = forked.run_together(ranks, place, timeout=60, memory=0)
+        print((place / "stderr0").read_text())
+        return Recorded(place, outcome)
 
     return run
 

@@ -234,7 +234,7 @@ def test_what_fails_is_chosen(parrot, command, fail_on, findings, errors):
 
 
 def test_a_check_that_shows_nothing_is_told_apart_from_an_error(parrot):
-    assert "verify could show nothing; the log says why" in parrot(3, command="verify").heard
+    assert "not proved; the log says why" in parrot(3, command="verify").heard
     assert "verify could not be completed; the log says why" in parrot(2, command="verify").heard
     assert "the log says why" not in parrot(1, command="verify").heard
 

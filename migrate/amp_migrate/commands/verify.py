@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from amp_rules.plan.options import OPT_LEVELS
+from click.core import ParameterSource
 
 from amp_migrate.commands.migration_options import migration_options, voice_options
 from amp_migrate.commands.shared import PathArgument, run_command
+from amp_migrate.commands.verify_options import verify_options
 from amp_migrate.exit_codes import ExitCode, help_on_exit_codes
 from amp_migrate.report.option import report_option
-from amp_migrate.verify.copies import parse_size
 
 if TYPE_CHECKING:
+    from amp_migrate.verify.by_hand import ByHand
     from amp_migrate.verify.copies import CopiedProject
     from amp_migrate.verify.evidence import Evidence
+    from amp_migrate.verify.launches import Launch
     from amp_migrate.verify.output import Progress
     from amp_migrate.verify.plan import Asked
     from amp_migrate.verify.runs import Maker
@@ -33,16 +35,16 @@ _OF_VERDICT: dict[str, ExitCode] = {
 
 _EXIT_CODES = help_on_exit_codes(
     {
-        ExitCode.FINE: "proved: the migrated script does what the original does",
-        ExitCode.FOUND: "disproved: it does something else; the checks say what",
+        ExitCode.FINE: "proved: every check that applies ran to its end and holds",
+        ExitCode.FOUND: "disproved: a check does not hold; the result says which, and where",
         ExitCode.ERROR: "an error: a wrong option, a file that cannot be read, a Python without torch",
-        ExitCode.NOTHING_SHOWN: "nothing could be shown: it does not run, nothing was migrated, a check was not made",
+        ExitCode.NOTHING_SHOWN: "not proved: a check is open, the script does not run, or nothing was migrated",
     }
 )
 _EPILOG = f"""{_EXIT_CODES}
 
-Nothing is changed: each run gets a temporary copy of the project. What is compared, and what it cannot show, is told in
-docs/verify.md.
+No file is changed: each run gets a temporary copy of the project. docs/verify.md says what is compared, how far a
+verdict reaches, and what it cannot see.
 """
 
 
@@ -58,21 +60,6 @@ class _Verify(click.Command):
             raise click.NoSuchOption(error.option_name, message, error.possibilities, ctx) from error
 
 
-def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    try:
-        return None if value is None else parse_size(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is no size, such as 500M or 8G.", ctx, param) from error
-
-
-def _levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
-    levels = tuple(dict.fromkeys(word.strip().upper() for word in value.split(",") if word.strip()))
-    unknown = [level for level in levels if level not in OPT_LEVELS]
-    if unknown or not levels:
-        raise click.BadParameter(f"{value!r} are not some of {', '.join(OPT_LEVELS)}.", ctx, param)
-    return levels
-
-
 @click.command(
     "verify",
     cls=_Verify,
@@ -81,82 +68,7 @@ def _levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 )
 @click.argument("script", type=PathArgument())
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]", type=click.UNPROCESSED)
-@click.option(
-    "--levels",
-    default="O0,O1,O2",
-    metavar="LEVELS",
-    callback=_levels,
-    help="Precision levels to compare; O0 always is. [default: O0,O1,O2]",
-)
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=50,
-    metavar="N",
-    help="End each run after N backward calls. [default: 50]",
-)
-@click.option(
-    "--procs",
-    type=click.IntRange(1, 64),
-    default=2,
-    metavar="N",
-    help="Also compare N processes with one; implies --ddp, and 1 leaves it out. [default: 2]",
-)
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.05,
-    metavar="SHARE",
-    help="How far losses in half may be from the original's, relative. [default: 0.05]",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=600.0,
-    metavar="SECONDS",
-    help="Bound on each run. [default: 600]",
-)
-@click.option(
-    "--memory", metavar="SIZE", callback=_size, help="Bound on each run. [default: three quarters of the machine's]"
-)
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, metavar="N", help="Seed of every run. [default: 0]"
-)
-@click.option(
-    "--threads", type=click.IntRange(min=1), default=1, metavar="N", help="Threads of each process. [default: 1]"
-)
-@click.option("--python", metavar="PATH", help="The Python that has torch. [default: the one of amp-migrate]")
-@click.option("-m", "as_module", is_flag=True, help="Run the script as python -m does, from the working directory.")
-@click.option(
-    "--migrated",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Compare with this version: a file, or a folder laid out as the project.",
-)
-@click.option(
-    "--base", metavar="REVISION", help="Compare the work tree with a revision of git, which is the original then."
-)
-@click.option(
-    "--link",
-    "links",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Link this file or folder of the project into the copies instead of copying it; may be repeated.",
-)
-@click.option(
-    "--copy-limit", default="2G", metavar="SIZE", callback=_size, help="Bound on the size of a copy. [default: 2G]"
-)
-@click.option(
-    "--keep", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Keep copies and records there."
-)
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="What to print on standard output. [default: text]",
-)
+@verify_options
 @report_option
 @migration_options
 @voice_options
@@ -171,25 +83,30 @@ def verify(ctx: click.Context, /, **arguments: Any) -> None:
       amp-migrate verify train.py                              migrate in memory, run, compare
       amp-migrate verify train.py --steps 200 -- --epochs 1    with arguments for the script
       amp-migrate verify train.py --base main                  what a branch migrated
+      amp-migrate verify train.py --against train_ddp.py       what a person, another tool or a model migrated
     """
+
+    procs_given = ctx.get_parameter_source("procs") is not ParameterSource.DEFAULT
 
     def action() -> int:
         from amp_migrate.verify.processes import interruptible
 
         with interruptible():
-            return _verify(arguments)
+            return _verify(_launched(arguments, procs_given))
 
     run_command(ctx, arguments["verbose"], action)
 
 
 def _verify(arguments: dict[str, Any]) -> int:
     from amp_migrate.verify.copies import project_of, workplace
+    from amp_migrate.verify.environment import interpreter_environment
     from amp_migrate.verify.making import make_all
     from amp_migrate.verify.output import Progress
     from amp_migrate.verify.verdict import judge
+    from amp_migrate.verify.warm import starter
 
-    if arguments["migrated"] is not None and arguments["base"] is not None:
-        raise click.UsageError("--migrated and --base both say what is compared; give one of them.")
+    if arguments["against"] is not None and arguments["base"] is not None:
+        raise click.UsageError("--against and --base both say what is compared; give one of them.")
     if math.isnan(arguments["timeout"]) or math.isnan(arguments["tolerance"]):
         raise click.UsageError("--timeout and --tolerance need numbers.")
     progress = Progress(arguments["color"], arguments["quiet"], arguments["verbose"])
@@ -202,14 +119,24 @@ def _verify(arguments: dict[str, Any]) -> int:
     asked = _asked(arguments, versions)
     with workplace(arguments["keep"]) as folder:
         maker = _maker(arguments, project, versions, folder, progress)
-        with progress.shown():
+        command, threads = maker.settings.interpreter.command, maker.settings.threads
+        with progress.shown(), starter(command, interpreter_environment(threads), asked.processes) as maker.starter:
             traces = make_all(maker, asked, progress)
-        if maker.launched:
-            note = "The script asks for what torchrun sets: its runs in one process are launches of one process."
-            asked = replace(asked, notes=(*asked.notes, note))
+        asked = replace(asked, notes=(*asked.notes, *maker.notes()))
         evidence = judge(asked, traces)
         _deliver(evidence, versions, arguments)
     return _OF_VERDICT[evidence.verdict]
+
+
+def _launched(arguments: dict[str, Any], procs_given: bool) -> dict[str, Any]:
+    """The arguments with what ``--launch`` says in them."""
+    launch: Launch | None = arguments["launch"]
+    if launch is None:
+        return arguments
+    count = launch.processes or arguments["procs"]
+    if count == 1 or (procs_given and count != arguments["procs"]):
+        raise click.UsageError(f"--launch starts {count} processes, and --procs says {arguments['procs']}.")
+    return {**arguments, "procs": count, "arguments": arguments["arguments"] or launch.arguments}
 
 
 def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
@@ -217,8 +144,8 @@ def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
     from amp_migrate.verify import versions
 
     script = arguments["script"]
-    if arguments["migrated"] is not None:
-        return versions.given(script, arguments["migrated"], project)
+    if arguments["against"] is not None:
+        return versions.given(script, arguments["against"], project)
     if arguments["base"] is not None:
         return versions.since(script, arguments["base"])
     given = {**arguments, "paths": (script,), "stdin_filename": None, "vendor": None}
@@ -233,28 +160,32 @@ def _asked(arguments: dict[str, Any], versions: Versions) -> Asked:
 
     from amp_migrate.verify.plan import Asked
 
-    several = versions.distribution in ("migrated", "already", "unknown")
+    several = versions.distribution in ("migrated", "already", "unknown") or arguments["launch"] is not None
+    levels = ("O1",) if versions.native else arguments["levels"]
     return Asked(
         script=str(arguments["script"]),
         arguments=arguments["arguments"],
         steps=arguments["steps"],
         processes=arguments["procs"] if several else 1,
         tolerance=arguments["tolerance"],
-        levels=("O0", *(level for level in arguments["levels"] if level != "O0")),
+        levels=("O0", *(level for level in levels if level != "O0" and level in arguments["levels"])),
         precision=versions.precision,
         distribution=versions.distribution,
-        sync_bn=versions.options.sync_bn,
+        sync_bn=versions.options.sync_bn and not versions.native,
         notes=versions.notes,
         versions=(("amp-migrate", version("amp-migrate")),),
+        native=versions.native,
+        half_types=arguments["types"],
     )
 
 
 def _maker(
     arguments: dict[str, Any], project: CopiedProject, versions: Versions, folder: Path, progress: Progress
 ) -> Maker:
+    from amp_migrate.verify.environment import clean_environment
     from amp_migrate.verify.interpreter import find_interpreter
-    from amp_migrate.verify.processes import physical_memory
-    from amp_migrate.verify.runs import Maker, Settings, clean_environment
+    from amp_migrate.verify.process_table import physical_memory
+    from amp_migrate.verify.runs import Maker, Settings
 
     interpreter = find_interpreter(arguments["python"], project.cwd, clean_environment())
     settings = Settings(
@@ -267,7 +198,7 @@ def _maker(
         threads=arguments["threads"],
         copy_limit=arguments["copy_limit"],
         keep=arguments["keep"] is not None,
-        module=_module(project) if arguments["as_module"] else None,
+        module=_module(project, project.script) if arguments["as_module"] else None,
     )
     return Maker(
         project,
@@ -277,14 +208,35 @@ def _maker(
         folder,
         stand_in=versions.uses_apex and not interpreter.has_apex,
         tick=progress.tick,
+        by_hand=_by_hand(arguments, project, versions),
     )
 
 
-def _module(project: CopiedProject) -> str:
-    """The dotted name under which ``python -m`` finds the script."""
-    if not project.script.is_relative_to(project.cwd):
-        raise click.UsageError("-m: the script does not lie below the working directory.")
-    parts = project.script.relative_to(project.cwd).with_suffix("").parts
+def _by_hand(arguments: dict[str, Any], project: CopiedProject, versions: Versions) -> ByHand:
+    from amp_migrate.verify.by_hand import ByHand
+
+    script = versions.script or project.script
+    launch: Launch | None = arguments["launch"]
+    module = _module(project, script) if arguments["as_module"] else ""
+    if launch is not None and launch.is_module and not arguments["as_module"]:
+        raise click.UsageError("--launch starts a module; give -m too, so that the runs in one process do.")
+    names = [path for path in (script, arguments["against"]) if path is not None]
+    if launch is not None and not any(launch.starts(name, module) for name in names):
+        raise click.UsageError(f"--launch starts {launch.script}, and what is compared is {script.name}.")
+    return ByHand(
+        native=versions.native,
+        native_before=versions.native_before,
+        script=versions.script,
+        module=module or None,
+        launch=launch,
+    )
+
+
+def _module(project: CopiedProject, script: Path) -> str:
+    """The dotted name under which ``python -m`` finds a script."""
+    if not script.is_relative_to(project.cwd):
+        raise click.UsageError(f"-m: {script.name} does not lie below the working directory.")
+    parts = script.relative_to(project.cwd).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__main__" and len(parts) > 1 else parts)
 
 

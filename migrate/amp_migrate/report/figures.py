@@ -18,10 +18,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
-from amp_migrate.report.measures import Measures, RunRow, ratio
+from amp_migrate.report.measures import Measures, RunRow
 from amp_migrate.verify.checks.common import percent
 from amp_migrate.verify.evidence import Evidence
 from amp_migrate.verify.plan import ORIGINAL
+from amp_migrate.verify.words import OTHER_NUMBERS
 
 _KEYS = ("text", "muted", "line", "original", "o0", "o1", "o2", "o3", "together")
 _STANDS_FOR = {key: f"#0f1e{number:02x}" for number, key in enumerate(_KEYS, start=16)}
@@ -80,25 +81,14 @@ class Drawing:
 
 def drawings(evidence: Evidence, measures: Measures) -> list[Drawing]:
     """Draw what there is numbers for."""
-    found = []
-    if measures.drawn:
-        found.append(_losses(evidence, measures.drawn))
-    speed = [(row, row.run.steps_per_second, row.speed, row.speed_ratio) for row in measures.drawn]
-    memory = [
-        (row, row.run.peak_memory / 2**20 if row.run.peak_memory else None, row.memory, row.memory_ratio)
-        for row in measures.drawn
-    ]
-    bars = [_Bars("Speed", "steps a second", speed), _Bars("Peak memory", "MiB of the largest process", memory)]
-    known = [item for item in bars if item.values]
-    if known:
-        found.append(_bars(known))
-    return found
+    return [_losses(evidence, measures)] if measures.drawn else []
 
 
 # ---- losses --------------------------------------------------------------------------------------------------
 
 
-def _losses(evidence: Evidence, rows: Sequence[RunRow]) -> Drawing:
+def _losses(evidence: Evidence, measures: Measures) -> Drawing:
+    rows = measures.drawn
     sites = sorted({site for row in rows for site in row.run.sites}) or [0]
     shown = sites[:_PANELS]
 
@@ -117,13 +107,16 @@ def _losses(evidence: Evidence, rows: Sequence[RunRow]) -> Drawing:
 
     count = len(shown)
     sizes = ((_WIDE, 3.3), (_NARROW, 1.2 + 2.3 * count))
-    levels = [f"{row.run.name} by at most {row.deviation}" for row in rows if row.run.deviation is not None]
+    known = [row for row in rows if row.run.deviation is not None and measures.repeats]
+    levels = [f"{row.run.name} by at most {row.deviation}" for row in known]
     text = f"Losses of {', '.join(row.run.name for row in rows)} over up to {max(row.steps for row in rows)} steps."
     if levels:
         text += f" Apart from the original: {', '.join(levels)}."
     caption = f"The shaded band is {percent(evidence.tolerance)} of the original's loss to either side."
     if len(sites) > count:
         caption += f" Of {len(sites)} backward calls the first {count} are shown."
+    if not measures.repeats:
+        caption += f" {OTHER_NUMBERS}"
     return _drawing("losses", "Losses", text, caption, sizes, draw)
 
 
@@ -167,58 +160,6 @@ def _of_site(row: RunRow, site: int) -> tuple[list[int], list[float]]:
         if own == site and loss is not None
     ]
     return [step for step, _ in pairs], [loss for _, loss in pairs]
-
-
-# ---- speed and memory ----------------------------------------------------------------------------------------
-
-
-class _Bars:
-    """One group of bars: for each run its number, in words, and over the original's."""
-
-    def __init__(self, title: str, unit: str, values: Sequence[tuple[RunRow, float | None, str, float | None]]) -> None:
-        self.title = title
-        self.unit = unit
-        self.values = [(row, value, words, share) for row, value, words, share in values if value is not None]
-
-    @property
-    def text(self) -> str:
-        """The numbers as a sentence."""
-        return f"{self.title}: {', '.join(f'{row.run.name} {words}' for row, _, words, _ in self.values)}."
-
-
-def _bars(groups: Sequence[_Bars]) -> Drawing:
-    def draw(canvas: Canvas, narrow: bool) -> None:
-        count = len(groups)
-        grid = canvas.subplots(count if narrow else 1, 1 if narrow else count, squeeze=False)
-        for group, panel in zip(groups, grid.flat, strict=True):
-            _group(panel, group)
-
-    most = max(len(group.values) for group in groups)
-    sizes = ((_WIDE, 0.7 + 0.36 * most), (_NARROW, (0.7 + 0.36 * most) * len(groups)))
-    title = " and ".join(group.title.lower() if number else group.title for number, group in enumerate(groups))
-    text = " ".join(group.text for group in groups)
-    return _drawing("bars", title, text, "From warm steps: the first fifth is left out.", sizes, draw)
-
-
-def _group(panel: Axes, group: _Bars) -> None:
-    names = [row.run.name for row, *_ in group.values]
-    values = [value for _, value, _, _ in group.values]
-    colours = [_STANDS_FOR[row.key] for row, *_ in group.values]
-    bars = panel.barh(range(len(values)), values, color=colours, height=0.62)
-    words = [
-        f" {words}" if share is None or row.run.name == ORIGINAL else f" {words}, {ratio(share)}"
-        for row, _, words, share in group.values
-    ]
-    panel.bar_label(bars, words, padding=2, color=_STANDS_FOR["text"])
-    panel.set_yticks(range(len(names)), names)
-    panel.set_ylim(len(names) - 0.5, -0.5)
-    # Room for the words at the end of the longest bar.
-    panel.set_xlim(0, max(values) * 1.55)
-    panel.set_xticks([])
-    panel.set_title(f"{group.title}, {group.unit}")
-    panel.tick_params(length=0)
-    for spine in panel.spines.values():
-        spine.set_visible(False)
 
 
 # ---- from matplotlib to the page -----------------------------------------------------------------------------

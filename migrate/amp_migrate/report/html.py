@@ -19,6 +19,7 @@ from amp_migrate.report.pages import TONES, VERDICTS, Migration, page
 from amp_migrate.report.syntax import Piece, as_html, highlighted
 from amp_migrate.report.text import parts, visible
 from amp_migrate.verify.evidence import Evidence
+from amp_migrate.verify.words import OTHER_NUMBERS, speed_in_words
 
 _ADDRESS = re.compile(r"https?://[^\s()<>]*[^\s()<>.,;:]")
 # So many unchanged lines are on the page in all; of more, only their number is told.
@@ -51,6 +52,8 @@ def render_html(migration: Migration, evidence: Evidence | None = None) -> str:
         code=_Code(),
         tones=TONES,
         verdicts=VERDICTS,
+        other_numbers=OTHER_NUMBERS,
+        speeds=[speed_in_words(speed) for speed in evidence.speeds] if evidence else [],
     )
 
 
@@ -119,8 +122,8 @@ class _Code:
         """The right line of a row; empty where there is none."""
         return as_html(self._lines(comparison)[1][row.new.number - 1], row.new.marks, "ins") if row.new else Markup("")
 
-    def has_room(self, fold: Fold) -> bool:
-        """Whether the lines of a fold may still be put on the page."""
+    def take_room(self, fold: Fold) -> bool:
+        """Count the lines of a fold to those on the page; false where there are too many already to put it there."""
         self._left -= len(fold.rows)
         return self._left >= 0
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from amp_migrate.report.hunks import Comparison, Label
-from amp_migrate.report.measures import Measures
+from amp_migrate.report.measures import Measures, RunRow
 from amp_migrate.report.pages import VERDICTS, FilePart, Migration, Page, Remark, page
 from amp_migrate.report.text import parts, visible
 from amp_migrate.verify.evidence import Evidence
+from amp_migrate.verify.words import OTHER_NUMBERS, speed_in_words
 
 LIMIT = 65_536
 """GitHub takes no longer description."""
@@ -18,6 +19,7 @@ LIMIT = 65_536
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#~&])")
 _ICONS = {"proved": "✅", "disproved": "❌", "unproved": "➖"}
 _LONGEST = 400
+_NAMED = 3
 
 
 @dataclass
@@ -58,7 +60,9 @@ def render_markdown(migration: Migration, evidence: Evidence | None = None) -> s
 
 def _parts(content: Page) -> Iterator[_Part]:
     yield _Part(f"## {_text(content.title)}")
-    yield _Part(f"**{content.headline}.** {_text(content.sentence)}")
+    yield _Part(_verdict(content))
+    if content.reach:
+        yield _Part(f"**{content.reach_label}** {_text(content.reach)}")
     tiles = [
         f"- {_text(tile.label)}: **{_text(tile.value)}**" + (f" ({_text(tile.detail)})" if tile.detail else "")
         for tile in content.tiles
@@ -66,13 +70,22 @@ def _parts(content: Page) -> Iterator[_Part]:
     yield _Part("", tiles)
     yield from _scripts(content)
     if content.evidence and content.measures:
-        yield from _proof(content.evidence, content.measures)
+        yield from _verification(content.evidence, content.measures)
     yield from _changes(content)
     yield from _left(content)
     yield from _launches(content)
     yield from _findings(content)
     yield from _undo(content)
     yield _Part(f"<sub>amp-migrate {content.version} · {_text(content.level)}</sub>")
+
+
+def _verdict(content: Page) -> str:
+    """The outcome; first what keeps it from being proved."""
+    named = "; ".join(_text(check.title) for check in content.in_the_way[:_NAMED])
+    more = f"; and {len(content.in_the_way) - _NAMED} more" if len(content.in_the_way) > _NAMED else ""
+    words = "Does not hold" if content.tone == "bad" else "Open"
+    first = f"{words}: {named}{more}. " if named else ""
+    return f"**{content.headline}.** {first}{_text(content.sentence)}"
 
 
 def _scripts(content: Page) -> Iterator[_Part]:
@@ -87,33 +100,23 @@ def _scripts(content: Page) -> Iterator[_Part]:
         yield _Part("Notes:\n", notes)
 
 
-def _proof(evidence: Evidence, measures: Measures) -> Iterator[_Part]:
-    yield _Part(f"### Proof\n\n{evidence.steps} steps on {_text(evidence.device)}, the same seeds before and after.")
+def _verification(evidence: Evidence, measures: Measures) -> Iterator[_Part]:
+    yield _Part(f"### Verification\n\nOn {_text(evidence.device)}, with the same seeds before and after.")
     rows = [
         (f"{_ICONS[check.verdict]} {VERDICTS[check.verdict]}", _text(check.title), _text(check.message))
         for check in evidence.checks
     ]
     if rows:
         yield _table(("Verdict", "Check", "What it rests on"), rows)
-    if evidence.notes:
-        yield _Part("", [f"- {_text(note)}" for note in evidence.notes])
-    heads = ("Run", "Steps", "Last loss", "Apart by", "Steps/s", "Peak memory", "Skipped", "End")
-    yield _table(
-        heads,
-        [
-            (
-                _text(row.run.name),
-                str(row.steps),
-                row.last,
-                row.deviation,
-                row.speed,
-                row.memory,
-                str(row.run.skipped),
-                _text(f"{row.status}: {row.run.error}" if row.run.error else row.status),
-            )
-            for row in measures.rows
-        ],
-    )
+    notes = [*evidence.notes, *([] if measures.repeats else [OTHER_NUMBERS]), *map(speed_in_words, evidence.speeds)]
+    if notes:
+        yield _Part("", [f"- {_text(note)}" for note in notes])
+    yield _table(("Run", "Steps", "Until", "Last loss", "Apart by", "Skipped"), map(_run, measures.rows))
+
+
+def _run(row: RunRow) -> tuple[str, ...]:
+    end = f"{row.until}: {row.run.error}" if row.run.error else row.until
+    return (_text(row.run.name), row.count, _text(end), row.last, row.deviation, str(row.run.skipped))
 
 
 def _changes(content: Page) -> Iterator[_Part]:

@@ -21,19 +21,21 @@ from amp_migrate.problems import Problem
 from amp_migrate.projects import project_folder
 from amp_migrate.report.findings import Findings, find
 from amp_migrate.report.hunks import Comparison, Hunk, compare
-from amp_migrate.report.measures import Measures, measures, ratio
+from amp_migrate.report.measures import Measures, measures
 from amp_migrate.report.rules import RuleNote, notes_on
 from amp_migrate.run.migration import Run, Update
 from amp_migrate.verify.checks.band import ID as BAND
 from amp_migrate.verify.checks.common import percent
 from amp_migrate.verify.checks.o0_exact import ID as EXACT
-from amp_migrate.verify.evidence import Evidence, Verdict
+from amp_migrate.verify.evidence import IN_WORDS, Check, Evidence, Verdict
+from amp_migrate.verify.plan import ORIGINAL
+from amp_migrate.verify.words import in_the_way, reach, reach_label, speed_range
 from amp_migrate.write.transaction import undo_command
 
 Tone = Literal["good", "bad", "open", "plain"]
 
 TONES: Mapping[Verdict, Tone] = {"proved": "good", "disproved": "bad", "unproved": "open"}
-VERDICTS: Mapping[Verdict, str] = {"proved": "Proved", "disproved": "Disproved", "unproved": "Not proved"}
+VERDICTS: Mapping[Verdict, str] = {verdict: words.capitalize() for verdict, words in IN_WORDS.items()}
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,9 @@ class Page:
         headline: the outcome in a few words.
         tone: of the headline.
         sentence: the outcome in one sentence.
+        reach: how far the verdict reaches; empty where nothing was compared.
+        reach_label: what stands before that.
+        in_the_way: the checks that keep it from being proved.
         tiles: the numbers of the summary.
         scripts: what was done for each, those that train first.
         files: the changed files.
@@ -166,6 +171,9 @@ class Page:
     headline: str
     tone: Tone
     sentence: str
+    reach: str
+    reach_label: str
+    in_the_way: tuple[Check, ...]
     tiles: tuple[Tile, ...]
     scripts: tuple[ScriptRow, ...]
     files: tuple[FilePart, ...]
@@ -206,6 +214,9 @@ def page(migration: Migration, evidence: Evidence | None = None) -> Page:
         headline=headline,
         tone=tone,
         sentence=sentence,
+        reach=reach(evidence) if evidence else "",
+        reach_label=reach_label(evidence.verdict) if evidence else "",
+        in_the_way=in_the_way(evidence) if evidence else (),
         tiles=tuple(_tiles(files, counts, left, evidence, measured, options.opt_level)),
         scripts=_scripts(run, names),
         files=files,
@@ -353,11 +364,11 @@ def measured_tiles(evidence: Evidence, measured: Measures, level: str) -> list[T
     tiles = []
     exact = next((check for check in evidence.checks if check.id == EXACT), None)
     if exact:
-        words = {"proved": "Exact", "disproved": "Differs", "unproved": "Not shown"}
+        words = {"proved": "Exact", "disproved": "Differs", "unproved": "Open"}
         steps = f"{plural(measured.compared, 'step')} in float32"
         tiles.append(Tile("O0 and original", words[exact.verdict], steps, TONES[exact.verdict]))
     rows = sorted(measured.levels, key=lambda row: row.run.level != level)
-    apart = [(row.run.deviation, row) for row in rows if row.run.deviation is not None]
+    apart = [(row.run.deviation, row) for row in rows if row.run.deviation is not None and measured.repeats]
     if apart:
         worst = max(deviation for deviation, _ in apart)
         each = ", ".join(f"{row.run.name} {_brief(row.deviation)}" for _, row in apart)
@@ -366,21 +377,12 @@ def measured_tiles(evidence: Evidence, measured: Measures, level: str) -> list[T
         tone: Tone = next((TONES[verdict] for verdict in order if verdict in bands), "plain")
         detail = f"{each}; up to {percent(evidence.tolerance)} allowed"
         tiles.append(Tile("Losses apart by", _brief(percent(worst)), detail, tone))
-    where = " on the CPU" if evidence.device == "cpu" else ""
-    tiles += _ratios("Speed", [(row.run.name, row.speed_ratio, f"{row.speed} steps/s{where}") for row in rows])
-    tiles += _ratios("Memory", [(row.run.name, row.memory_ratio, row.memory) for row in rows])
+    speeds = sorted((item for item in evidence.speeds if item.beside == ORIGINAL), key=lambda item: item.run != level)
+    if speeds:
+        others = "; ".join(["the original's", *(f"{item.run} {speed_range(item)}" for item in speeds[1:])])
+        tiles.append(Tile(f"Speed at {speeds[0].run}", speed_range(speeds[0]), others))
     return tiles
 
 
 def _brief(words: str) -> str:
     return words.replace("less than", "<")
-
-
-def _ratios(label: str, rows: Sequence[tuple[str, float | None, str]]) -> list[Tile]:
-    """A tile for the first level, with the others below."""
-    known = [(name, value, words) for name, value, words in rows if value is not None]
-    if not known:
-        return []
-    name, value, words = known[0]
-    others = [f"{other} {ratio(apart)}" for other, apart, _ in known[1:]]
-    return [Tile(f"{label} at {name}", ratio(value), "; ".join([words, *others]))]

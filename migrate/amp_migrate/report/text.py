@@ -26,21 +26,6 @@ def parts(message: str) -> Iterator[tuple[str, bool]]:
             yield part, bool(number % 2)
 
 
-def per_second(value: float | None) -> str:
-    """Return a speed in three digits."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def mebibytes(value: int | None) -> str:
-    """Return a size in MiB, or GiB where that is easier to read."""
-    if value is None:
-        return "–"
-    size = value / 2**20
-    return f"{size / 1024:.2f} GiB" if size >= 1024 else f"{size:.0f} MiB"
-
-
 def number(value: float | None) -> str:
     """Return a loss in six digits."""
     return "not finite" if value is None else f"{value:.6g}"

@@ -6,10 +6,16 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 Verdict = Literal["proved", "disproved", "unproved"]
 """``unproved``: nothing speaks against it, and it could not be shown."""
+
+IN_WORDS: Mapping[Verdict, str] = MappingProxyType(
+    {"proved": "proved", "disproved": "disproved", "unproved": "not proved"}
+)
+"""What people read for each verdict, everywhere."""
 
 VERSION = 1
 
@@ -49,6 +55,7 @@ class Measured:
         sites: which of the script's backward calls each loss is of, from 0; empty where there is but one.
         deviation: how far its smoothed losses are from the original's at most, relative; None where they were not
             compared.
+        steps_bound: the number of backward calls after which it was to end; None for the end of the script.
     """
 
     name: str
@@ -63,6 +70,28 @@ class Measured:
     error: str | None = None
     sites: tuple[int, ...] = ()
     deviation: float | None = None
+    steps_bound: int | None = None
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast one run was beside another, from pairs of warm steps that were made under the same conditions.
+
+    Attributes:
+        run: the name of the run.
+        beside: the name of the run that it is compared with.
+        factor: the median over the pairs; above 1 ``run`` is the faster one.
+        low: the lower end of its spread.
+        high: the upper end.
+        pairs: how many there are.
+    """
+
+    run: str
+    beside: str
+    factor: float
+    low: float
+    high: float
+    pairs: int
 
 
 @dataclass(frozen=True)
@@ -72,8 +101,8 @@ class Evidence:
     Attributes:
         script: the entry script, as the user named it.
         arguments: what it was started with.
-        verdict: disproved if one check is; proved if the exact one at O0 holds and no other fails.
-        summary: one sentence.
+        verdict: disproved if one check is; proved if the exact one at O0 is there and every check holds.
+        summary: one sentence; what is open comes first.
         checks: in the order in which they are to be read.
         runs: in the order in which they were made.
         steps: backward calls asked for.
@@ -81,6 +110,8 @@ class Evidence:
         device: "cpu" or the GPU's name.
         versions: of ``amp-migrate``, ``python`` and ``torch``.
         notes: what a reader has to know besides.
+        reach: one sentence on what ran, beyond which nothing is said: steps, data, device, levels and types, processes.
+        speeds: those that may be said: none where the spread is larger than the difference.
     """
 
     script: str
@@ -94,6 +125,8 @@ class Evidence:
     device: str
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    reach: str = ""
+    speeds: tuple[Speed, ...] = ()
 
     def to_json(self) -> str:
         """The evidence as JSON, version 1 of a format that only grows."""
@@ -121,6 +154,8 @@ def _evidence(document: dict[str, Any]) -> Evidence:
     values |= {key: tuple(values[key]) for key in tuples}
     values["checks"] = tuple(Check(**item) for item in values["checks"])
     values["runs"] = tuple(map(_measured, values["runs"]))
+    # What an earlier version of this program wrote is without these.
+    values["speeds"] = tuple(Speed(**item) for item in values.get("speeds", ()))
     return Evidence(**values)
 
 

@@ -120,11 +120,12 @@ def no_backward(output: Output, project: CopiedProject, copy: Path) -> Failure:
     return Failure(message, output=tail)
 
 
-def out_of_time(seconds: float, made: int, wanted: int, output: str) -> Failure:
-    """The time was up."""
+def out_of_time(seconds: float, made: int, output: str) -> Failure:
+    """The time was up after so many backward calls; another time it would be some more or fewer."""
+    far = "some of its backward calls" if made else "no backward call"
+    advice = "ask for fewer --steps" if made else "give it less to do before it trains"
     message = (
-        f"it made {made} of {wanted} backward calls in {seconds:g} s; allow more time with --timeout, ask for fewer "
-        "--steps, or give it less to do before it trains"
+        f"it had made {far} when the {seconds:g} s that it may take were up; allow more with --timeout, or {advice}"
     )
     return Failure(message, output=output)
 

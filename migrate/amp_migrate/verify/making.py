@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from amp_migrate.verify import plan
 from amp_migrate.verify.checks.common import is_distributed_already
-from amp_migrate.verify.runs import Maker, joined_batches
+from amp_migrate.verify.joined import joined_batches
+from amp_migrate.verify.runs import Maker, StartAgainError
 from amp_migrate.verify.traces import Trace
-from amp_migrate.verify.verdict import needs_repeat
+from amp_migrate.verify.verdict import needs_fp16_reference, needs_repeat
 
 if TYPE_CHECKING:
     from amp_migrate.verify.output import Progress
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 
 def make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, Trace]:
     """Make the runs; where the original does not get through there is nothing to compare with."""
+    try:
+        return _make_all(maker, asked, progress)
+    except StartAgainError:
+        progress.line("  again, in new interpreters: the script does not run in a forked process")
+        return _make_all(maker, asked, progress)
+
+
+def _make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, Trace]:
     traces: dict[str, Trace] = {}
 
     def make(planned: plan.Planned, **more: Any) -> Trace:
@@ -25,6 +34,8 @@ def make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, T
         return trace
 
     for planned in plan.planned(asked):
+        if planned.half_type is not None and planned.half_type == maker.half_type:
+            continue
         trace = make(planned)
         if planned.name == plan.ORIGINAL and not trace.usable:
             return traces
@@ -33,6 +44,8 @@ def make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, T
         make(plan.original_together(asked.processes))
     elif together is not None and together.usable and (batches := joined_batches(together)):
         make(plan.original_merged(asked.processes), batches=batches)
+    if needs_fp16_reference(traces, asked):
+        make(plan.plain_amp_in_fp16())
     if needs_repeat(traces):
         make(plan.original_again())
     return traces

@@ -10,9 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amp_migrate.out.terminal import Messages, plural, visible, wants_colour
-from amp_migrate.verify.copies import size_in_words
-from amp_migrate.verify.evidence import Evidence, Measured, Verdict
+from amp_migrate.verify.evidence import IN_WORDS, Evidence, Measured, Verdict
 from amp_migrate.verify.traces import Trace
+from amp_migrate.verify.words import (
+    OTHER_NUMBERS,
+    VARIES,
+    is_counted,
+    memory_in_words,
+    reach,
+    reach_label,
+    repeats,
+    speed_in_words,
+    until,
+)
 
 _SIGNS: dict[Verdict, tuple[str, str, str]] = {
     "proved": ("✓", "ok", "green"),
@@ -67,19 +77,21 @@ class Progress(Messages):
 
 
 def render(evidence: Evidence, colour: str) -> str:
-    """The evidence as text: the runs, the checks, and the verdict in the last line."""
+    """The evidence as text: the runs, the checks, and last the verdict and how far it reaches."""
     styled = _Styled(wants_colour(colour, sys.stdout))
     lines = [_headline(evidence), ""]
-    lines += _table(evidence.runs, styled)
+    lines += _table(evidence, styled)
     if evidence.checks:
         lines.append("")
     for check in evidence.checks:
         sign = styled.sign(check.verdict)
         lines += [f"{sign} {styled(check.title, 'bold')} {styled(f'({check.id})', 'dim')}", *_wrapped(check.message)]
-    for note in evidence.notes:
+    for note in _notes(evidence):
         lines += ["", *_wrapped(f"note: {note}", "")]
-    verdict = styled(evidence.verdict, _SIGNS[evidence.verdict][2])
+    verdict = styled(IN_WORDS[evidence.verdict], _SIGNS[evidence.verdict][2])
     lines += ["", f"{styled.sign(evidence.verdict)} {verdict}: {visible(evidence.summary)}"]
+    if far := reach(evidence):
+        lines += _wrapped(f"{reach_label(evidence.verdict)} {far}")
     return "\n".join(lines) + "\n"
 
 
@@ -104,38 +116,54 @@ class _Styled:
 def _headline(evidence: Evidence) -> str:
     command = visible(" ".join([evidence.script, *evidence.arguments]))
     versions = ", ".join(f"{name} {version}" for name, version in evidence.versions.items())
-    return f"{command}: {plural(evidence.steps, 'step')}, on {evidence.device} ({versions})"
+    return f"{command}: on {evidence.device} ({versions})"
 
 
-def _table(runs: Sequence[Measured], styled: _Styled) -> list[str]:
-    """One line for each run, with errors below it."""
-    head = ("run", "steps", "first loss", "last loss", "steps/s", "memory", "skipped", "scale")
-    rows = [_row(run) for run in runs]
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [styled("  ".join(_cells(head, widths)).rstrip(), "dim")]
-    for run, row in zip(runs, rows, strict=True):
-        lines.append("  ".join(_cells(row, widths)).rstrip())
+def _notes(evidence: Evidence) -> Iterator[str]:
+    yield from evidence.notes
+    if not repeats(evidence):
+        yield OTHER_NUMBERS
+    yield from map(speed_in_words, evidence.speeds)
+
+
+def _table(evidence: Evidence, styled: _Styled) -> list[str]:
+    """One line for each run, with errors below it; columns that hold nothing are left out."""
+    head = ("run", "steps", "first loss", "last loss", "skipped", "scale", "memory", "until")
+    rows = [_row(run, evidence) for run in evidence.runs]
+    kept = [index for index in range(len(head)) if index < 2 or any(row[index] for row in rows)]
+    shown = [[row[index] for index in kept] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = [styled(_line(shown[0], widths), "dim")]
+    for run, row in zip(evidence.runs, shown[1:], strict=True):
+        lines.append(_line(row, widths))
         if run.error:
             lines += [styled(line, "yellow") for line in _wrapped(run.error)]
     return lines
 
 
-def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    for index, (text, width) in enumerate(zip(row, widths, strict=True)):
-        yield text.rjust(width) if index else text.ljust(width)
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    """The cells of a row: words on the left, numbers on the right."""
+    last = len(row) - 1
+    cells = [
+        text.ljust(width) if index in (0, last) else text.rjust(width)
+        for index, (text, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()
 
 
-def _row(run: Measured) -> tuple[str, ...]:
+def _row(run: Measured, evidence: Evidence) -> tuple[str, ...]:
     losses = ["nan" if loss is None else f"{loss:.5g}" for loss in run.losses]
+    ends = [losses[0], losses[-1]] if losses else ["", ""]
+    first, last = ends if repeats(evidence) else [VARIES if end else "" for end in ends]
     return (
         run.name,
-        str(len(losses)),
-        losses[0] if losses else "",
-        losses[-1] if losses else "",
-        "" if run.steps_per_second is None else f"{run.steps_per_second:.3g}",
-        "" if run.peak_memory is None else size_in_words(run.peak_memory),
+        str(len(losses)) if is_counted(run) else "",
+        first,
+        last if is_counted(run) else "",
         str(run.skipped) if run.scales or run.skipped else "",
         f"{run.scales[-1]:g}" if run.scales else "",
+        memory_in_words(evidence, run),
+        until(run),
     )
 
 

@@ -11,22 +11,30 @@ ORIGINAL = "original"
 ORIGINAL_AGAIN = "original again"
 ORIGINAL_MERGED = "original, batches joined"
 ORIGINAL_TOGETHER = "original, together"
+PLAIN_AMP = "original, plain autocast"
+PLAIN_AMP_FP16 = "original, plain autocast, fp16"
 O0 = "O0"
 O0_SCALED = "O0, scaled"
 O0_TOGETHER = "O0, together"
+O1_FP16 = "O1, fp16"
+O1_TOGETHER = "O1, together"
 
 RUNS: Mapping[str, str] = MappingProxyType(
     {
         ORIGINAL: "the untouched script, one process",
+        ORIGINAL_AGAIN: "the original a second time: does it repeat itself?",
         O0: "the migrated script in float32: has to repeat the original exactly",
         O0_SCALED: "the same with a fixed loss scale: finds gradients that are read or used while scaled",
+        PLAIN_AMP: "the original under torch's own autocast and loss scaling: what half precision does to it by itself",
         "O1": "the migrated script under autocast",
+        O1_FP16: "the same in float16, where the device would take bfloat16: this is where the scaler has work",
+        PLAIN_AMP_FP16: "the original under torch's own autocast in float16, made only where O1 in it is not near",
         "O2": "the migrated script with weights in half and masters in float32",
         "O3": "the migrated script in half throughout",
         O0_TOGETHER: "the migrated script in float32, in several processes",
+        O1_TOGETHER: "the migrated script under autocast, in several processes: what will be launched",
         ORIGINAL_MERGED: "the original in one process, as many batches made one as there are processes elsewhere",
         ORIGINAL_TOGETHER: "the original in several processes, where it was written for them",
-        ORIGINAL_AGAIN: "the original a second time, made only where O0 differs: does it repeat itself?",
     }
 )
 """The names of all runs, in the order in which they are shown, and what each is for."""
@@ -52,6 +60,8 @@ class Asked:
         sync_bn: whether batch norm is to be synchronised over the processes.
         notes: what a reader has to know besides, such as why distribution was declined.
         versions: of ``amp-migrate``; those of the runs are in their traces.
+        native: whether the migrated version does without the runtime, so that O1 is all that it computes in half.
+        half_types: those to compute in; empty for the usual ones.
     """
 
     script: str
@@ -65,6 +75,8 @@ class Asked:
     sync_bn: bool = True
     notes: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
+    native: bool = False
+    half_types: tuple[str, ...] = ()
 
 
 Reach = Literal["whole", "part"]
@@ -83,6 +95,7 @@ class Planned:
         batch_factor: how many batches of the training loaders are made one.
         loss_scale: what ``AMP_LOSS_SCALE`` is set to.
         half_type: ``"fp16"`` or ``"bf16"``; None for the one that all runs have where nothing else is said.
+        plain_amp: whether the recorder puts it under torch's own autocast and loss scaling.
         reach: how far it goes.
     """
 
@@ -93,28 +106,45 @@ class Planned:
     batch_factor: int = 1
     loss_scale: float | None = None
     half_type: str | None = None
+    plain_amp: bool = False
     reach: Reach = "whole"
 
 
 def planned(asked: Asked) -> Iterator[Planned]:
     """Yield the runs that are made in any case, in the order in which they are made.
 
-    :data:`ORIGINAL_MERGED`, :data:`ORIGINAL_TOGETHER` and :data:`ORIGINAL_AGAIN` depend on what the others give.
+    :data:`ORIGINAL_MERGED`, :data:`ORIGINAL_TOGETHER` and :data:`PLAIN_AMP_FP16` depend on what the others give, and
+    :data:`O1_FP16` is left out where the type of all runs is float16 already. It is made besides bfloat16, on a CPU
+    too: what leaves the range of float16, and what a scaler that is used wrongly does, no run in bfloat16 shows. It
+    takes one run of a part; its own reference is only made where it has something to tell.
     """
+    in_half = asked.precision in ("migrated", "unknown")
     yield Planned(ORIGINAL, migrated=False)
+    yield Planned(ORIGINAL_AGAIN, migrated=False, reach="part")
     yield Planned(O0, level="O0")
-    if asked.precision in ("migrated", "unknown"):
-        yield Planned(O0_SCALED, level="O0", loss_scale=LOSS_SCALE)
+    if in_half:
+        yield Planned(O0_SCALED, level="O0", loss_scale=LOSS_SCALE, reach="part")
+        if set(asked.levels) - {"O0"}:
+            yield Planned(PLAIN_AMP, migrated=False, plain_amp=True, reach="part")
         for level in asked.levels:
             if level != "O0":
-                yield Planned(level, level=level)
+                yield Planned(level, level=level, reach="part")
+            if level == "O1":
+                yield Planned(O1_FP16, level=level, half_type="fp16", reach="part")
     if asked.processes > 1:
         yield Planned(O0_TOGETHER, level="O0", processes=asked.processes)
+        if in_half and "O1" in asked.levels:
+            yield Planned(O1_TOGETHER, level="O1", processes=asked.processes, reach="part")
 
 
 def original_again() -> Planned:
-    """The original once more, to see whether it repeats itself."""
+    """The original once more to its end, where a part did not tell whether it repeats itself."""
     return Planned(ORIGINAL_AGAIN, migrated=False)
+
+
+def plain_amp_in_fp16() -> Planned:
+    """The original under torch's own autocast in float16."""
+    return Planned(PLAIN_AMP_FP16, migrated=False, plain_amp=True, half_type="fp16", reach="part")
 
 
 def original_together(processes: int) -> Planned:

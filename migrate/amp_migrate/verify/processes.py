@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
+
+from amp_migrate.verify.process_table import entries, environment_of, share
 
 MARK = "AMP_VERIFY_RUN"
 """Every process of a run has it in its environment, with a value of the run's own."""
@@ -58,35 +60,80 @@ class Outcome:
     seconds: float
 
 
+class Process(Protocol):
+    """One that was started, as :class:`subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, if it is known."""
+
+    def poll(self) -> int | None:
+        """Look whether it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end."""
+
+
+class Starter(Protocol):
+    """Starts processes."""
+
+    def start(self, rank: Rank, cwd: Path) -> Process:
+        """Start one, as the leader of a session of its own."""
+
+    def parents(self) -> set[int]:
+        """Processes that stay, and whose children belong to a run."""
+
+
+class Fresh:
+    """Starts a new interpreter for each process."""
+
+    def start(self, rank: Rank, cwd: Path) -> Process:
+        """Start one."""
+        with rank.stdout.open("wb") as stdout, rank.stderr.open("wb") as stderr:
+            return subprocess.Popen(
+                rank.command,
+                cwd=cwd,
+                env=rank.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    def parents(self) -> set[int]:
+        """None stays."""
+        return set()
+
+
 @dataclass
 class _Group:
     """The processes that were started together, and all that came of them."""
 
+    starter: Starter
     mark: str = field(default_factory=lambda: secrets.token_hex(16))
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    started: list[Process] = field(default_factory=list)
 
     def start(self, rank: Rank, cwd: Path) -> None:
-        with rank.stdout.open("wb") as stdout, rank.stderr.open("wb") as stderr:
-            self.started.append(
-                subprocess.Popen(
-                    rank.command,
-                    cwd=cwd,
-                    env={**rank.environment, MARK: self.mark},
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    start_new_session=True,
-                )
-            )
+        marked = replace(rank, environment={**rank.environment, MARK: self.mark})
+        self.started.append(self.starter.start(marked, cwd))
 
     def members(self) -> list[int]:
         """All living processes: the started ones, their descendants, their sessions', and those with the mark."""
         started = {process.pid for process in self.started if process.returncode is None}
         sessions = {process.pid for process in self.started}
-        table = _table()
-        found = {pid for pid, entry in table.items() if pid in started or entry.session in sessions}
+        table = entries()
+        parents = self.starter.parents()
+        found = {
+            pid
+            for pid, entry in table.items()
+            if pid in started or entry.session in sessions or (entry.parent in parents and pid not in parents)
+        }
         marked = f"{MARK}={self.mark}".encode()
-        found |= {pid for pid in table if pid not in found and marked in _environment(pid)}
+        found |= {pid for pid in table if pid not in found and marked in environment_of(pid)}
         while True:
             more = {pid for pid, entry in table.items() if entry.parent in found and pid not in found}
             if not more:
@@ -96,9 +143,9 @@ class _Group:
     def memory(self, bound: int) -> int:
         """The memory of all members; shared pages count once where that decides."""
         members = self.members()
-        table = _table()
+        table = entries()
         resident = sum(table[pid].resident for pid in members if pid in table)
-        return resident if resident <= bound else sum(map(_share, members)) or resident
+        return resident if resident <= bound else sum(map(share, members)) or resident
 
     def end(self) -> None:
         """Kill and reap whatever is left."""
@@ -121,7 +168,7 @@ class _Group:
         sessions = {process.pid for process in self.started}
         orphans = [
             pid
-            for pid, entry in _table(ended=True).items()
+            for pid, entry in entries(ended=True).items()
             if entry.parent == os.getpid() and (pid in killed or entry.session in sessions)
         ]
         for pid in orphans:
@@ -137,6 +184,7 @@ def run_together(
     timeout: float,
     memory: int,
     tick: Callable[[float], None] = lambda seconds: None,
+    starter: Starter | None = None,
 ) -> Outcome:
     """Start the processes and wait for them; when this returns or raises, none of them is left.
 
@@ -146,11 +194,12 @@ def run_together(
         timeout: seconds for all of it.
         memory: bytes that all their processes may have together.
         tick: called now and then with the seconds that have passed.
+        starter: what starts them; None for new interpreters.
 
     Raises:
         OSError: one cannot be started.
     """
-    group = _Group()
+    group = _Group(starter or Fresh())
     began = time.monotonic()
     order: list[int] = []
     how: How = "ended"
@@ -232,71 +281,3 @@ def _adopting_orphans() -> Iterator[None]:
         yield
     finally:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-
-
-@dataclass(frozen=True)
-class _Entry:
-    parent: int
-    session: int
-    resident: int
-    ended: bool
-
-
-def _table(*, ended: bool = False) -> dict[int, _Entry]:
-    """The living processes that this one may see; or those that have ended, and wait to be reaped."""
-    if os.path.exists("/proc/self/stat"):
-        read = ((pid, _entry(pid)) for pid in map(int, filter(str.isdigit, os.listdir("/proc"))))
-        found = {pid: entry for pid, entry in read if entry is not None}
-    else:
-        found = dict(_listed())
-    return {pid: entry for pid, entry in found.items() if entry.ended is ended}
-
-
-def _listed() -> Iterator[tuple[int, _Entry]]:
-    command = ["ps", "-axo", "pid=,ppid=,sess=,rss=,stat="]
-    done = subprocess.run(command, capture_output=True, encoding="ascii", errors="replace", check=False)
-    for line in done.stdout.splitlines():
-        pid, parent, session, resident, state = line.split()[:5]
-        # Some systems give the session as an address.
-        number = int(session) if session.isdigit() else 0
-        yield int(pid), _Entry(int(parent), number, int(resident) * 1024, state.startswith("Z"))
-
-
-def _entry(pid: int) -> _Entry | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name in front is in parentheses, and may hold any character.
-            state, parent, _, session, *rest = file.read().rpartition(b")")[2].split()
-    except (OSError, ValueError):
-        return None
-    return _Entry(int(parent), int(session), int(rest[17]) * _PAGE, state in (b"Z", b"X"))
-
-
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-def physical_memory() -> int:
-    """The bytes of memory that this machine has, or this container is allowed."""
-    size = _PAGE * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            size = min(size, int(Path(path).read_text(encoding="ascii")))
-    return size
-
-
-def _environment(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
-
-
-def _share(pid: int) -> int:
-    """The memory of a process, what it shares divided by the number of those that share it."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            line = next(line for line in file if line.startswith(b"Pss:"))
-        return int(line.split()[1]) * 1024
-    except (OSError, StopIteration):
-        return 0

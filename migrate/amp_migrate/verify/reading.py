@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from amp_migrate.verify.traces import Backward, Batch, Opened, RankTrace, Said, Update
+from amp_migrate.verify.traces import Backward, Batch, Opened, RankTrace, Said, ScalerCall, Update
 
 
 def read_ranks(folder: Path, main: Iterable[int] = ()) -> tuple[RankTrace, ...]:
@@ -21,9 +21,13 @@ def read_ranks(folder: Path, main: Iterable[int] = ()) -> tuple[RankTrace, ...]:
     """
     known = set(main)
     found: defaultdict[int, list[tuple[bool, RankTrace]]] = defaultdict(list)
+    workers: defaultdict[int, list[str]] = defaultdict(list)
+    for path in sorted(folder.glob("worker*-*.jsonl")):
+        rank = path.stem.removeprefix("worker").partition("-")[0]
+        workers[int(rank)] += [draw for facts in _lines(path) for draw in facts["worker_drew"]]
     for path in sorted(folder.glob("rank*-*.jsonl")):
         rank, _, process = path.stem.removeprefix("rank").partition("-")
-        found[int(rank)].append((int(process) in known, _rank_trace(int(rank), list(_lines(path)))))
+        found[int(rank)].append((int(process) in known, _rank_trace(int(rank), list(_lines(path)), workers[int(rank)])))
     return tuple(
         max(traces, key=lambda item: (item[0], len(item[1].backwards)))[1] for _, traces in sorted(found.items())
     )
@@ -64,7 +68,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             return  # the process was killed while it wrote
 
 
-def _rank_trace(rank: int, lines: list[dict[str, Any]]) -> RankTrace:
+def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> RankTrace:
     last: dict[str, Any] = {}
     for facts in lines:
         last |= facts
@@ -80,7 +84,10 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]]) -> RankTrace:
         buffers=tuple(last.get("buffers", ())),
         rates=tuple(last.get("rates", ())),
         generators=last.get("generators", ""),
-        skipped=last.get("skipped", 0) + len(updates) - len(made),
+        scaler_calls=tuple(map(_scaler_call, (facts for facts in lines if "scaler" in facts))),
+        metrics=tuple((facts["after"], _number(facts["metric"])) for facts in lines if "metric" in facts),
+        worker_draws=tuple(sorted(set(workers))),
+        skipped=last.get("skipped", 0) + last.get("plain_skipped", 0) + len(updates) - len(made),
         peak_memory=last.get("peak_memory", 0),
         device=last.get("device", "cpu"),
         half_type=last.get("half_type", "bf16"),
@@ -109,6 +116,8 @@ def _backward(facts: dict[str, Any]) -> Backward:
         half=facts.get("half", 0),
         full=facts.get("full", 0),
         random=facts.get("random", False),
+        drew=tuple(facts.get("drew", ())),
+        inputs=tuple(map(tuple, facts.get("inputs", ()))),
     )
 
 
@@ -120,12 +129,23 @@ def _batch(facts: dict[str, Any]) -> Batch:
         indices=tuple(facts["indices"]),
         random=facts["fetch_random"],
         length=facts.get("length", 0),
+        size=facts.get("size", 0),
+        data=facts.get("data", ""),
+        samples=tuple(facts.get("samples", facts["indices"]) if facts.get("data") else ()),
+        contents=tuple(facts.get("contents", ())),
+        learns=facts.get("learns", True),
+        drew=tuple(facts.get("drew", ())),
     )
 
 
 def _update(facts: dict[str, Any]) -> Update:
     rate = facts.get("lr")
-    return Update(facts["optimizer"], facts["after"], _number(facts["norm"]), None if rate is None else _number(rate))
+    lr = None if rate is None else _number(rate)
+    return Update(facts["optimizer"], facts["after"], _number(facts["norm"]), lr, tuple(facts.get("lrs", ())))
+
+
+def _scaler_call(facts: dict[str, Any]) -> ScalerCall:
+    return ScalerCall(facts["scaler"], facts["kind"], facts["call"], facts["after"], facts.get("fixed", False))
 
 
 def _number(value: str | float) -> float:

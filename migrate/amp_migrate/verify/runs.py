@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from amp_migrate.problems import NothingShownError, UserError, shown
 from amp_migrate.verify import failures, reading
+from amp_migrate.verify.by_hand import ByHand
 from amp_migrate.verify.copies import CopiedProject, copy_project
-from amp_migrate.verify.failures import Output
+from amp_migrate.verify.endings import Made
+from amp_migrate.verify.environment import interpreter_environment, launched, search_path
 from amp_migrate.verify.interpreter import Interpreter
+from amp_migrate.verify.joined import Joined
 from amp_migrate.verify.plan import Planned
-from amp_migrate.verify.processes import Outcome, Rank, run_together
-from amp_migrate.verify.traces import Failure, RankTrace, Status, Trace
-from amp_migrate.verify.written_files import Listing, listing, written_files
+from amp_migrate.verify.processes import Fresh, Outcome, Rank, Starter, run_together
+from amp_migrate.verify.traces import RankTrace, Trace
+from amp_migrate.verify.warm import UnfitError
+from amp_migrate.verify.written_files import listing, written_files
 from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
 
 RECORDER = Path(__file__).parent / "recorder"
 STAND_IN = RECORDER / "stand_in"
-_TRIES = 3
-_END = 8192
-_LARGEST_OUTPUT = 2**24
+_TRIES = 5
 _DROP_IN = b"amp_runtime.apex"
-# Left from a launch around this one, or made for another run.
-_NOT_HANDED_ON = re.compile(
-    r"AMP_|TORCHELASTIC_|PYTHONSTARTUP|"
-    r"(?:LOCAL_|GROUP_|ROLE_)?(?:RANK|WORLD_SIZE|NAME)$|ROLE_|MASTER_(?:ADDR|PORT)$"
-)
+
+
+class StartAgainError(Exception):
+    """Runs have to be made again in new interpreters: one did not get through in a forked process, and does in one."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class Maker:
         stand_in: whether a stand-in for Apex is put beside the original.
         launched: whether one process is started like a launch of one.
         tick: called now and then during a run.
+        starter: what starts the processes.
+        by_hand: what sets apart the runs of a version that was given, and of what the user launches.
     """
 
     project: CopiedProject
@@ -89,6 +92,9 @@ class Maker:
     stand_in: bool = False
     launched: bool = False
     tick: Callable[[float], None] = lambda seconds: None
+    starter: Starter = field(default_factory=Fresh)
+    _has_made: bool = field(default=False, init=False)
+    by_hand: ByHand = field(default_factory=ByHand)
     _half_type: str | None = field(default=None, init=False)
     _runtime: Path | None = field(default=None, init=False)
     _imported_from: list[Path] = field(default_factory=list, init=False)
@@ -103,14 +109,37 @@ class Maker:
         Raises:
             UserError: the project cannot be copied.
             NothingShownError: the script imports the project itself and not its copy.
+            StartAgainError: what was made before has to be made again, too.
         """
+        trace = self._tried(planned, batches)
+        if trace.status in ("failed", "timeout") and not isinstance(self.starter, Fresh):
+            trace = self._tried_afresh(planned, batches)
+        self._has_made = True
+        if self._half_type is None and trace.ranks:
+            self._half_type = self._type_for(trace.ranks[0])
+        return trace
+
+    def _tried(self, planned: Planned, batches: Joined | None) -> Trace:
         for _ in range(_TRIES):
             trace = self._make(planned, batches)
             if not self._needs_another_try(planned, trace):
                 break
-        if self._half_type is None and trace.ranks:
-            self._half_type = self._type_for(trace.ranks[0])
         return trace
+
+    def _tried_afresh(self, planned: Planned, batches: Joined | None) -> Trace:
+        """Make in new interpreters what did not get through in forked processes; what it says there is what counts."""
+        forking, self.starter = self.starter, Fresh()
+        trace = self._tried(planned, batches)
+        if not trace.usable:
+            self.starter = forking
+        elif self._has_made:
+            raise StartAgainError
+        return trace
+
+    @property
+    def half_type(self) -> str | None:
+        """The half type of all runs that name none; None before the original was run."""
+        return self._half_type
 
     def _type_for(self, rank: RankTrace) -> str:
         """The half type by name, so that all runs have one: that of ``dtype="auto"`` on the device of the original.
@@ -133,12 +162,20 @@ class Maker:
             )
         # As for packages that are installed editable.
         self._imported_from += new
-        if new or trace.failure is None:
-            return bool(new)
+        if new or self.by_hand.learn(planned, trace):
+            return True
+        if trace.failure is None:
+            return False
         if planned.processes == 1 and not self.launched and failures.wants_launch(trace.failure):
             self.launched = True
             return True
         return (planned.processes > 1 or self.launched) and failures.port_was_taken(trace.failure)
+
+    def notes(self) -> Iterator[str]:
+        """What a reader has to know of how the runs were made."""
+        if self.launched:
+            yield "The script asks for what torchrun sets: its runs in one process are launches of one process."
+        yield from self.by_hand.notes()
 
     def _make(self, planned: Planned, batches: Joined | None) -> Trace:
         folder = self.folder / _slug(planned.name)
@@ -154,15 +191,37 @@ class Maker:
             path.write_text(json.dumps(asdict(batches)), encoding="utf-8")
             environment["AMP_VERIFY_BATCHES"] = str(path)
         ranks = list(self._ranks(planned, environment, folder, copy))
-        cwd = self.project.within(copy, self.project.cwd)
         try:
-            outcome = run_together(
-                ranks, cwd, timeout=self.settings.timeout, memory=self.settings.memory, tick=self.tick
+            outcome = self._run(ranks, self.project.within(copy, self.project.cwd))
+            made = Made(
+                planned,
+                outcome,
+                ranks,
+                record,
+                self.project,
+                copy,
+                self.settings.interpreter.command,
+                self.settings.steps,
+                self.settings.timeout,
+                self.settings.memory,
+                self.migrated,
+                self.original,
+                planned.half_type or self._half_type,
             )
-            return self._trace(planned, outcome, ranks, record, copy, before)
+            return replace(made.trace(), files=written_files(copy, before))
         finally:
             if not self.settings.keep:
                 shutil.rmtree(copy, ignore_errors=True)
+
+    def _run(self, ranks: list[Rank], cwd: Path) -> Outcome:
+        bounds: dict[str, Any] = {"timeout": self.settings.timeout, "memory": self.settings.memory, "tick": self.tick}
+        try:
+            return run_together(ranks, cwd, starter=self.starter, **bounds)
+        except UnfitError:
+            self.starter = Fresh()
+            if self._has_made:
+                raise StartAgainError from None
+            return run_together(ranks, cwd, starter=self.starter, **bounds)
 
     def _overlay(self, copy: Path, files: Mapping[Path, bytes | None]) -> None:
         """Put the files of one version into a copy; those that it does not have go."""
@@ -180,40 +239,44 @@ class Maker:
                 target.chmod(target.stat().st_mode | stat.S_IWUSR)
             target.write_bytes(data)
 
+    def _ranks(self, planned: Planned, environment: dict[str, str], folder: Path, copy: Path) -> Iterator[Rank]:
+        own = self.by_hand.script if planned.migrated else None
+        script = self.project.within(copy, own or self.project.script)
+        module = self.settings.module if own is None else self.by_hand.module
+        program = ["-m", module] if module else [str(script)]
+        count = self.by_hand.starts(planned)
+        is_launch = count > 1 or (self.launched and planned.processes == 1)
+        environments = launched(environment, count, _free_port()) if is_launch else [environment]
+        for rank, of_rank in enumerate(environments):
+            arguments = self.by_hand.arguments(planned, rank, self.settings.arguments)
+            command = (self.settings.interpreter.command, *program, *arguments)
+            yield Rank(command, of_rank, folder / f"stdout{rank}", folder / f"stderr{rank}")
+
     def _environment(self, planned: Planned, record: Path, copy: Path) -> dict[str, str]:
         settings = self.settings
-        environment = clean_environment()
-        packages = [str(RECORDER)]
+        first = [RECORDER]
         if planned.migrated:
-            packages.append(str(self._runtime_folder()))
+            first.append(self._runtime_folder())
         elif self.stand_in:
-            packages.append(str(STAND_IN))
-        named = [Path(entry) for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-        for path in [*self._imported_from, *named]:
-            is_inside = path.is_relative_to(self.project.root)
-            packages.append(str(self.project.within(copy, path) if is_inside else path))
-        environment |= {
-            "PYTHONPATH": os.pathsep.join(packages),
-            "PYTHONHASHSEED": "0",
-            "PYTHONIOENCODING": "utf-8",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": str(settings.threads),
-            "MKL_NUM_THREADS": str(settings.threads),
-            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+            first.append(STAND_IN)
+        environment = interpreter_environment(settings.threads) | {
+            "PYTHONPATH": search_path(self.project, copy, first, self._imported_from),
             "AMP_VERIFY_RECORD": str(record),
             "AMP_VERIFY_ROOT": str(copy),
             "AMP_VERIFY_PROJECT": str(self.project.root),
             "AMP_VERIFY_STEPS": str(settings.steps),
             "AMP_VERIFY_SEED": str(settings.seed),
         }
-        # Nothing is shown in windows, and nothing sent anywhere, by a run that is only made to be compared.
-        environment = {"MPLBACKEND": "Agg", "WANDB_MODE": "disabled", "WANDB_SILENT": "true"} | environment
         if planned.level is not None:
             environment["AMP_OPT_LEVEL"] = planned.level
         if planned.loss_scale is not None:
             environment["AMP_LOSS_SCALE"] = str(planned.loss_scale)
-        if planned.migrated and self._half_type is not None:
-            environment["AMP_DTYPE"] = self._half_type
+        half_type = planned.half_type or self._half_type
+        if planned.migrated and half_type is not None:
+            environment["AMP_DTYPE"] = half_type
+        if planned.plain_amp:
+            environment["AMP_VERIFY_PLAIN_AMP"] = half_type or "bf16"
+        environment.update(self.by_hand.environment(planned))
         return environment
 
     def _runtime_folder(self) -> Path:
@@ -224,153 +287,6 @@ class Maker:
             if not (self._runtime / PACKAGE).exists() and (problem := copy_runtime(self._runtime, runtime_folder())):
                 raise UserError(str(problem))
         return self._runtime
-
-    def _ranks(self, planned: Planned, environment: dict[str, str], folder: Path, copy: Path) -> Iterator[Rank]:
-        script = self.project.within(copy, self.project.script)
-        program = ["-m", self.settings.module] if self.settings.module else [str(script)]
-        command = (self.settings.interpreter.command, *program, *self.settings.arguments)
-        port = str(_free_port()) if planned.processes > 1 or self.launched else ""
-        for rank in range(planned.processes):
-            launch = {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(planned.processes),
-                "LOCAL_WORLD_SIZE": str(planned.processes),
-                "GROUP_RANK": "0",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            }
-            yield Rank(
-                command, environment | (launch if port else {}), folder / f"stdout{rank}", folder / f"stderr{rank}"
-            )
-
-    def _trace(
-        self,
-        planned: Planned,
-        outcome: Outcome,
-        ranks: Sequence[Rank],
-        record: Path,
-        copy: Path,
-        before: Listing,
-    ) -> Trace:
-        outputs = [
-            Output(rank.stderr.read_text(encoding="utf-8", errors="replace"), status, _end_of(rank.stdout))
-            for rank, status in zip(ranks, outcome.statuses, strict=True)
-        ]
-        recorded = reading.got_through(record)
-        traces = reading.read_ranks(record, outcome.processes)
-        status, failure = self._ending(planned, outcome, outputs, traces, copy, recorded=recorded)
-        if status == "ended" and reading.was_stopped(record):
-            status = "stopped"
-        return Trace(
-            name=planned.name,
-            level=planned.level,
-            processes=planned.processes,
-            status=status,
-            ranks=traces,
-            failure=failure,
-            batch_factor=planned.batch_factor,
-            loss_scale=planned.loss_scale,
-            seconds=outcome.seconds,
-            steps=self.settings.steps,
-            printed=tuple(self._printed(rank.stdout, copy) for rank in ranks),
-            files=written_files(copy, before),
-            folder=record.parent,
-        )
-
-    def _printed(self, path: Path, copy: Path) -> str:
-        """What one process printed, with the user's own folder in place of the copy."""
-        text = path.read_bytes()[:_LARGEST_OUTPUT].decode("utf-8", "replace")
-        return text.replace(str(copy), str(self.project.root))
-
-    def _ending(
-        self,
-        planned: Planned,
-        outcome: Outcome,
-        outputs: Sequence[Output],
-        traces: Sequence[RankTrace],
-        copy: Path,
-        *,
-        recorded: bool,
-    ) -> tuple[Status, Failure | None]:
-        steps = min((len(trace.backwards) for trace in traces), default=0)
-        last = "\n".join(outputs[0].stderr.splitlines()[-20:])
-        if outcome.how == "timeout":
-            return "timeout", failures.out_of_time(self.settings.timeout, steps, self.settings.steps, last)
-        if outcome.how == "memory":
-            return "memory", failures.out_of_memory(self.settings.memory, last)
-        if not all(failures.ended_well(output, recorded=recorded) for output in outputs):
-            if outcome.how == "apart" and all(output.status in (0, None) for output in outputs):
-                return "failed", failures.apart(outcome.order[0], last)
-            cause = failures.first_cause(outputs, outcome.order)
-            texts = self.migrated if planned.migrated else {}
-            return "failed", failures.failure_of(
-                cause, self.project, copy, self.settings.interpreter.command, lambda path: self._before(path, texts)
-            )
-        if steps == 0:
-            return "failed", failures.no_backward(outputs[0], self.project, copy)
-        return "ended", None
-
-    def _before(self, path: Path, migrated: Mapping[Path, bytes | None]) -> str | None:
-        if path not in migrated:
-            return None
-        data = self.original.get(path)
-        try:
-            return (path.read_bytes() if data is None else data).decode("utf-8", "replace")
-        except OSError:
-            return ""
-
-
-def _end_of(path: Path) -> str:
-    """The end of a text file that may be large."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _END))
-        return file.read().decode("utf-8", "replace")
-
-
-def clean_environment() -> dict[str, str]:
-    """The environment without what would change a run from outside."""
-    return {key: value for key, value in os.environ.items() if not _NOT_HANDED_ON.match(key)}
-
-
-@dataclass(frozen=True)
-class Joined:
-    """What loaders are to read instead of their own batches; false where there is nothing.
-
-    Attributes:
-        batches: by number of the loader and pass, the samples of each batch.
-        lengths: by number of the loader, how many batches it says that it has.
-    """
-
-    batches: Mapping[str, Sequence[Sequence[int]]]
-    lengths: Mapping[str, int]
-
-    def __bool__(self) -> bool:
-        return bool(self.batches)
-
-
-def joined_batches(together: Trace) -> Joined:
-    """The batches that all ranks of a run read at the same time, made one, for the loaders that they shared out.
-
-    A loader that every rank read alike stays out.
-    """
-    found: dict[str, list[list[list[int]]]] = {}
-    lengths: dict[str, int] = {}
-    for rank in together.ranks:
-        for batch in rank.batches:
-            pass_ = found.setdefault(f"{batch.loader}/{batch.epoch}", [[] for _ in together.ranks])
-            pass_[rank.rank].append(list(batch.indices))
-            if batch.length:
-                lengths.setdefault(str(batch.loader), batch.length)
-    joined = {}
-    for key, ranks in found.items():
-        # The run was ended from within: one rank may have asked for a batch that the others had not.
-        count = min(map(len, ranks))
-        whole = all(batch for batches in ranks for batch in batches[:count])
-        if count and whole and any(batches[:count] != ranks[0][:count] for batches in ranks):
-            joined[key] = [[index for batch in row for index in batch] for row in zip(*ranks, strict=False)]
-    shared = {key.partition("/")[0] for key in joined}
-    return Joined(joined, {number: length for number, length in lengths.items() if number in shared})
 
 
 def _slug(name: str) -> str:

@@ -26,6 +26,9 @@ class Backward:
             in the first three calls from each site only, and are 0 in the others.
         full: the same in float32.
         random: whether random numbers were drawn between the batch and this call.
+        drew: which generators drew them, and a digest of the state of each after that: ``"torch:0a1b"``.
+        inputs: of each tensor of data that led to the loss, the digests of its rows; known in the first three calls
+            from each site only.
     """
 
     loss: float
@@ -35,6 +38,8 @@ class Backward:
     half: int = 0
     full: int = 0
     random: bool = False
+    drew: tuple[str, ...] = ()
+    inputs: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,13 @@ class Batch:
         indices: the samples, as the sampler named them; empty where they are no integers.
         random: whether random numbers were drawn to fetch it; None where a worker process fetched it, which may have.
         length: of the first batch of each pass, what ``len`` of the loader is; else, and where it has none, 0.
+        size: of the first batch of each pass, how many samples the loader's data set has; else, and in a stream, 0.
+        data: the data that the samples lie in below all subsets, with its kind, its size and a number; empty where they
+            have no indices.
+        samples: their places in it, which no split changes.
+        contents: a digest of each sample as it was handed out; empty where it is not made of tensors.
+        learns: whether gradients were recorded when it was handed out.
+        drew: which generators drew random numbers to fetch it in this process, as in :class:`Backward`.
     """
 
     loader: int
@@ -56,6 +68,12 @@ class Batch:
     indices: tuple[int, ...] = ()
     random: bool | None = False
     length: int = 0
+    size: int = 0
+    data: str = ""
+    samples: tuple[int, ...] = ()
+    contents: tuple[str, ...] = ()
+    learns: bool = True
+    drew: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,12 +85,33 @@ class Update:
         after: number of backward calls made before.
         norm: the 2-norm of all its gradients as the update saw them, in float64.
         lr: the learning rate of its first group of parameters; None if it has none.
+        rates: those of the other groups, where they are others.
     """
 
     optimizer: int
     after: int
     norm: float
     lr: float | None = None
+    rates: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScalerCall:
+    """One call of a loss scaler.
+
+    Attributes:
+        scaler: number of the scaler, in the order of their first calls.
+        kind: ``"torch"`` for ``torch.amp.GradScaler``, ``"runtime"`` for ``amp.scaler``.
+        call: ``"step"`` or ``"update"``.
+        after: number of backward calls made before.
+        fixed: whether the scale is one that never changes.
+    """
+
+    scaler: int
+    kind: str
+    call: str
+    after: int
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,6 +193,10 @@ class RankTrace:
         buffers: name, shape and digest of each buffer of the modules that are left, sorted, each once.
         rates: the learning rate of each group of parameters of each optimizer at the end.
         generators: a digest over the states of the generators of random, numpy and torch at the end.
+        scaler_calls: the steps and updates of loss scalers.
+        metrics: the numbers that schedules were given to decide by, and after how many backward calls.
+        worker_draws: of the worker processes that drew random numbers for samples, which generators drew them, and a
+            digest of the state in which each began.
         skipped: number of steps that the scaler skipped.
         peak_memory: bytes: of the GPU's allocator on CUDA, else of the process.
         device: name of the device that computed the first loss, ``"cpu"`` or the GPU's.
@@ -176,6 +219,9 @@ class RankTrace:
     buffers: tuple[str, ...] = ()
     rates: tuple[float, ...] = ()
     generators: str = ""
+    scaler_calls: tuple[ScalerCall, ...] = ()
+    metrics: tuple[tuple[int, float], ...] = ()
+    worker_draws: tuple[str, ...] = ()
     skipped: int = 0
     peak_memory: int = 0
     device: str = "cpu"
@@ -216,7 +262,10 @@ class Trace:
         processes: how many were started.
         batch_factor: of how many processes the batches were read as one.
         loss_scale: the fixed loss scale that was forced on it; None for the script's own.
+        half_type: ``"fp16"`` or ``"bf16"``, what it computed in at levels that compute in half; None if unknown.
         seconds: from start to end.
+        allowed_seconds: what it was given; None without a bound.
+        allowed_memory: bytes that all its processes were given; None without a bound.
         steps: the number of backward calls after which it was to end; None for the end of the script.
         printed: what each rank wrote to standard output.
         files: what it made or changed in its copy of the project, by name.
@@ -230,7 +279,10 @@ class Trace:
     failure: Failure | None = None
     batch_factor: int = 1
     loss_scale: float | None = None
+    half_type: str | None = None
     seconds: float = 0.0
+    allowed_seconds: float | None = None
+    allowed_memory: int | None = None
     steps: int | None = None
     printed: tuple[str, ...] = ()
     files: tuple[WrittenFile, ...] = ()

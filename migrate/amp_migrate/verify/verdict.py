@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks import CHECKS, band, files, o0_exact, printed, runs
-from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank, site_numbers, together_in_words
+from amp_migrate.verify.checks import CHECKS, band, files, o0_exact, printed, repeats, runs
+from amp_migrate.verify.checks.common import LOSSY, Traces, as_far, first_rank, site_numbers, together_in_words
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.evidence import Check, Evidence, Measured, Verdict, finite
-from amp_migrate.verify.plan import O0, O0_SCALED, O0_TOGETHER, ORIGINAL, Asked
+from amp_migrate.verify.plan import O0, O0_SCALED, O0_TOGETHER, O1_FP16, O1_TOGETHER, ORIGINAL, ORIGINAL_AGAIN, Asked
+from amp_migrate.verify.reach import reach
 from amp_migrate.verify.traces import RankTrace, Trace
 
 _WARM, _LEAST = 3, 3
+_TOGETHER = (O0_TOGETHER, O1_TOGETHER)
+_AT_END = ("steps", "parameters")
 
 
 def judge(asked: Asked, traces: Mapping[str, Trace]) -> Evidence:
@@ -40,21 +43,35 @@ def judge(asked: Asked, traces: Mapping[str, Trace]) -> Evidence:
         device=first.device if first is not None else "cpu",
         versions={**dict(asked.versions), **(dict(first.versions) if first is not None else {})},
         notes=(*asked.notes, *_notes(traces)),
+        reach=reach(traces),
     )
 
 
 def needs_repeat(traces: Traces) -> bool:
-    """Whether something differs that should not in any bit, so that the original has to show that it repeats itself."""
+    """Whether something differs farther on than the original is known to repeat itself."""
+    again = first_rank(traces, ORIGINAL_AGAIN)
     names = ((ORIGINAL, O0), (O0, O0_SCALED))
-    pairs = [(first_rank(traces, first), first_rank(traces, second)) for first, second in names]
-    return (
-        any(
-            first is not None and second is not None and first_difference(first, second) is not None
-            for first, second in pairs
-        )
-        or printed.differs(traces)
-        or files.differs(traces)
+    pairs = [as_far(traces, first, second) for first, second in names]
+    differences = [
+        difference
+        for first, second in pairs
+        if first is not None and second is not None
+        if (difference := first_difference(first, second)) is not None
+    ]
+    outputs = printed.differs(traces) or files.differs(traces)
+    if again is None or traces[ORIGINAL_AGAIN].status == "ended":
+        return (bool(differences) or outputs) and again is None
+    return outputs or any(
+        difference.step > len(again.backwards) or difference.kind in _AT_END for difference in differences
     )
+
+
+def needs_fp16_reference(traces: Traces, asked: Asked) -> bool:
+    """Whether the run in float16 is such that torch's own autocast in it has something to tell."""
+    trace, original = traces.get(O1_FP16), first_rank(traces, ORIGINAL)
+    if trace is None or original is None:
+        return False
+    return not trace.usable or band.judge(traces, asked, O1_FP16, trace, original).verdict != "proved"
 
 
 def measured(trace: Trace, original: RankTrace | None = None) -> Measured:
@@ -66,7 +83,7 @@ def measured(trace: Trace, original: RankTrace | None = None) -> Measured:
     scales = tuple(step.scale for step in first.backwards)
     memory = max((rank.peak_memory for rank in trace.ranks), default=0)
     return Measured(
-        name=f"O0, {trace.processes} processes" if trace.name == O0_TOGETHER else trace.name,
+        name=f"{trace.level}, {trace.processes} processes" if trace.name in _TOGETHER else trace.name,
         level=trace.level,
         processes=trace.processes,
         status=trace.status,
@@ -78,6 +95,7 @@ def measured(trace: Trace, original: RankTrace | None = None) -> Measured:
         error=None if trace.usable else runs.reason(trace),
         sites=tuple(sites) if len(set(sites)) > 1 else (),
         deviation=finite(apart.size) if apart is not None else None,
+        steps_bound=trace.steps,
     )
 
 
@@ -95,10 +113,10 @@ def steps_per_second(times: Sequence[float]) -> float | None:
 
 
 def _verdict(checks: Sequence[Check]) -> Verdict:
-    verdicts = {check.id: check.verdict for check in checks}
     if any(check.verdict == "disproved" for check in checks):
         return "disproved"
-    return "proved" if verdicts.get(o0_exact.ID) == "proved" else "unproved"
+    exact = any((check.id, check.verdict) == (o0_exact.ID, "proved") for check in checks)
+    return "proved" if exact and all(check.verdict == "proved" for check in checks) else "unproved"
 
 
 def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check]) -> str:
@@ -111,16 +129,24 @@ def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check]) 
     if failed:
         count = f"{len(failed)} of {plural(len(checks), 'check')}"
         return f"The migrated script is wrong: {count} failed ({together_in_words(failed)})."
+    if repeats.ID in open_:
+        return "Nothing is proved, because the original does not repeat itself, as far as is known (repeats)."
+    if open_:
+        stayed = f"{together_in_words(open_)} stayed open"
+        return f"Not proved, because {stayed}; nothing else speaks against the migrated script."
     if verdict == "unproved":
-        return f"Nothing speaks against the migrated script, but {together_in_words(open_)} could not be shown."
-    left = f"; {together_in_words(open_)} could not be shown" if open_ else ""
-    held = len(checks) - len(open_)
-    return (
-        f"The migrated script repeats the original in float32 bit for bit; {held} of {len(checks)} checks hold{left}."
-    )
+        return "Not proved, because the migrated script was not held against the original to the last bit."
+    return f"The migrated script repeats the original in float32 bit for bit; all {len(checks)} checks hold."
 
 
 def _notes(traces: Traces) -> Iterator[str]:
     stands_in = sorted({name for trace in traces.values() for rank in trace.ranks for name in rank.stands_in})
     for name in stands_in:
         yield f"{name} is not installed: a stand-in took its place in the original, which so trains in float32."
+    if (trace := traces.get(O1_FP16)) is not None and trace.usable:
+        return
+    if trace is not None and runs.is_left_out(traces, trace):
+        yield (
+            f"{O1_FP16} did not get through ({runs.reason(trace)}), and the original does not under torch's own "
+            "autocast in float16 either: nothing is said of that type."
+        )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amp_rules.plan.options import Options
 
 from amp_migrate.git import GitError, changed_since, git_root
 from amp_migrate.problems import NothingShownError, Problem, UserError, place, shown
 from amp_migrate.run.discovery import NOTEBOOK
+from amp_migrate.verify.hand_made import has_autocast, look_at, modules_of
 
 if TYPE_CHECKING:
     from amp_rules.plan.report import Report
@@ -38,6 +39,9 @@ class Versions:
         run: the migration, for a report; None where the migrated version was given.
         options: what was asked of the migration.
         modules: the files that the script imports, as far as they are known.
+        script: which file of the project the migrated version starts with; None for the script itself.
+        native: whether the migrated version does without the runtime, so that it has no levels of its own.
+        native_before: whether the original uses torch's autocast or GradScaler itself.
     """
 
     original: Mapping[Path, bytes | None] = field(default_factory=dict)
@@ -49,6 +53,9 @@ class Versions:
     run: Run | None = None
     options: Options = field(default_factory=Options)
     modules: tuple[Path, ...] = ()
+    script: Path | None = None
+    native: bool = False
+    native_before: bool = False
 
 
 def migrated_now(script: Path, options: Options) -> Versions:
@@ -87,25 +94,42 @@ def migrated_now(script: Path, options: Options) -> Versions:
     )
 
 
-def given(script: Path, migrated: Path, project: CopiedProject) -> Versions:
-    """Take a version that is migrated already: a file in place of the script, or a folder laid out as the project.
+def given(script: Path, against: Path, project: CopiedProject) -> Versions:
+    """Take a version that is there already: a script, or a folder laid out as the project.
+
+    A script that is a part of the project is run where it lies, another one in place of the original, with the modules
+    that it imports beside it.
 
     Raises:
         UserError: it is not there, or does not hold the script.
+        NothingShownError: it is the same as the original.
     """
-    place_ = Path(os.path.abspath(migrated))
-    if place_.is_file():
-        files: dict[Path, bytes | None] = {project.script: _read(place_)}
-    elif place_.is_dir():
-        files = dict(_folder(place_, project, migrated))
+    path = Path(os.path.abspath(against))
+    entry = project.script
+    if path.is_file():
+        if path.suffix == NOTEBOOK:
+            raise UserError(f"--against {against}: a notebook cannot be run as a script; export it first")
+        if path.resolve() != entry and path.resolve().is_relative_to(project.root):
+            entry = path.resolve()
+        files = {} if entry != project.script else dict(_beside(path, project))
+    elif path.is_dir():
+        files = dict(_folder(path, project, against))
     else:
-        raise UserError(f"--migrated {migrated}: no such file or directory")
-    files = {path: data for path, data in files.items() if not path.exists() or _read(path) != data}
-    if not files:
+        raise UserError(f"--against {against}: no such file or directory")
+    changed = {file: data for file, data in files.items() if not file.exists() or _read(file) != data}
+    if not changed and _read(entry) == _read(project.script):
         raise NothingShownError(
-            f"{shown(script)} and --migrated {migrated} hold the same, so there is nothing to compare"
+            f"{shown(script)} and --against {against} hold the same, so there is nothing to compare"
         )
-    return Versions(migrated=files, uses_apex=_mentions_apex(project.script))
+    modules = (*modules_of(project.script), *(modules_of(entry) if entry != project.script else ()))
+    texts = [files[file] if file in files else _read(file) for file in {*modules_of(entry), *files}]
+    return Versions(
+        migrated=changed,
+        script=entry if entry != project.script else None,
+        modules=tuple(file for file in modules if file.is_file()),
+        uses_apex=_mentions_apex(project.script),
+        **_made_by_hand(texts, [_read(file) for file in modules_of(project.script)]),
+    )
 
 
 def since(script: Path, revision: str) -> Versions:
@@ -113,6 +137,7 @@ def since(script: Path, revision: str) -> Versions:
 
     Raises:
         UserError: git does not know the revision, or the script was not there.
+        NothingShownError: nothing has changed since.
     """
     path = script.resolve()
     root = git_root(path)
@@ -126,8 +151,35 @@ def since(script: Path, revision: str) -> Versions:
         raise UserError(f"--base {revision}: {shown(script)} was not there")
     if not files:
         raise NothingShownError(f"nothing has changed since {revision}, so there is nothing to compare")
-    data = files.get(path)
-    return Versions(original=files, uses_apex=b"apex" in (data if data is not None else _read(path)))
+    modules = modules_of(path)
+    before = [files.get(file) or (b"" if file in files else _read(file)) for file in modules]
+    return Versions(
+        original=files,
+        uses_apex=b"apex" in before[0],
+        **_made_by_hand([_read(file) for file in modules], before),
+    )
+
+
+def _made_by_hand(texts: Sequence[bytes], before: Sequence[bytes]) -> dict[str, Any]:
+    """What is known of a version that was given, by the texts of its files and of those of the original."""
+    made = look_at(texts)
+    if made.runtime:
+        return {}
+    notes = []
+    if not made.precision:
+        notes.append("The migrated version has nothing of mixed precision, so nothing is said about half precision.")
+    if not made.distribution:
+        notes.append("The migrated version has nothing of several processes, so it is compared in one process only.")
+    native_before = has_autocast(before)
+    if native_before:
+        notes.append("The original uses torch's autocast or GradScaler itself: all its runs are made with them off.")
+    return {
+        "native": True,
+        "native_before": native_before,
+        "precision": "unknown" if made.precision else "absent",
+        "distribution": "unknown" if made.distribution else "absent",
+        "notes": tuple(notes),
+    }
 
 
 def _nothing(report: Report) -> str:
@@ -135,7 +187,7 @@ def _nothing(report: Report) -> str:
     reason = words.get(report.precision, "nothing of it was migrated")
     lines = [f"nothing to verify: {reason} ({shown(report.entry)})", *_declined(report)]
     if report.precision == "already":
-        lines.append("--base REVISION compares with an earlier version of it, --migrated PATH with another file")
+        lines.append("--base REVISION compares with an earlier version of it, --against PATH with another file")
     return "\n       ".join(lines)
 
 
@@ -145,15 +197,24 @@ def _declined(report: Report) -> Iterator[str]:
         yield f"{refusal.unit} declined at {where}: {refusal.code} {refusal.name}: {refusal.message}"
 
 
-def _folder(folder: Path, project: CopiedProject, named: Path) -> Iterator[tuple[Path, bytes | None]]:
+def _folder(folder: Path, project: CopiedProject, named: Path) -> Iterator[tuple[Path, bytes]]:
     """The Python files of a folder, by where they belong in the project."""
     bases = (project.root, project.cwd, project.script.parent)
     fitting = (base for base in bases if project.script.is_relative_to(base))
     base = next((base for base in fitting if (folder / project.script.relative_to(base)).is_file()), None)
     if base is None:
-        raise UserError(f"--migrated {named}: it holds no {project.script.name} where the project has it")
+        raise UserError(f"--against {named}: it holds no {project.script.name} where the project has it")
     for path in sorted(folder.rglob("*.py")):
         yield base / path.relative_to(folder), _read(path)
+
+
+def _beside(script: Path, project: CopiedProject) -> Iterator[tuple[Path, bytes]]:
+    """A script of another place, where the original is, and the modules from its folder that it imports."""
+    for path in modules_of(script):
+        if path == script:
+            yield project.script, _read(path)
+        elif path.is_relative_to(script.parent):
+            yield project.script.parent / path.relative_to(script.parent), _read(path)
 
 
 def _read(path: Path) -> bytes:

@@ -5,10 +5,14 @@ curves are smoothed by a moving mean over a fifth of the steps, at most 10. Thei
 relative to the original's smoothed loss there, or to the mean size of its losses where that is larger, so that it means
 something too for a loss that goes to zero or changes its sign. It must nowhere exceed the tolerance.
 
-Where it does, but by no more than the original's own losses scatter from step to step, nothing is said: two trainings
-of which one was nudged by a rounding error differ as much. What is beyond both is disproved, and so is a loss that is
-infinite or NaN, unless the scaler skipped that step or the original has the same. Nothing is disproved either where
-two runs of the original are farther apart than the tolerance, as of a script that seeds from the time.
+Where it does, the original under torch's own autocast in the same type is asked, which no migration had a hand in. The
+level holds as well if it is within the tolerance of that run, or if it begins within the tolerance of the original and
+nowhere gets farther from it than that run does: a training that amplifies rounding takes every run in half elsewhere.
+It is disproved if that run stays within the tolerance and the level leaves it by more than the original's own losses
+scatter, and is more than four times as far; and by a loss that is infinite or NaN where those of the original and of
+that run are not, unless the scaler skipped the step. All else is open: farther from the original than plain autocast
+where that left it as well, no such run to ask, two runs of the original that are farther apart than the tolerance, and
+O3, whose arithmetic loses small updates by design.
 """
 
 from __future__ import annotations
@@ -21,13 +25,16 @@ from dataclasses import dataclass, replace
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, at, first_rank, lossy_runs, percent, site_numbers
-from amp_migrate.verify.evidence import Check
-from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN, Asked
-from amp_migrate.verify.traces import Backward, RankTrace
+from amp_migrate.verify.checks.reference import reference
+from amp_migrate.verify.evidence import Check, Verdict
+from amp_migrate.verify.plan import O1_FP16, ORIGINAL, ORIGINAL_AGAIN, Asked
+from amp_migrate.verify.traces import Backward, RankTrace, Trace
 
 ID = "band"
 
 _WINDOW, _PARTS = 10, 5
+_FARTHER = 4
+"""So many times as far as plain autocast is more than another rounding of the same training."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class Deviation:
         step: which backward call that is, from 1.
         window: over how many losses the curves are smoothed.
         where: the backward call.
+        start: the largest distance at the beginning of a curve, before a training amplifies rounding.
     """
 
     size: float
@@ -47,26 +55,59 @@ class Deviation:
     step: int
     window: int
     where: str
+    start: float = 0.0
+
+
+@dataclass(frozen=True)
+class Near:
+    """What a run in half is compared with.
+
+    Attributes:
+        steps: the losses that it should be near to.
+        name: of the run that they are of.
+        plain: the original under torch's own autocast in one process; None if there is none to ask.
+        original: the original in one process, which that is compared with.
+        tolerance: half the width of the band.
+        own: how far two runs of the original are apart.
+    """
+
+    steps: Sequence[Backward]
+    name: str
+    plain: RankTrace | None
+    original: RankTrace
+    tolerance: float
+    own: float
 
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
-    """Compare each level with the original."""
+    """Compare each level with the original; of float16 besides bfloat16 only what is known."""
     original = first_rank(traces, ORIGINAL)
     if original is None:
         return
-    for level, trace in lossy_runs(traces):
-        found = _judge(level, original, trace.ranks[0], asked.tolerance)
-        if found.verdict == "disproved" and (own := own_distance(traces)) > asked.tolerance:
-            message = (
-                f"The losses are not near the original's, but two runs of the original are {percent(own)} apart "
-                "themselves. Seed everything that it draws from, and verify again."
-            )
-            found = replace(found, verdict="unproved", message=message)
-        yield found
+    for name, trace in lossy_runs(traces):
+        found = judge(traces, asked, name, trace, original)
+        # Where the script does not train in it under torch's own autocast either, this type is none for it.
+        if name != O1_FP16 or found.verdict != "unproved":
+            yield found
+
+
+def judge(traces: Traces, asked: Asked, name: str, trace: Trace, original: RankTrace) -> Check:
+    """Whether one run in half stays near the original."""
+    plain = reference(traces, trace)
+    near = Near(original.backwards, "the original", plain, original, asked.tolerance, own_distance(traces))
+    verdict, message = stays_near(near, trace.ranks[0].backwards, trace.ranks[0].skipped)
+    if verdict == "disproved" and trace.level == "O3":
+        verdict, message = "unproved", f"{message} O3 has no weights in float32, and small updates are lost in it."
+    title = f"{name} stays near the original's losses"
+    return Check(f"{_slug(name)}-{ID}", title, verdict, message)
+
+
+def _slug(name: str) -> str:
+    return name.lower().replace(", ", "-")
 
 
 def own_distance(traces: Traces) -> float:
-    """How far two runs of the original are apart; 0 where it was not run again, because nothing asked for it."""
+    """How far two runs of the original are apart; 0 where it was not run again."""
     original, again = first_rank(traces, ORIGINAL), first_rank(traces, ORIGINAL_AGAIN)
     if original is None or again is None:
         return 0.0
@@ -74,35 +115,81 @@ def own_distance(traces: Traces) -> float:
     return 0.0 if found is None else found.size
 
 
-def _judge(level: str, original: RankTrace, migrated: RankTrace, tolerance: float) -> Check:
-    id_, title = f"{level.lower()}-{ID}", f"{level} stays within {percent(tolerance)} of the original's losses"
-    skipped = f" The scaler skipped {plural(migrated.skipped, 'step')}." if migrated.skipped else ""
-    broken = [
-        (number, step)
-        for number, step in enumerate(migrated.backwards)
-        if not math.isfinite(step.loss)
-        and (number >= len(original.backwards) or math.isfinite(original.backwards[number].loss))
-    ]
-    if len(broken) > migrated.skipped:
-        number, step = broken[0]
-        message = (
-            f"The loss of step {number + 1} ({at(step)}) is {step.loss}, which the original's is not.{skipped} Look "
-            "for an operation that leaves the range of half there, with amp-lint, and keep it in float32."
-        )
-        return Check(id_, title, "disproved", message)
-    found = deviation(original.backwards, migrated.backwards)
+def stays_near(near: Near, steps: Sequence[Backward], skipped: int) -> tuple[Verdict, str]:
+    """Whether losses in half stay as near as they should, and the numbers that this rests on.
+
+    Args:
+        near: what they are compared with.
+        steps: the backward calls of the run in half.
+        skipped: how many steps its scaler skipped.
+    """
+    more = f" The scaler skipped {plural(skipped, 'step')}." if skipped else ""
+    if len(broken := _broken(near.steps, steps)) > skipped:
+        return _not_finite(near, broken[0], steps, more)
+    found = deviation(near.steps, steps)
     if found is None:
-        return Check(id_, title, "unproved", "The original's losses are not finite, so there is nothing to compare.")
+        return "unproved", "The original's losses are not finite, so there is nothing to compare."
     over = f"at step {found.step} ({found.where}), smoothed over {plural(found.window, 'step')}"
-    message = f"The losses are farthest from the original's, by {percent(found.size)}, {over}.{skipped}"
-    if found.size <= tolerance:
-        return Check(id_, title, "proved", message)
-    if found.size <= tolerance + found.scatter:
-        message += f" The original's own losses scatter by {percent(found.scatter)}, so more --steps have to tell."
-        return Check(id_, title, "unproved", message)
-    message += f" {percent(tolerance)} are allowed (--tolerance), and {percent(found.scatter)} are scatter."
-    message += " Look with amp-lint for operations that are not exact enough in half, and keep them in float32."
-    return Check(id_, title, "disproved", message)
+    message = f"The losses are farthest from {near.name}'s, by {percent(found.size)}, {over}.{more}"
+    if found.size <= near.tolerance:
+        return "proved", message
+    message += f" {percent(near.tolerance)} are allowed (--tolerance)."
+    if near.own > near.tolerance:
+        return "unproved", f"{message} But two runs of the original are {percent(near.own)} apart themselves."
+    verdict, reason = _beside_plain(near, steps, found)
+    return verdict, f"{message} {reason}"
+
+
+def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tuple[Verdict, str]:
+    """The judgement of a run that left the tolerance, by what plain autocast does to the original."""
+    plain = near.plain
+    if plain is None:
+        return "unproved", "The original did not get through under torch's own autocast, so half may do it."
+    count = len(steps)
+    own = deviation(near.original.backwards[:count], plain.backwards[:count])
+    if own is None or _broken(near.original.backwards, plain.backwards[:count]):
+        return (
+            "unproved",
+            "Under torch's own autocast the original's losses are not finite, so half may be what does it.",
+        )
+    words = f"torch's own autocast takes the original {percent(own.size)} away"
+    beside = deviation(plain.backwards, steps)
+    if beside is not None and beside.size <= near.tolerance:
+        return "proved", f"But {words}, and from that it is no more than {percent(beside.size)}: half does it."
+    if found.size <= own.size and found.start <= near.tolerance:
+        return "proved", f"But {words}, which is no less: this training amplifies rounding."
+    if own.size > near.tolerance:
+        return "unproved", f"And {words}: half precision alone takes this training elsewhere, so nothing can be told."
+    if found.size <= near.tolerance + found.scatter:
+        scatter = percent(found.scatter)
+        return "unproved", f"The original's own losses scatter by {scatter}, so more --steps have to tell."
+    if found.size <= _FARTHER * own.size:
+        return "unproved", f"And {words}, which is not much less, so more --steps have to tell."
+    scatter = f"{percent(found.scatter)} are scatter, and {words}"
+    hint = "Look with amp-lint for operations that are not exact enough in half, and keep them in float32."
+    return "disproved", f"{scatter}. {hint}"
+
+
+def _not_finite(near: Near, first: tuple[int, Backward], steps: Sequence[Backward], more: str) -> tuple[Verdict, str]:
+    number, step = first
+    message = f"The loss of step {number + 1} ({at(step)}) is {step.loss}, which {near.name}'s is not.{more}"
+    plain = near.plain
+    if plain is None:
+        return "unproved", f"{message} The original did not get through under torch's own autocast."
+    broken = _broken(near.original.backwards, plain.backwards[: len(steps)])
+    if len(broken) > plain.skipped or len(plain.backwards) <= number:
+        return "unproved", f"{message} Under torch's own autocast the original's losses are not known to be finite."
+    hint = "Look for an operation that leaves the range of half there, with amp-lint, and keep it in float32."
+    return "disproved", f"{message} {hint}"
+
+
+def _broken(right: Sequence[Backward], other: Sequence[Backward]) -> list[tuple[int, Backward]]:
+    """The steps whose loss is not finite, though that of the other run is."""
+    return [
+        (number, step)
+        for number, step in enumerate(other)
+        if not math.isfinite(step.loss) and (number >= len(right) or math.isfinite(right[number].loss))
+    ]
 
 
 def deviation(right: Sequence[Backward], other: Sequence[Backward]) -> Deviation | None:
@@ -112,9 +199,13 @@ def deviation(right: Sequence[Backward], other: Sequence[Backward]) -> Deviation
         Where they are farthest apart, measured by how much of it scatter does not explain; None if no two finite
         losses can be compared.
     """
-    curves = list(_curves(right, other))
+    count = min(len(right), len(other))
+    curves = list(_curves(right[:count], other[:count]))
     found = [_of_curve(steps, pairs) for steps, pairs in curves if pairs]
-    return max(found, key=lambda item: (item.size - item.scatter, item.size), default=None)
+    if not found:
+        return None
+    farthest = max(found, key=lambda item: (item.size - item.scatter, item.size))
+    return replace(farthest, start=max(item.start for item in found))
 
 
 def _curves(
@@ -153,7 +244,8 @@ def _of_curve(steps: list[tuple[int, Backward]], pairs: list[tuple[float, float]
         number, step = steps[index + window // 2]
         around = scatter / size if size else 0.0
         places.append(Deviation(apart, around, number, window, at(step)))
-    return max(places, key=lambda item: (item.size - item.scatter, item.size))
+    farthest = max(places, key=lambda item: (item.size - item.scatter, item.size))
+    return replace(farthest, start=places[0].size)
 
 
 def _smoothed(losses: Sequence[float], window: int) -> list[float]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_TOGETHER, Asked
+from amp_migrate.verify.plan import O0_TOGETHER, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, Asked
 from amp_migrate.verify.traces import Backward, RankTrace, Trace
 
 Traces = Mapping[str, Trace]
@@ -21,12 +22,56 @@ def first_rank(traces: Traces, name: str) -> RankTrace | None:
     return trace.ranks[0] if trace is not None and trace.usable else None
 
 
-def together(traces: Traces) -> tuple[RankTrace, ...]:
-    """The processes of the run in several; empty if it was not made, did not get through, or they do not talk.
+def as_far(traces: Traces, first: str, second: str) -> tuple[RankTrace | None, RankTrace | None]:
+    """What the first processes of two runs recorded, both as far as the one that was stopped earlier.
+
+    A run that ended by itself is not cut, and the other is not cut to it: that is a difference.
+    """
+    one, other = first_rank(traces, first), first_rank(traces, second)
+    if one is None or other is None:
+        return one, other
+    return cut_alike(traces[first], one, traces[second], other)
+
+
+def cut_alike(
+    first: Trace, first_rank: RankTrace, second: Trace, second_rank: RankTrace
+) -> tuple[RankTrace, RankTrace]:
+    """Two processes' traces, the one of the run that was allowed more steps cut to those of the other.
+
+    Args:
+        first: the run that the first trace is of.
+        first_rank: one of its processes.
+        second: the other run.
+        second_rank: one of its processes.
+    """
+    counts = len(first_rank.backwards), len(second_rank.backwards)
+    if first.status == "stopped" and counts[0] < counts[1]:
+        return cut(first_rank, counts[0]), cut(second_rank, counts[0])
+    if second.status == "stopped" and counts[1] < counts[0]:
+        return cut(first_rank, counts[1]), cut(second_rank, counts[1])
+    return first_rank, second_rank
+
+
+def cut(rank: RankTrace, steps: int) -> RankTrace:
+    """What a process had recorded when its backward call after so many began; nothing of what is noted at the end."""
+    return replace(
+        rank,
+        backwards=rank.backwards[:steps],
+        batches=tuple(batch for batch in rank.batches if batch.before <= steps),
+        updates=tuple(update for update in rank.updates if update.after <= steps),
+        parameters=(),
+        buffers=(),
+        rates=(),
+        generators="",
+    )
+
+
+def together(traces: Traces, name: str = O0_TOGETHER) -> tuple[RankTrace, ...]:
+    """The processes of a run in several; empty if it was not made, did not get through, or they do not talk.
 
     A script that was given as migrated may be without any distribution: started several times it is as many runs.
     """
-    trace = traces.get(O0_TOGETHER)
+    trace = traces.get(name)
     if trace is None or not trace.usable or len(trace.ranks) < 2:
         return ()
     return trace.ranks if talk(trace.ranks) else ()
@@ -58,11 +103,11 @@ def keeps_its_own(traces: Traces, asked: Asked) -> bool:
 
 
 def lossy_runs(traces: Traces) -> Iterator[tuple[str, Trace]]:
-    """The runs at levels that compute in half."""
-    for level in LOSSY:
-        trace = traces.get(level)
+    """The runs in one process at levels that compute in half, by name."""
+    for name in ("O1", O1_FP16, "O2", "O3"):
+        trace = traces.get(name)
         if trace is not None and trace.usable:
-            yield level, trace
+            yield name, trace
 
 
 def site_numbers(steps: Sequence[Backward]) -> list[int]:

@@ -55,7 +55,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     for level, trace in lossy_runs(traces):
         if original.usable and original.files and trace.files:
             title = f"{level} writes checkpoints that the original can read"
-            yield _judged(traces, level, f"{level.lower()}-files", title, exact=False)
+            yield _judged(traces, level, f"{level.lower().replace(', ', '-')}-files", title, exact=False)
 
 
 def differs(traces: Traces) -> bool:

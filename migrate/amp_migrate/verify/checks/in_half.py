@@ -10,46 +10,70 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from amp_migrate.verify.checks.common import Traces, lossy_runs, percent, site_numbers, together_in_words
+from amp_migrate.verify.checks.common import Traces, lossy_runs, percent, site_numbers, together, together_in_words
+from amp_migrate.verify.checks.reference import reference, reference_run
 from amp_migrate.verify.evidence import Check
-from amp_migrate.verify.plan import Asked
-from amp_migrate.verify.traces import Backward, RankTrace
+from amp_migrate.verify.plan import O1_FP16, O1_TOGETHER, Asked
+from amp_migrate.verify.traces import Backward, RankTrace, Trace
 
 ID = "half"
 
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
-    """Look at what leads to every backward call at each level."""
+    """Look at what leads to every backward call at each level, in one process and in several."""
     if asked.precision not in ("migrated", "unknown"):
         return
-    for level, trace in lossy_runs(traces):
-        yield _judge(level, trace.ranks[0])
+    for name, trace in lossy_runs(traces):
+        if name != O1_FP16:  # the regions are those of O1
+            yield from _judge(traces, f"{name.lower()}-{ID}", name, trace, trace.ranks[0])
+    for rank in together(traces, O1_TOGETHER)[:1]:
+        trace = traces[O1_TOGETHER]
+        yield from _judge(traces, f"o1-together-{ID}", f"O1 in {trace.processes} processes", trace, rank)
 
 
-def _judge(level: str, rank: RankTrace) -> Check:
-    id_, title = f"{level.lower()}-{ID}", f"{level} computes in half what every backward call starts from"
+def _judge(traces: Traces, id_: str, name: str, trace: Trace, rank: RankTrace) -> Iterator[Check]:
+    title = f"{name} computes in half what every backward call starts from"
     sites: defaultdict[int, list[Backward]] = defaultdict(list)
     for number, step in zip(site_numbers(rank.backwards), rank.backwards, strict=True):
         sites[number].append(step)
     half = {number: sum(step.half for step in steps) for number, steps in sites.items()}
     full = {number: sum(step.full for step in steps) for number, steps in sites.items()}
-    name = {number: steps[0].site or "the backward call" for number, steps in sites.items()}
-    if "amp" not in rank.events and not any(half.values()):
+    places = {number: steps[0].site or "the backward call" for number, steps in sites.items()}
+    left_out = [places[number] for number in sites if full[number] and not half[number]]
+    if not any(half.values()) and "amp" not in rank.events:
         message = "The runtime was never started, so all was computed in float32. Does an argument turn it on?"
-        return Check(id_, title, "unproved", message)
-    left_out = [name[number] for number in sites if full[number] and not half[number]]
-    if left_out:
+        yield Check(id_, title, "unproved", message)
+    elif left_out and _is_lacking(traces, trace):
+        message = (
+            f"Nothing was computed in half for the backward call at {together_in_words(left_out)}. Under torch's own "
+            "autocast the original does not get through on this device, so it may have nothing in half for it."
+        )
+        yield Check(id_, title, "unproved", message)
+    elif left_out:
         message = (
             f"Nothing was computed in half for the backward call at {together_in_words(left_out)}: its forward pass is "
             "not under autocast. Put `with amp.autocast():` around the model's call and the loss."
         )
-        return Check(id_, title, "disproved", message)
-    if not any(half.values()):
+        yield Check(id_, title, "disproved", message)
+    elif any(half.values()):
+        shares = [
+            f"{percent(half[number] / (half[number] + full[number]))} of the products behind {places[number]}"
+            for number in sites
+            if half[number]
+        ]
+        yield Check(id_, title, "proved", f"In half were computed {together_in_words(shares)}.")
+    elif not _has_none(traces, trace):
         message = "No layer or matrix product leads to any backward call, so it is not known what was computed in half."
-        return Check(id_, title, "unproved", message)
-    shares = [
-        f"{percent(half[number] / (half[number] + full[number]))} of the products behind {name[number]}"
-        for number in sites
-        if half[number]
-    ]
-    return Check(id_, title, "proved", f"In half were computed {together_in_words(shares)}.")
+        yield Check(id_, title, "unproved", message)
+
+
+def _is_lacking(traces: Traces, trace: Trace) -> bool:
+    """Whether torch's own autocast does not get the original through in this type."""
+    found = reference_run(traces, trace)
+    return found is not None and not found.usable
+
+
+def _has_none(traces: Traces, trace: Trace) -> bool:
+    """Whether there are no products in the original either, so that nothing in it is computed in half."""
+    plain = reference(traces, trace)
+    return plain is not None and not any(step.half or step.full for step in plain.backwards)

@@ -4,7 +4,7 @@ Losses, the number and the order of the optimizers' steps, the norm of the gradi
 bytes of all parameters at the end are those of the original. Nothing may differ in a single bit: at O0 the migrated
 script draws the same random numbers and computes the same operations in the same order.
 
-Where they differ, the original is run again. If it does not repeat itself, nothing can be said.
+The original is run twice for this. If it does not repeat itself, nothing can be said.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import math
 from collections.abc import Iterator
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks.common import Traces, first_rank, together_in_words
+from amp_migrate.verify.checks.common import Traces, as_far, first_rank, together_in_words
 from amp_migrate.verify.checks.differences import Difference, first_difference
+from amp_migrate.verify.checks.repeats import unrepeatable
 from amp_migrate.verify.evidence import Check, Verdict
-from amp_migrate.verify.plan import O0, ORIGINAL, ORIGINAL_AGAIN, Asked
+from amp_migrate.verify.plan import O0, ORIGINAL, Asked
 from amp_migrate.verify.traces import LACKS
 
 ID = "o0-exact"
@@ -34,7 +35,7 @@ _WHAT_TO_DO = {
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Compare the original with the migrated script at O0."""
-    original, migrated = first_rank(traces, ORIGINAL), first_rank(traces, O0)
+    original, migrated = as_far(traces, ORIGINAL, O0)
     if original is None or migrated is None:
         return
     difference = first_difference(original, migrated)
@@ -71,20 +72,6 @@ def _without_levels(traces: Traces) -> str:
     return (
         "But it computes in half at O0 too, as a script does that uses torch.amp itself and not the runtime, so it has "
         "no run in float32 to compare with. Turn autocast off in it to see whether anything else differs."
-    )
-
-
-def unrepeatable(traces: Traces) -> str:
-    """Why the original cannot be compared with to the last bit, as a sentence; empty if it repeats itself."""
-    original, again = first_rank(traces, ORIGINAL), first_rank(traces, ORIGINAL_AGAIN)
-    if original is None or again is None:
-        return "Whether the original repeats itself is not known, because its second run did not get through."
-    difference = first_difference(original, again, "the first run")
-    if difference is None:
-        return ""
-    return (
-        f"But the original does not repeat itself either: run again, {difference.words}. Seed everything that it "
-        "draws from, and keep times and set orders out of the training; then verify again."
     )
 
 

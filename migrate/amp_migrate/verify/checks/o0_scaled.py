@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from amp_migrate.verify.checks.common import Traces, first_rank, together_in_words
+from amp_migrate.verify.checks.common import Traces, as_far, together_in_words
 from amp_migrate.verify.checks.differences import Difference, first_difference
-from amp_migrate.verify.checks.o0_exact import unrepeatable
+from amp_migrate.verify.checks.repeats import unrepeatable
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import O0, O0_SCALED, Asked
 from amp_migrate.verify.traces import RankTrace
@@ -31,7 +31,7 @@ ROUNDING = 2.0**-20
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Compare O0 without and with a loss scale."""
-    plain, scaled = first_rank(traces, O0), first_rank(traces, O0_SCALED)
+    plain, scaled = as_far(traces, O0, O0_SCALED)
     if plain is None or scaled is None:
         return
     scale = traces[O0_SCALED].loss_scale or max(step.scale for step in scaled.backwards)

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify import printed
-from amp_migrate.verify.checks import one_process
-from amp_migrate.verify.checks.common import Traces, keeps_its_own, together
+from amp_migrate.verify.checks.common import Traces, first_rank, keeps_its_own, relative, together
 from amp_migrate.verify.checks.counts import is_of_samples, is_of_steps
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.checks.outputs import common_part, quoted, reach, where
+from amp_migrate.verify.checks.pairing import mean_losses
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_MERGED, ORIGINAL_TOGETHER, Asked
 from amp_migrate.verify.printed import Line, is_count, last_digit, value
@@ -292,7 +292,12 @@ class _Comparison:
         return True
 
     def _trains_alike(self) -> bool:
-        return any(found.verdict == "proved" for found in one_process.check(self.traces, self.asked))
+        """Whether the losses are those of one process on the same samples, so that what is measured has to agree."""
+        merged = first_rank(self.traces, ORIGINAL_MERGED)
+        if merged is None:
+            return False
+        pairs = zip(mean_losses(self.ranks), merged.backwards, strict=False)
+        return all(relative(step.loss, other.loss) <= self.asked.tolerance for step, other in pairs)
 
     def _words(self, series: _Series, right: str, who: str) -> str:
         return (

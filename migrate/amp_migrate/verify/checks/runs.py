@@ -1,36 +1,51 @@
 """Every run of the migrated script gets as far as the original.
 
-A run that stops with an error where the original does not is disproof, and so are processes that wait for each other
-for ever. What is the machine's doing is none: bounds of time and memory, operations that this device does not have in
-half, a missing GPU or port.
+A run that stops with an error where the original does not is disproof, and so is one that comes to no end: processes
+of which none begins a step for far longer than the longest of one process alone takes wait for each other. One that is
+only slow is none. More memory than several times what one process needs for each of them is disproof too.
+
+What is the machine's doing is none: a missing GPU or port, a full disk, a bound of time or memory that is too small
+for what one process takes. A level that computes in half is excused where torch's own autocast does not get the
+original through either, which no migration had a hand in: this device lacks what the script needs in half. An error
+that has nothing to do with numbers, as of a name that is not there, is not excused. Float16 besides bfloat16 is then
+left out altogether.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 
 from amp_migrate.problems import place
-from amp_migrate.verify.checks.common import Traces
+from amp_migrate.verify.checks.common import LOSSY, Traces
+from amp_migrate.verify.checks.reference import reference_run
 from amp_migrate.verify.evidence import Check, Verdict
-from amp_migrate.verify.plan import O0, O0_TOGETHER, ORIGINAL_TOGETHER, Asked
+from amp_migrate.verify.plan import O0, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, PLAIN_AMP, Asked
 from amp_migrate.verify.traces import Trace
 
 ID = "runs"
 TITLE = "The migrated script runs as the original does"
 
-_NOT_THE_SCRIPT = re.compile(
-    r"not implemented for '(?:BFloat16|Half)'|invalid device ordinal|this machine shows \d+ GPU|"
-    r"Address already in use|EADDRINUSE|No CUDA GPUs are available|CUDA out of memory|only supported with GPUs|"
-    r"No space left on device"
+_THE_MACHINE = re.compile(
+    r"invalid device ordinal|this machine shows \d+ GPU|Address already in use|EADDRINUSE|No CUDA GPUs are available|"
+    r"CUDA out of memory|only supported with GPUs|No space left on device"
 )
-_PATIENCE = 20
-"""Processes that get through take no more than this many times what one takes, and at least that of ten seconds."""
+# What torch says of a type that an operation was not written for.
+_NO_KERNEL = re.compile(r"not implemented for '(?:BFloat16|Half)'")
+_NO_NUMBERS = re.compile(
+    r"(?:Name|UnboundLocal|Attribute|Import|ModuleNotFound|Syntax|Indentation|Tab|Key|Index|FileNotFound)Error\b"
+)
+_KILLED = "it was killed by SIGKILL"
+_PATIENCE, _LEAST_GAP = 20, 1.0
+"""So many times the longest step of one process, and at least of so many seconds, is no step any more but a wait."""
+_MEMORY = 3
+"""So many times the memory of one process, for each of them, is more than another way to compute the same takes."""
 
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Say of every run of the migrated script that did not get through what stopped it."""
-    migrated = [trace for trace in traces.values() if trace.level is not None]
+    migrated = [trace for trace in traces.values() if trace.level is not None and not is_left_out(traces, trace)]
     stopped = [trace for trace in migrated if not trace.usable]
     verdicts: list[Verdict] = []
     sentences: list[str] = []
@@ -44,6 +59,11 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         yield Check(ID, TITLE, "proved", f"All {len(migrated)} runs of it got through.")
         return
     yield Check(ID, TITLE, "disproved" if "disproved" in verdicts else "unproved", " ".join(sentences))
+
+
+def is_left_out(traces: Traces, trace: Trace) -> bool:
+    """Whether a run is float16's besides bfloat16, and says nothing because torch's own autocast fails in it too."""
+    return trace.name == O1_FP16 and not trace.usable and _judge(trace, traces)[0] == "unproved"
 
 
 def reason(trace: Trace) -> str:
@@ -60,19 +80,76 @@ def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
     name = f"{trace.name} ({trace.processes} processes)" if trace.processes > 1 else trace.name
     sentence = f"{name} did not get through: {reason(trace)}."
     if trace.status == "timeout":
-        alone = traces.get(O0)
-        if trace.name == O0_TOGETHER and alone is not None and alone.usable:
-            if trace.seconds > _PATIENCE * max(alone.seconds, 10.0):
-                hang = (
-                    f"One process took {alone.seconds:.0f} seconds, so they wait for each other: look for a rank that "
-                )
-                return "disproved", f"{sentence} {hang}makes fewer steps, or leaves out a call that all must make."
-        return "unproved", f"{sentence} Allow it more with --timeout, or ask for fewer --steps."
-    if trace.status == "memory":
-        return "unproved", f"{sentence} Allow it more with --memory, or verify with a smaller batch."
-    if trace.failure is not None and _NOT_THE_SCRIPT.search(f"{trace.failure.message}\n{trace.failure.output}"):
-        return "unproved", f"{sentence} This machine cannot make that run."
-    before = traces.get(ORIGINAL_TOGETHER)
-    if trace.name == O0_TOGETHER and before is not None and not before.usable:
-        return "unproved", f"{sentence} Neither does the original in {trace.processes} processes."
-    return "disproved", f"{sentence} The original gets through."
+        verdict, why = _out_of_time(trace, traces)
+    elif trace.status == "memory" or _message(trace).startswith(_KILLED):
+        verdict, why = _out_of_memory(trace, traces)
+    elif trace.failure is not None and _THE_MACHINE.search(f"{trace.failure.message}\n{trace.failure.output}"):
+        verdict, why = "unproved", "This machine cannot make that run."
+    elif trace.level in LOSSY and (excuse := _half_itself(trace, traces)):
+        verdict, why = "unproved", excuse
+    elif trace.processes > 1 and (before := traces.get(ORIGINAL_TOGETHER)) is not None and not before.usable:
+        verdict, why = "unproved", f"Neither does the original in {trace.processes} processes."
+    else:
+        verdict, why = "disproved", "The original gets through."
+    return verdict, f"{sentence} {why}"
+
+
+def _message(trace: Trace) -> str:
+    return trace.failure.message if trace.failure is not None else ""
+
+
+def _alone(trace: Trace, traces: Traces) -> Trace | None:
+    """A run in one process that takes as long as one process of this run should; None if none got through."""
+    if trace.processes > 1:
+        names = ["O1", PLAIN_AMP] if trace.level in LOSSY else [O0, ORIGINAL]
+    else:
+        names = [PLAIN_AMP] if trace.level in LOSSY else [ORIGINAL]
+    return next((traces[name] for name in names if name in traces and traces[name].usable), None)
+
+
+def _out_of_time(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
+    more = "Allow it more with --timeout, or ask for fewer --steps."
+    alone = _alone(trace, traces)
+    if alone is None:
+        return "unproved", more
+    gap = _longest_gap(alone)
+    waited = trace.seconds - max((step.time for rank in trace.ranks for step in rank.backwards), default=0.0)
+    if waited <= _PATIENCE * trace.processes * max(gap, _LEAST_GAP):
+        return "unproved", more
+    why = f"It began no step in its last {waited:.0f} seconds; {alone.name} never needs more than {gap:.1f} for one"
+    if trace.processes == 1:
+        return "disproved", f"{why}."
+    hint = "look for a rank that makes fewer steps, or leaves out a call that all must make"
+    return "disproved", f"{why}. The processes wait for each other: {hint}."
+
+
+def _longest_gap(alone: Trace) -> float:
+    """The longest time between two backward calls, from the start to the first, or from the last to the end."""
+    times = [step.time for step in alone.ranks[0].backwards]
+    return max(later - earlier for earlier, later in itertools.pairwise([0.0, *times, max(alone.seconds, times[-1])]))
+
+
+def _out_of_memory(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
+    alone = _alone(trace, traces)
+    # On a GPU what is recorded is the GPU's memory, and what is bounded that of the machine.
+    needs = alone.ranks[0].peak_memory if alone is not None and alone.ranks[0].device == "cpu" else 0
+    expected = _MEMORY * needs * trace.processes
+    if alone is None or not needs or trace.allowed_memory is None or trace.allowed_memory < expected:
+        return "unproved", "Allow it more with --memory, or verify with a smaller batch."
+    return "disproved", f"That is more than {_MEMORY} times what {alone.name} takes, for each process."
+
+
+def _half_itself(trace: Trace, traces: Traces) -> str:
+    """Why a failure may be that of half precision on this device, as a sentence; empty if it is not."""
+    message = _message(trace)
+    if _NO_NUMBERS.match(message):
+        return ""
+    plain = reference_run(traces, trace)
+    if plain is not None and not plain.usable:
+        return (
+            "Under torch's own autocast the original does not get through either "
+            f"({reason(plain)}), so this device says nothing about it."
+        )
+    if trace.level != "O1" and _NO_KERNEL.search(f"{message}\n{trace.failure.output if trace.failure else ''}"):
+        return f"torch has no such operation on this device, and {trace.level} calls it in half."
+    return ""

@@ -131,8 +131,33 @@ def _without_indices(traces: Traces, ranks: Sequence[RankTrace]) -> Check:
             "batches."
         )
         return Check(ID, TITLE, "disproved", message)
+    known, alike = _inputs(ranks)
+    if known and not alike and not is_distributed_already(traces):
+        message = (
+            f"In the first {plural(known, 'step')} no two processes put the same rows of data into the model. The "
+            "training makes its batches itself."
+        )
+        return Check(ID, TITLE, "proved", message)
     message = (
         "Which samples the processes read is not known: the training does not read them from a DataLoader whose "
         f"sampler gives indices.{'' if same else ' Their losses differ, as they should.'}"
     )
     return Check(ID, TITLE, "unproved", message)
+
+
+def _inputs(ranks: Sequence[RankTrace]) -> tuple[int, int]:
+    """In how many steps the data that went into the model is known, and how many rows went in on two ranks at once.
+
+    What all ranks put in alike beside their samples, such as a table or a mask, is left out.
+    """
+    known = alike = 0
+    for row in zip(*(rank.backwards for rank in ranks), strict=False):
+        columns = list(zip(*(step.inputs for step in row), strict=False))
+        own = [column for column in columns if len(set(column)) == len(column)]
+        if not own:
+            alike += sum(len(column[0]) for column in columns)
+            continue
+        known += 1
+        counts = Counter(digest for rows in own[0] for digest in set(rows))
+        alike += sum(count > 1 for count in counts.values())
+    return known, alike

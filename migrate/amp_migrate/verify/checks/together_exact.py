@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_migrate.verify.checks import runs
-from amp_migrate.verify.checks.common import Traces, talk, together
+from amp_migrate.verify.checks.common import Traces, cut_alike, talk, together
 from amp_migrate.verify.checks.differences import first_difference
+from amp_migrate.verify.checks.repeats import unrepeatable
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL_TOGETHER, Asked
 
@@ -44,13 +45,15 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
             yield Check(ID, title, "disproved", message)
         return
     for right, other in zip(original.ranks, migrated, strict=False):
-        difference = first_difference(right, other)
+        difference = first_difference(*cut_alike(original, right, traces[O0_TOGETHER], other))
         if difference is None:
             continue
         words = f"In process {right.rank} {difference.words}."
         if difference.kind == "parameters" or difference.relative <= _ROUNDING:
             message = f"{words} Sums over processes that are added in another order may do that."
             yield Check(ID, title, "unproved", message)
+        elif reason := unrepeatable(traces):
+            yield Check(ID, title, "unproved", f"{words} {reason}")
         else:
             message = f"{words} Compare what the migration changed before that with the original's."
             yield Check(ID, title, "disproved", message)

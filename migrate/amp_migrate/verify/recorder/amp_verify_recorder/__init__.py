@@ -1,13 +1,17 @@
 """Writes down what a training script computes, from inside its process and without a change in it.
 
 It runs where ``sitecustomize`` beside it is found on ``PYTHONPATH`` and ``AMP_VERIFY_RECORD`` names a folder. It draws
-no random number, changes no result, and what it does not understand it leaves out. Besides that folder it reads:
+no random number, changes no result but where ``AMP_VERIFY_PLAIN_AMP`` asks for that, and what it does not understand
+it leaves out. Besides that folder it reads:
 
 ``AMP_VERIFY_STEPS``: the process ends at the start of the backward call after so many; without it, with the script;
 ``AMP_VERIFY_SEED``: torch, random and numpy are seeded with it when they are imported;
 ``AMP_VERIFY_ROOT``: the folder that names of files are relative to, which is a copy;
 ``AMP_VERIFY_PROJECT``: the folder that it is a copy of, from which no module should come;
-``AMP_VERIFY_BATCHES``: a JSON file of batches for loaders to read instead of those of their samplers.
+``AMP_VERIFY_BATCHES``: a JSON file of batches for loaders to read instead of those of their samplers;
+``AMP_VERIFY_PLAIN_AMP``: ``fp16`` or ``bf16``, to run the script under torch's own mixed precision in that type;
+``AMP_VERIFY_NATIVE`` and what goes with it: see :mod:`.native_amp`, a version that was migrated by hand;
+``AMP_VERIFY_NO_GPU``: see :mod:`.no_gpu`.
 
 Each process that trains writes ``rank<R>-<pid>.jsonl``: one JSON object a line, whose keys are those of the ``add``
 calls in this package. Python 3.10 and torch 2.4 are the oldest that it knows.
@@ -20,7 +24,23 @@ from typing import Any
 
 def start() -> None:
     """Begin to record in this process, and to seed what the script imports."""
-    from . import imports, left, loading, models, saying, scaling, seeding, steps, writing
+    from . import (
+        imports,
+        left,
+        loading,
+        models,
+        native_amp,
+        no_gpu,
+        noise,
+        one_replica,
+        plain_amp,
+        saying,
+        scaling,
+        schedules,
+        seeding,
+        steps,
+        writing,
+    )
     from .record import Record, guarded
 
     record = Record()
@@ -32,7 +52,9 @@ def start() -> None:
     def watch(torch: Any) -> None:
         seeding.seed_torch(record, torch)
         seen = steps.Steps(record, torch)
-        for part in (steps.watch, models.watch, loading.watch, scaling.watch, left.watch):
-            guarded(part)(seen)
+        # What changes how a script computes comes first: what is recorded is recorded of that.
+        changing = (no_gpu, native_amp, one_replica, plain_amp)
+        for part in (*changing, steps, models, loading, noise, scaling, schedules, left):
+            guarded(part.watch)(seen)
 
     imports.after("torch", watch)

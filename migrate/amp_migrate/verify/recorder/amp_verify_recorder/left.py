@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .steps import Steps, bytes_of
+from .digests import bytes_of
+from .steps import Steps
 
 # Modules with buffers that are kept until the end. A script that makes a model for each fold or trial makes more of
 # them; the last ones are those that it ends with.

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import imports
+from .digests import contents
 from .record import guarded
+from .samples import Datasets
 from .steps import Steps
 
 # Under this name a loader keeps its number, and so do copies that are made of it.
@@ -35,6 +37,8 @@ class _Reading:
     asked: deque[tuple[int, ...]] = field(default_factory=deque)
     given: int = 0
     length: int = 0
+    dataset: Any = None
+    size: int = 0
 
 
 class _Loading:
@@ -51,6 +55,7 @@ class _Loading:
         self.batches: dict[str, list[list[int]]] = {}
         self.lengths: dict[str, int] = {}
         self.stream: Any = ()
+        self.datasets = Datasets()
         path = os.environ.get("AMP_VERIFY_BATCHES")
         if path:
             with open(path, encoding="utf-8") as file:
@@ -75,8 +80,13 @@ class _Loading:
                 loader.__dict__[_NUMBER] = self.made
                 self.made += 1
             init(loader, *args, **kwargs)
+            self._note(loader)
 
         return made
+
+    @guarded
+    def _note(self, loader: Any) -> None:
+        self.datasets.note(loader.dataset)
 
     def _counting(self, length: Callable[[Any], int]) -> Callable[[Any], int]:
         @functools.wraps(length)
@@ -115,6 +125,8 @@ class _Loading:
         # A stream may have no length, and a loader over one remembers that it was asked.
         if reading.batched and not isinstance(loader.dataset, self.stream):
             reading.length = len(loader)
+        if not isinstance(loader.dataset, self.stream):
+            reading.dataset, reading.size = loader.dataset, len(loader.dataset)
 
     def _asking(self, next_index: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(next_index)
@@ -149,20 +161,34 @@ class _Loading:
             batch = following(iterator)
             reading: _Reading | None = iterator.__dict__.get(_READING)
             if reading is not None and self.steps.record.active:
-                self._hand_out(reading)
+                self._hand_out(reading, batch)
             return batch
 
         return handed_out
 
     @guarded
-    def _hand_out(self, reading: _Reading) -> None:
-        record, draws = self.steps.record, self.steps.draws
+    def _hand_out(self, reading: _Reading, batch: Any) -> None:
+        record, draws, torch = self.steps.record, self.steps.draws, self.steps.torch
+        # Before anything that may fail.
+        drew = draws.moved()
+        draws.mark()
         indices = reading.asked.popleft() if reading.asked else ()
         facts: dict[str, Any] = {"loader": reading.loader, "epoch": reading.epoch, "before": record.backwards}
         facts["indices"] = list(indices)
         if reading.length:
             facts["length"], reading.length = reading.length, 0
+        if reading.size:
+            facts["size"], reading.size = reading.size, 0
         # In a worker it may have, and nobody here knows.
-        facts["fetch_random"] = None if reading.in_workers else draws.any()
+        facts["fetch_random"] = None if reading.in_workers else bool(drew)
+        if drew and not reading.in_workers:
+            facts["drew"] = drew
+        facts["learns"] = torch.is_grad_enabled()
+        if indices and reading.dataset is not None:
+            data, samples = self.datasets.samples(reading.dataset, indices)
+            facts["data"] = data
+            if samples != facts["indices"]:
+                facts["samples"] = samples
+        if digests := contents(torch, batch):
+            facts["contents"] = digests
         record.add(**facts)
-        draws.mark()

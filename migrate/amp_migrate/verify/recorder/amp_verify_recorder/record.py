@@ -17,6 +17,8 @@ from .sites import Sites
 
 # Numbers that lie on a GPU are fetched so many steps at a time, lest the script wait for each.
 _KEPT = 50
+# But what is killed should have left when its last step began.
+_KEPT_SECONDS = 1.0
 _PATIENCE = 120.0
 _PAUSE = 0.02
 
@@ -71,6 +73,7 @@ class Record:
         self._started = time.perf_counter()
         self._pending: list[dict[str, Any]] = []
         self._kept = 0
+        self._written = 0.0
         self._finished = False
         atexit.register(self._ended)
         os._exit = self._recording(os._exit)  # type: ignore[assignment]
@@ -98,7 +101,7 @@ class Record:
             self.stop()
         self.backwards += 1
         self._kept += 1
-        if self._kept > _KEPT:
+        if self._kept > _KEPT or self.seconds() - self._written > _KEPT_SECONDS:
             try:
                 self.write()
             except OSError as error:
@@ -107,6 +110,7 @@ class Record:
     def write(self) -> None:
         """Append everything that is kept to the file."""
         pending, self._pending, self._kept = self._pending, [], 0
+        self._written = self.seconds()
         if not pending:
             return
         lines = [json.dumps(facts, separators=(",", ":")) + "\n" for facts in _fetched(pending)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ class _Scaling:
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
         self.skipped = 0
+        # Kept, so that no other scaler gets its number.
+        self._scalers: list[Any] = []
 
     def facts(self) -> Iterator[tuple[str, Any]]:
         """What is known at the end."""
@@ -46,7 +49,8 @@ class _Scaling:
             return scaler._scale.detach().to(scaler._scale.device, copy=True) if scaler.is_enabled() else None
 
         module.GradScaler.scale = self._scaling(module.GradScaler.scale, factor)
-        module.GradScaler.step = self._stepping(module.GradScaler.step)
+        module.GradScaler.step = self._stepping(module.GradScaler.step, "torch")
+        module.GradScaler.update = self._updating(module.GradScaler.update, "torch")
 
     def watch_runtime(self, module: Any) -> None:
         """Follow ``amp_runtime.scaler``."""
@@ -55,7 +59,8 @@ class _Scaling:
             return scaler._unit if scaler.is_enabled() and not scaler._in_closure else None
 
         module.Scaler.scale = self._scaling(module.Scaler.scale, factor)
-        module.Scaler.step = self._stepping(module.Scaler.step)
+        module.Scaler.step = self._stepping(module.Scaler.step, "runtime")
+        module.Scaler.update = self._updating(module.Scaler.update, "runtime")
 
     def watch_scale_loss(self, module: Any) -> None:
         """Follow ``amp.scale_loss`` of the runtime's Apex interface."""
@@ -149,17 +154,39 @@ class _Scaling:
         self.steps.scales[id(tensor)] = (weakref.ref(tensor), factor)
         self.steps.last_scale = factor
 
-    def _stepping(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """``step`` with a count of the calls that step nothing."""
+    def _stepping(self, step: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        """``step`` with a note of it, and a count of the calls that step nothing."""
 
         @functools.wraps(step)
         def stepped(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             before = self.steps.updates
+            self._add(scaler, kind, "step")
             result = step(scaler, optimizer, *args, **kwargs)
             self._count(scaler, optimizer, before)
             return result
 
         return stepped
+
+    def _updating(self, update: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        """``update`` with a note of it."""
+
+        @functools.wraps(update)
+        def updated(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            self._add(scaler, kind, "update")
+            return update(scaler, *args, **kwargs)
+
+        return updated
+
+    @guarded
+    def _add(self, scaler: Any, kind: str, call: str) -> None:
+        number = next((number for number, known in enumerate(self._scalers) if known is scaler), len(self._scalers))
+        if number == len(self._scalers):
+            self._scalers.append(scaler)
+        facts = {"scaler": number, "kind": kind, "call": call, "after": self.steps.record.backwards}
+        if kind == "runtime":
+            runtime = sys.modules.get("amp_runtime._core.context")
+            facts["fixed"] = getattr(getattr(runtime, "context", None), "loss_scale", "dynamic") != "dynamic"
+        self.steps.record.add(**facts)
 
     @guarded
     def _count(self, scaler: Any, optimizer: Any, before: int) -> None:

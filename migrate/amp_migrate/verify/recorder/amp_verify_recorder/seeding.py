@@ -42,28 +42,48 @@ class Draws:
     def any(self) -> bool:
         """Whether any number was drawn."""
         before, now = self._before, self._states()
-        return len(before) != len(now) or not all(map(self._equal, before, now))
+        return len(before) != len(now) or not all(map(self._equal, before.values(), now.values()))
+
+    def moved(self) -> list[str]:
+        """The generators that were used since, and a digest of the state that each is in now."""
+        before, now = self._before, self._states()
+        # Generators are only added: numpy may be imported, a GPU begun.
+        return [
+            f"{name}:{_digest(state)}"
+            for name, state in now.items()
+            if name not in before or not self._equal(before[name], state)
+        ]
+
+    def marked(self) -> dict[str, str]:
+        """A digest of the state that each generator was in at the mark."""
+        return {name: _digest(state) for name, state in self._before.items()}
 
     def digest(self) -> str:
         """The states of all generators in one word."""
-        parts = [
-            bytes(state.tolist()) if hasattr(state, "tolist") else repr(state).encode() for state in self._states()
-        ]
-        return hashlib.sha256(b"".join(parts)).hexdigest()
+        return hashlib.sha256(b"".join(map(_bytes, self._states().values()))).hexdigest()
 
     def _equal(self, one: Any, other: Any) -> bool:
         if isinstance(one, self._torch.Tensor):
             return bool(self._torch.equal(one, other))
         return bool(one == other)
 
-    def _states(self) -> list[Any]:
+    def _states(self) -> dict[str, Any]:
         torch = self._torch
-        states: list[Any] = [random.getstate(), torch.default_generator.get_state()]
+        states: dict[str, Any] = {"random": random.getstate(), "torch": torch.default_generator.get_state()}
         if torch.cuda.is_available() and torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
             # Seed and offset, kept on the host: no GPU is waited for.
-            states += [generator.get_state() for generator in torch.cuda.default_generators]
+            for number, generator in enumerate(torch.cuda.default_generators):
+                states[f"cuda{number}"] = generator.get_state()
         numpy = sys.modules.get("numpy.random")
         if numpy is not None and hasattr(numpy, "get_state"):
             _, keys, position, *_ = numpy.get_state()
-            states.append((keys.tobytes(), position))
+            states["numpy"] = (keys.tobytes(), position)
         return states
+
+
+def _bytes(state: Any) -> bytes:
+    return bytes(state.tolist()) if hasattr(state, "tolist") else repr(state).encode()
+
+
+def _digest(state: Any) -> str:
+    return hashlib.sha256(_bytes(state)).hexdigest()[:16]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import os
@@ -13,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .digests import bytes_of, contents
 from .record import Record, guarded
 from .seeding import Draws
 
@@ -22,6 +22,14 @@ _BATCH_NORM = re.compile(r"(?:Native|Cudnn|Miopen)BatchNormBackward")
 # The types in which a script computes are seen in its first steps; to look at every graph would cost time.
 _LOOKED_AT = 3
 _LARGEST_GRAPH = 100_000
+# What of a product's operands may be data: part of the node's name, which edge is missing then, what the node keeps.
+_STARTS = (
+    ("AddmmBackward", 1, "_saved_mat1"),
+    ("MmBackward", 0, "_saved_self"),
+    ("ConvolutionBackward", 0, "_saved_input"),
+    ("EmbeddingBackward", None, "_saved_indices"),
+)
+_INPUTS = 4
 
 
 def watch(steps: Steps) -> None:
@@ -106,12 +114,13 @@ class Steps:
         facts = {"loss": loss if scale is None else loss / scale, "time": now, "site": site}
         if scale is not None:
             facts["scale"] = scale
-        if self.draws.any():
-            facts["random"] = True
+        drew = self.draws.moved()
+        if drew:
+            facts["random"], facts["drew"] = True, drew
         looked_at = self._looked_at.get(site, 0)
         if looked_at < _LOOKED_AT:
             self._looked_at[site] = looked_at + 1
-            facts["half"], facts["full"] = self._types(found)
+            facts["half"], facts["full"], facts["inputs"] = self._types(found)
         if self.device is None:
             self.record.look_around()
             self.device = torch.cuda.get_device_name(loss.device) if loss.device.type == "cuda" else loss.device.type
@@ -131,19 +140,32 @@ class Steps:
                 return kept[1]
         return self.last_scale
 
-    def _types(self, tensors: list[Any]) -> tuple[int, int]:
-        """Of the products that led to these tensors, how many were in half and how many in float32."""
+    def _types(self, tensors: list[Any]) -> tuple[int, int, list[list[str]]]:
+        """Of the products that led to these tensors, how many were in half and how many in float32.
+
+        And the data that went into them: of each tensor the digests of its rows.
+        """
         counts = [0, 0]
+        inputs: list[list[str]] = []
         pending = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
         seen = set(pending)
         while pending and len(seen) < _LARGEST_GRAPH:
             node = pending.pop()
             self._look_at(node, counts)
+            if len(inputs) < _INPUTS and (rows := self._input(node)):
+                inputs.append(rows)
             for following, _ in node.next_functions:
                 if following is not None and following not in seen:
                     seen.add(following)
                     pending.append(following)
-        return counts[0], counts[1]
+        return counts[0], counts[1], inputs
+
+    def _input(self, node: Any) -> list[str]:
+        """The digests of the rows of the data that a product starts from; empty where it starts from another result."""
+        for pattern, place, name in _STARTS:
+            if pattern in node.name() and (place is None or node.next_functions[place][0] is None):
+                return contents(self.torch, getattr(node, name, None))
+        return []
 
     def _look_at(self, node: Any, counts: list[int]) -> None:
         """Count a product; note a batch norm that looks at the batch of this process alone."""
@@ -187,6 +209,9 @@ class Steps:
         rate = optimizer.param_groups[0].get("lr")
         if rate is not None:
             facts["lr"] = rate.clone() if isinstance(rate, torch.Tensor) else float(rate)
+        others = [group.get("lr") for group in optimizer.param_groups[1:]]
+        if any(other != rate for other in others):
+            facts["lrs"] = [float(other) for other in others if other is not None]
         # Set by GradScaler for optimizers that unscale, and skip, in their own kernel.
         scale, found = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
         if scale is not None:
@@ -258,13 +283,6 @@ def _digest(torch: Any, optimizer: Any) -> str:
         for parameter in group["params"]:
             digest.update(bytes_of(torch, parameter))
     return digest.hexdigest()
-
-
-def bytes_of(torch: Any, tensor: Any) -> bytes:
-    """The numbers of a tensor, halves as float32; not through numpy, which may be missing."""
-    data = tensor.detach().cpu().contiguous().reshape(-1)
-    data = data.float() if data.dtype in (torch.float16, torch.bfloat16) else data
-    return ctypes.string_at(data.data_ptr(), data.numel() * data.element_size())
 
 
 def _half_type(torch: Any, device: str | None) -> str:

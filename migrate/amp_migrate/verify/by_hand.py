@@ -1,0 +1,109 @@
+"""How runs are started of a version that a person, another tool or a model has migrated, and of what the user launches.
+
+Such a version knows no levels: the recorder gives them to it by what it intercepts. It may be written for GPUs alone;
+where there is none, and only then, a stand-in takes their place. Both is found out while the runs are made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from amp_migrate.verify.launches import Launch
+from amp_migrate.verify.plan import O0, Planned
+from amp_migrate.verify.traces import Trace
+
+_WANTS_GPU = re.compile(r"cuda|nccl|\bgpus?\b|nvidia|accelerator|device_ids|(?:division|modulo) by zero", re.IGNORECASE)
+_NO_BACKWARD = "without a single backward call"
+
+
+@dataclass
+class ByHand:
+    """What sets the runs apart.
+
+    Attributes:
+        native: whether the migrated version does without the runtime.
+        native_before: whether the original uses torch's autocast or GradScaler itself.
+        script: which file of the project the migrated version starts with; None for that of the original.
+        module: its name, where it is run as ``python -m`` does.
+        launch: the command that the user starts several processes with; None to start them as torchrun does.
+        without_gpu: whether the stand-in for GPUs is there.
+        without_casts: whether casts to half that the script makes by hand are kept from it at O0.
+    """
+
+    native: bool = False
+    native_before: bool = False
+    script: Path | None = None
+    module: str | None = None
+    launch: Launch | None = None
+    without_gpu: bool = field(default=False, init=False)
+    without_casts: bool = field(default=False, init=False)
+
+    def environment(self, planned: Planned) -> Iterator[tuple[str, str]]:
+        """The variables of one run."""
+        if self.launch is not None:
+            if planned.processes > 1:
+                yield from self.launch.environment.items()
+            elif self.launch.how == "python":
+                # One that starts a process for each GPU is to start one.
+                visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+                yield "CUDA_VISIBLE_DEVICES", visible.partition(",")[0]
+        if not self.native:
+            return
+        yield "AMP_VERIFY_NATIVE", self._mode(planned)
+        if planned.half_type is not None and planned.migrated:
+            yield "AMP_VERIFY_HALF", planned.half_type
+        if self.without_gpu:
+            yield "AMP_VERIFY_NO_GPU", str(planned.processes)
+        if self.without_casts:
+            yield "AMP_VERIFY_CASTS", "1"
+
+    def _mode(self, planned: Planned) -> str:
+        if not planned.migrated:
+            return "off" if self.native_before else "before"
+        if planned.level != "O0":
+            return "own"
+        return "off" if planned.loss_scale is None else "scaled"
+
+    def starts(self, planned: Planned) -> int:
+        """How many processes are started from outside; the script may start others."""
+        starts_itself = self.launch is not None and self.launch.how == "python"
+        return 1 if starts_itself else planned.processes
+
+    def arguments(self, planned: Planned, rank: int, alone: Sequence[str]) -> tuple[str, ...]:
+        """What the script is started with in one process of a run; ``alone`` is for runs in one process."""
+        if self.launch is None or planned.processes == 1:
+            return tuple(alone)
+        return self.launch.of_rank(rank)
+
+    def learn(self, planned: Planned, trace: Trace) -> bool:
+        """Whether the run is to be made again, in a way that it asks for."""
+        if not self.native:
+            return False
+        failure = trace.failure
+        if failure is not None and not self.without_gpu:
+            words = f"{failure.message}\n{failure.text}"
+            self.without_gpu = bool(_WANTS_GPU.search(words)) or _NO_BACKWARD in words
+            return self.without_gpu
+        if planned.name == O0 and trace.usable and not self.without_casts:
+            self.without_casts = any(step.half for rank in trace.ranks for step in rank.backwards)
+            return self.without_casts
+        return False
+
+    def notes(self) -> Iterator[str]:
+        """What a reader has to know of how the runs were made."""
+        if self.native:
+            yield (
+                "The migrated version does without the runtime: at O0 its torch.autocast and GradScaler are turned off "
+                "from outside, and O1 is the version as it is."
+            )
+        if self.without_casts:
+            yield "It casts to half by hand: at O0 these casts give float32."
+        if self.without_gpu:
+            yield (
+                "It asks for a GPU, and there is none: .cuda() and CUDA devices mean the CPU, NCCL is Gloo, autocast "
+                "for CUDA is that of the CPU."
+            )

@@ -1,0 +1,170 @@
+"""A script under plain autocast by interception computes what it does when autocast and scaler are written in it."""
+
+from __future__ import annotations
+
+import os
+from textwrap import dedent
+
+import pytest
+from amp_migrate.verify.traces import RankTrace
+from test_verify_recorder import Record, record
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
+    pytest.mark.heavy,
+]
+
+__all__ = ["record"]
+
+PLAIN = """
+torch.manual_seed(3)
+targets = data.tensors[0] @ torch.randn(6, 1)
+assert targets.dtype is torch.float32
+for epoch in range(2):
+    for x, y in DataLoader(data, batch_size=4, shuffle=True):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+        optimizer.step()
+    with torch.no_grad():
+        model(data.tensors[0])
+"""
+BY_HAND = """
+torch.manual_seed(3)
+targets = data.tensors[0] @ torch.randn(6, 1)
+scaler = torch.amp.GradScaler("cpu", enabled={half} is torch.float16)
+for epoch in range(2):
+    for x, y in DataLoader(data, batch_size=4, shuffle=True):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", {half}, cache_enabled=False):
+            loss = F.mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+ACCUMULATED = """
+for number, (x, y) in enumerate(DataLoader(data, batch_size=4)):
+    {loss}
+    {backward}
+    if number % 2:
+        {step}
+        optimizer.zero_grad()
+"""
+
+
+def losses(rank: RankTrace) -> list[float]:
+    return [step.loss for step in rank.backwards]
+
+
+def norms(rank: RankTrace) -> list[float]:
+    return [update.norm for update in rank.updates]
+
+
+@pytest.mark.parametrize("half", ["bf16", "fp16"])
+def test_it_computes_what_autocast_and_scaler_written_by_hand_do(record: Record, half: str) -> None:
+    types = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+    found = record(PLAIN, plain_amp=half).rank
+    expected = record(BY_HAND.format(half=types[half]), folder="by_hand").rank
+    full = record(PLAIN, folder="full").rank
+    assert losses(found) == losses(expected) != losses(full)
+    assert norms(found) == norms(expected)
+    assert found.parameters == expected.parameters != full.parameters
+    assert found.backwards[0].half and not found.backwards[0].full
+    assert found.skipped == expected.skipped
+
+
+def test_gradients_are_accumulated_and_may_be_read_anywhere(record: Record) -> None:
+    parts = {
+        "loss": "loss = F.mse_loss(model(x), y) / 2",
+        "backward": "loss.backward(); print(model[0].weight.grad.abs().max().item())",
+        "step": "optimizer.step()",
+    }
+    by_hand = {
+        "loss": "with torch.autocast('cpu', torch.float16): loss = F.mse_loss(model(x), y) / 2",
+        "backward": "scaler.scale(loss).backward()",
+        "step": "scaler.step(optimizer); scaler.update()",
+    }
+    run = record(ACCUMULATED.format(**parts), plain_amp="fp16")
+    expected = record("scaler = torch.amp.GradScaler('cpu')" + ACCUMULATED.format(**by_hand), folder="by_hand")
+    assert losses(run.rank) == losses(expected.rank)
+    assert norms(run.rank) == norms(expected.rank)
+    assert max(map(float, run.stdout.split())) < 100
+
+
+def test_steps_on_gradients_that_are_not_finite_are_skipped_and_the_scale_falls(record: Record) -> None:
+    body = """
+    weight = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(weight.parameters(), lr=1e-3)
+    for number in range(4):
+        optimizer.zero_grad()
+        loss = weight(torch.full((1, 1), 3.0)).sum()
+        loss.backward()
+        optimizer.step()
+    """
+    rank = record(body, plain_amp="fp16").rank
+    by_hand = dedent(body).replace("loss = ", "with torch.autocast('cpu', torch.float16): loss = ")
+    by_hand = by_hand.replace("loss.backward()", "scaler.scale(loss).backward()")
+    by_hand = by_hand.replace("optimizer.step()", "scaler.step(optimizer); scaler.update()")
+    expected = record("scaler = torch.amp.GradScaler('cpu')\n" + by_hand, folder="by_hand").rank
+    assert rank.skipped == 2
+    assert (rank.skipped, losses(rank)) == (expected.skipped, losses(expected))
+
+
+def test_gradients_of_what_no_optimizer_knows_are_unscaled(record: Record) -> None:
+    body = """
+    x = torch.ones(4, 6, requires_grad=True)
+    model(x).float().pow(2).mean().backward()
+    print(x.grad.abs().max().item())
+    """
+    scaled, plain = record(body, plain_amp="fp16"), record(body, folder="plain")
+    assert float(scaled.stdout) == pytest.approx(float(plain.stdout), rel=0.05)
+
+
+def test_autocast_is_off_where_no_loss_is_computed(record: Record) -> None:
+    body = """
+    def type_now(*_):
+        return str((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)[6:]
+
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+        def __getitem__(self, index):
+            types.add(("data", type_now()))
+            return torch.ones(6), torch.ones(1)
+
+    types = set()
+    real = torch.optim.SGD.step
+    optimizer.register_step_pre_hook(lambda *_: types.add(("step", type_now())) and None)
+    for x, y in DataLoader(Data(), batch_size=2):
+        out = model(x)
+        types.add(("loss", type_now()))
+        loss = F.mse_loss(out, y)
+        out.register_hook(lambda gradient: types.add(("backward", type_now())) and None)
+        (gradient,) = torch.autograd.grad(loss, out, retain_graph=True)
+        loss.backward()
+        types.add(("after", type_now()))
+        optimizer.step()
+        with torch.no_grad():
+            types.add(("evaluation", str(model(x).dtype)[6:]))
+            types.add(("metric", type_now()))
+    print(sorted(types))
+    """
+    expected = {
+        *(("data", "float32"), ("loss", "bfloat16"), ("backward", "float32"), ("after", "float32")),
+        *(("step", "float32"), ("evaluation", "bfloat16"), ("metric", "float32")),
+    }
+    run = record(body, plain_amp="bf16")
+    assert run.rank.backwards
+    assert run.stdout.strip() == str(sorted(expected))
+
+
+def test_what_torch_refuses_under_autocast_runs_in_float32(record: Record) -> None:
+    body = """
+    loss = nn.BCELoss()(torch.sigmoid(model(data.tensors[0])), torch.zeros(32, 1))
+    loss.backward()
+    """
+    (step,) = record(body, plain_amp="bf16").rank.backwards
+    assert step.half
