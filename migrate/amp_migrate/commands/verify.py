@@ -122,7 +122,7 @@ def _verify(arguments: dict[str, Any]) -> int:
         command, threads = maker.settings.interpreter.command, maker.settings.threads
         with progress.shown(), starter(command, interpreter_environment(threads), asked.processes) as maker.starter:
             traces = make_all(maker, asked, progress)
-        asked = replace(asked, notes=(*asked.notes, *maker.notes()))
+        asked = replace(asked, steps=maker.budget.original_steps, notes=(*asked.notes, *maker.notes()))
         evidence = judge(asked, traces)
         _deliver(evidence, versions, arguments)
     return _OF_VERDICT[evidence.verdict]
@@ -165,7 +165,7 @@ def _asked(arguments: dict[str, Any], versions: Versions) -> Asked:
     return Asked(
         script=str(arguments["script"]),
         arguments=arguments["arguments"],
-        steps=arguments["steps"],
+        steps=arguments["steps"] or 0,
         processes=arguments["procs"] if several else 1,
         tolerance=arguments["tolerance"],
         levels=("O0", *(level for level in levels if level != "O0" and level in arguments["levels"])),
@@ -182,6 +182,7 @@ def _asked(arguments: dict[str, Any], versions: Versions) -> Asked:
 def _maker(
     arguments: dict[str, Any], project: CopiedProject, versions: Versions, folder: Path, progress: Progress
 ) -> Maker:
+    from amp_migrate.verify.budget import Budget
     from amp_migrate.verify.environment import clean_environment
     from amp_migrate.verify.interpreter import find_interpreter
     from amp_migrate.verify.process_table import physical_memory
@@ -191,7 +192,6 @@ def _maker(
     settings = Settings(
         arguments=arguments["arguments"],
         interpreter=interpreter,
-        steps=arguments["steps"],
         timeout=arguments["timeout"],
         memory=arguments["memory"] or physical_memory() * 3 // 4,
         seed=arguments["seed"],
@@ -208,6 +208,7 @@ def _maker(
         folder,
         stand_in=versions.uses_apex and not interpreter.has_apex,
         tick=progress.tick,
+        budget=Budget(arguments["steps"], full=arguments["full"]),
         by_hand=_by_hand(arguments, project, versions),
     )
 
@@ -226,6 +227,7 @@ def _by_hand(arguments: dict[str, Any], project: CopiedProject, versions: Versio
     return ByHand(
         native=versions.native,
         native_before=versions.native_before,
+        half_type=arguments["types"][0] if arguments["types"] else None,
         script=versions.script,
         module=module or None,
         launch=launch,

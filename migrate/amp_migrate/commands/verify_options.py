@@ -32,7 +32,7 @@ def _levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 
 
 def _types(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    types = tuple(dict.fromkeys(word.strip().lower() for word in (value or "").split(",") if word.strip()))
+    types = tuple(sorted(word.strip().lower() for word in (value or "").split(",") if word.strip()))
     known = [name for name in DTYPES if name != "auto"]
     if value is not None and (not types or any(name not in known for name in types)):
         raise click.BadParameter(f"{value!r} are not some of {', '.join(known)}.", ctx, param)
@@ -57,9 +57,14 @@ _OPTIONS = (
     click.option(
         "--steps",
         type=click.IntRange(min=1),
-        default=50,
         metavar="N",
-        help="End each run after N backward calls. [default: 50]",
+        help="End the original after N backward calls. [default: at its end, or after a minute]",
+    ),
+    click.option(
+        "--full",
+        is_flag=True,
+        help="Let every run go as far as the original does. [default: some only part of it, all together at most 4 "
+        "times the original's time]",
     ),
     click.option(
         "--procs",

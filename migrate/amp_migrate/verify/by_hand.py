@@ -14,10 +14,15 @@ from pathlib import Path
 
 from amp_migrate.verify.launches import Launch
 from amp_migrate.verify.plan import O0, Planned
-from amp_migrate.verify.traces import Trace
+from amp_migrate.verify.traces import Failure, Trace
 
 _WANTS_GPU = re.compile(r"cuda|nccl|\bgpus?\b|nvidia|accelerator|device_ids|(?:division|modulo) by zero", re.IGNORECASE)
 _NO_BACKWARD = "without a single backward call"
+
+
+def wants_gpu(failure: Failure) -> bool:
+    """Whether a run may have failed because there is no GPU."""
+    return bool(_WANTS_GPU.search(f"{failure.message}\n{failure.text}"))
 
 
 @dataclass
@@ -30,6 +35,7 @@ class ByHand:
         script: which file of the project the migrated version starts with; None for that of the original.
         module: its name, where it is run as ``python -m`` does.
         launch: the command that the user starts several processes with; None to start them as torchrun does.
+        half_type: what the user wants to be computed in; None for the usual type.
         without_gpu: whether the stand-in for GPUs is there.
         without_casts: whether casts to half that the script makes by hand are kept from it at O0.
     """
@@ -39,6 +45,7 @@ class ByHand:
     script: Path | None = None
     module: str | None = None
     launch: Launch | None = None
+    half_type: str | None = None
     without_gpu: bool = field(default=False, init=False)
     without_casts: bool = field(default=False, init=False)
 
@@ -54,14 +61,17 @@ class ByHand:
         if not self.native:
             return
         yield "AMP_VERIFY_NATIVE", self._mode(planned)
-        if planned.half_type is not None and planned.migrated:
-            yield "AMP_VERIFY_HALF", planned.half_type
+        half_type = planned.half_type or self.half_type
+        if half_type is not None and planned.migrated:
+            yield "AMP_VERIFY_HALF", half_type
         if self.without_gpu:
             yield "AMP_VERIFY_NO_GPU", str(planned.processes)
         if self.without_casts:
             yield "AMP_VERIFY_CASTS", "1"
 
     def _mode(self, planned: Planned) -> str:
+        if planned.plain_amp:
+            return "before"
         if not planned.migrated:
             return "off" if self.native_before else "before"
         if planned.level != "O0":
@@ -83,10 +93,8 @@ class ByHand:
         """Whether the run is to be made again, in a way that it asks for."""
         if not self.native:
             return False
-        failure = trace.failure
-        if failure is not None and not self.without_gpu:
-            words = f"{failure.message}\n{failure.text}"
-            self.without_gpu = bool(_WANTS_GPU.search(words)) or _NO_BACKWARD in words
+        if trace.failure is not None and not self.without_gpu:
+            self.without_gpu = wants_gpu(trace.failure) or _NO_BACKWARD in trace.failure.message
             return self.without_gpu
         if planned.name == O0 and trace.usable and not self.without_casts:
             self.without_casts = any(step.half for rank in trace.ranks for step in rank.backwards)

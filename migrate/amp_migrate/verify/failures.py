@@ -130,6 +130,14 @@ def out_of_time(seconds: float, made: int, output: str) -> Failure:
     return Failure(message, output=output)
 
 
+def stuck(made: int, output: str) -> Failure:
+    """No process began another step for so long that none would."""
+    return Failure(
+        f"it came to a standstill {'after some of its backward calls' if made else 'before its first backward call'}",
+        output=output,
+    )
+
+
 def out_of_memory(bound: int, output: str) -> Failure:
     """The bound on memory was reached."""
     return Failure(f"it took more than {size_in_words(bound)} of memory; --memory allows more", output=output)

@@ -33,8 +33,10 @@ def _make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, 
         progress.done(trace)
         return trace
 
-    for planned in plan.planned(asked):
-        if planned.half_type is not None and planned.half_type == maker.half_type:
+    expected = list(plan.planned(asked))
+    maker.budget.expect(expected)
+    for planned in expected:
+        if planned.half_type is not None and not plan.is_wanted(planned, asked, maker.half_type, traces):
             continue
         trace = make(planned)
         if planned.name == plan.ORIGINAL and not trace.usable:

@@ -12,6 +12,7 @@ from typing import Any
 from amp_migrate.out.terminal import Messages, plural, visible, wants_colour
 from amp_migrate.verify.evidence import IN_WORDS, Evidence, Measured, Verdict
 from amp_migrate.verify.traces import Trace
+from amp_migrate.verify.watching import Going
 from amp_migrate.verify.words import (
     OTHER_NUMBERS,
     VARIES,
@@ -30,15 +31,19 @@ _SIGNS: dict[Verdict, tuple[str, str, str]] = {
     "unproved": ("?", "??", "yellow"),
 }
 _WIDTH = 110
+_BAR = 24
+_REDRAWN = 0.2
 _STYLES = {"green": "32", "red": "31", "yellow": "33", "bold": "1", "dim": "2"}
 
 
 @dataclass
 class Progress(Messages):
-    """Says which run is being made: in one line that moves where somebody watches, else in one line for each."""
+    """Says which run is being made: in a bar where somebody watches, else in one line for each that is over."""
 
-    _status: Any = field(default=None, init=False)
+    _bar: Any = field(default=None, init=False)
+    _task: Any = field(default=None, init=False)
     _name: str = field(default="", init=False)
+    _shown: float = field(default=0.0, init=False)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -46,26 +51,34 @@ class Progress(Messages):
         if self.quiet or not sys.stderr.isatty():
             yield
             return
-        from rich.status import Status
+        from rich import progress
 
-        self._status = Status("", console=self.console)
+        columns = (
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(_BAR),
+            progress.TextColumn("{task.fields[words]}", markup=False),
+        )
+        self._bar = progress.Progress(*columns, console=self.console, transient=True)
+        self._task = self._bar.add_task("", total=None, words="")
         try:
-            with self._status:
+            with self._bar:
                 yield
         finally:
-            self._status = None
+            self._bar = None
 
     def begin(self, name: str) -> None:
         """A run is about to start."""
-        self._name = name
-        self.tick(0.0)
+        self._name, self._shown = name, -1.0
+        self.tick(Going(0.0))
 
-    def tick(self, seconds: float) -> None:
-        """It has been running for so long."""
-        if self._status is not None:
-            from rich.text import Text
-
-            self._status.update(Text(f"{self._name}, {seconds:.0f} s"))
+    def tick(self, going: Going) -> None:
+        """It has come so far."""
+        if self._bar is not None and not 0 <= going.seconds - self._shown < _REDRAWN:
+            self._shown = going.seconds
+            total = None if going.of is None else max(going.of, 1)
+            self._bar.update(
+                self._task, description=self._name, total=total, completed=going.made, words=words_of(going)
+            )
 
     def done(self, trace: Trace) -> None:
         """It is over."""
@@ -74,6 +87,21 @@ class Progress(Messages):
             self.line(f"  {trace.name}: {plural(steps, 'step')} in {trace.seconds:.1f} s")
         else:
             self.line(f"  {trace.name}: ", ("did not get through", "yellow"), f" ({trace.seconds:.1f} s)")
+
+
+def words_of(going: Going) -> str:
+    """How far a run has come: "12 of 50 steps, about 8 s left, then 2 min for the runs after it"."""
+    steps = f"{going.made} of {plural(going.of, 'step')}" if going.of is not None else plural(going.made, "step")
+    words = [steps if going.made or going.of is not None else f"{going.seconds:.0f} s"]
+    if going.left is not None:
+        words.append(f"about {_duration(going.left)} left")
+    if going.later:
+        words.append(f"then {_duration(going.later)} for the runs after it")
+    return ", ".join(words)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def render(evidence: Evidence, colour: str) -> str:

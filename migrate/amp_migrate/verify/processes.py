@@ -28,7 +28,7 @@ _APART = 60.0
 _ROUNDS = 100
 _PR_SET_CHILD_SUBREAPER = 36
 
-How = Literal["ended", "timeout", "memory", "apart"]
+How = Literal["ended", "timeout", "stuck", "memory", "apart"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,9 @@ class Starter(Protocol):
     def parents(self) -> set[int]:
         """Processes that stay, and whose children belong to a run."""
 
+    def ready(self) -> float:
+        """Wait until one can be started; the seconds that it took, which no run takes again."""
+
 
 class Fresh:
     """Starts a new interpreter for each process."""
@@ -107,6 +110,10 @@ class Fresh:
     def parents(self) -> set[int]:
         """None stays."""
         return set()
+
+    def ready(self) -> float:
+        """One always can."""
+        return 0.0
 
 
 @dataclass
@@ -183,7 +190,7 @@ def run_together(
     *,
     timeout: float,
     memory: int,
-    tick: Callable[[float], None] = lambda seconds: None,
+    is_stuck: Callable[[float], bool] = lambda seconds: False,
     starter: Starter | None = None,
 ) -> Outcome:
     """Start the processes and wait for them; when this returns or raises, none of them is left.
@@ -193,7 +200,7 @@ def run_together(
         cwd: their working directory.
         timeout: seconds for all of it.
         memory: bytes that all their processes may have together.
-        tick: called now and then with the seconds that have passed.
+        is_stuck: called now and then with the seconds that have passed; says whether it goes on no more.
         starter: what starts them; None for new interpreters.
 
     Raises:
@@ -218,9 +225,11 @@ def run_together(
                         order.append(number)
                 if len(order) == len(ranks) or (failed > began and now - failed > _LAST_WORDS):
                     break
-                tick(now - began)
+                stuck = is_stuck(now - began)
                 if now - began > timeout:
                     how = "timeout"
+                elif stuck:
+                    how = "stuck"
                 elif order and now - first_end > _APART:
                     how = "apart"
                 elif now - looked > _LOOK:

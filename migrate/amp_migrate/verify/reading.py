@@ -145,7 +145,7 @@ def _update(facts: dict[str, Any]) -> Update:
 
 
 def _scaler_call(facts: dict[str, Any]) -> ScalerCall:
-    return ScalerCall(facts["scaler"], facts["kind"], facts["call"], facts["after"], facts.get("fixed", False))
+    return ScalerCall(facts["scaler"], facts["kind"], facts["after"], facts.get("steps"), facts.get("fixed", False))
 
 
 def _number(value: str | float) -> float:

@@ -9,12 +9,13 @@ import shutil
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from amp_migrate.problems import NothingShownError, UserError, shown
 from amp_migrate.verify import failures, reading
+from amp_migrate.verify.budget import Bound, Budget
 from amp_migrate.verify.by_hand import ByHand
 from amp_migrate.verify.copies import CopiedProject, copy_project
 from amp_migrate.verify.endings import Made
@@ -25,7 +26,8 @@ from amp_migrate.verify.plan import Planned
 from amp_migrate.verify.processes import Fresh, Outcome, Rank, Starter, run_together
 from amp_migrate.verify.traces import RankTrace, Trace
 from amp_migrate.verify.warm import UnfitError
-from amp_migrate.verify.written_files import listing, written_files
+from amp_migrate.verify.watching import Going, Watch
+from amp_migrate.verify.written_files import listing
 from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
 
 RECORDER = Path(__file__).parent / "recorder"
@@ -45,7 +47,6 @@ class Settings:
     Attributes:
         arguments: those of the script.
         interpreter: the Python that runs it.
-        steps: backward calls of each run.
         timeout: seconds for each run.
         memory: bytes for all processes of a run.
         seed: of torch, random and numpy, where the script does not seed them itself.
@@ -57,7 +58,6 @@ class Settings:
 
     arguments: tuple[str, ...]
     interpreter: Interpreter
-    steps: int
     timeout: float
     memory: int
     seed: int
@@ -81,6 +81,7 @@ class Maker:
         launched: whether one process is started like a launch of one.
         tick: called now and then during a run.
         starter: what starts the processes.
+        budget: how far each run goes.
         by_hand: what sets apart the runs of a version that was given, and of what the user launches.
     """
 
@@ -91,8 +92,9 @@ class Maker:
     folder: Path
     stand_in: bool = False
     launched: bool = False
-    tick: Callable[[float], None] = lambda seconds: None
+    tick: Callable[[Going], None] = lambda going: None
     starter: Starter = field(default_factory=Fresh)
+    budget: Budget = field(default_factory=Budget)
     _has_made: bool = field(default=False, init=False)
     by_hand: ByHand = field(default_factory=ByHand)
     _half_type: str | None = field(default=None, init=False)
@@ -115,8 +117,9 @@ class Maker:
         if trace.status in ("failed", "timeout") and not isinstance(self.starter, Fresh):
             trace = self._tried_afresh(planned, batches)
         self._has_made = True
+        self.budget.note(planned, trace)
         if self._half_type is None and trace.ranks:
-            self._half_type = self._type_for(trace.ranks[0])
+            self._half_type = self.by_hand.half_type or self._type_for(trace.ranks[0])
         return trace
 
     def _tried(self, planned: Planned, batches: Joined | None) -> Trace:
@@ -176,6 +179,7 @@ class Maker:
         if self.launched:
             yield "The script asks for what torchrun sets: its runs in one process are launches of one process."
         yield from self.by_hand.notes()
+        yield from self.budget.notes()
 
     def _make(self, planned: Planned, batches: Joined | None) -> Trace:
         folder = self.folder / _slug(planned.name)
@@ -185,14 +189,15 @@ class Maker:
         copy_project(self.project, copy, self.settings.copy_limit, besides=self.folder)
         self._overlay(copy, self.migrated if planned.migrated else self.original)
         before = listing(copy)
-        environment = self._environment(planned, record, copy)
+        bound = self.budget.bound(planned)
+        environment = self._environment(planned, bound, record, copy)
         if batches is not None:
             path = folder / "batches.json"
             path.write_text(json.dumps(asdict(batches)), encoding="utf-8")
             environment["AMP_VERIFY_BATCHES"] = str(path)
         ranks = list(self._ranks(planned, environment, folder, copy))
         try:
-            outcome = self._run(ranks, self.project.within(copy, self.project.cwd))
+            outcome = self._run(planned, bound, ranks, copy, Watch(record, self.budget.patience(planned)))
             made = Made(
                 planned,
                 outcome,
@@ -201,27 +206,35 @@ class Maker:
                 self.project,
                 copy,
                 self.settings.interpreter.command,
-                self.settings.steps,
+                bound.steps,
                 self.settings.timeout,
                 self.settings.memory,
                 self.migrated,
                 self.original,
                 planned.half_type or self._half_type,
+                before,
             )
-            return replace(made.trace(), files=written_files(copy, before))
+            return made.trace()
         finally:
             if not self.settings.keep:
                 shutil.rmtree(copy, ignore_errors=True)
 
-    def _run(self, ranks: list[Rank], cwd: Path) -> Outcome:
-        bounds: dict[str, Any] = {"timeout": self.settings.timeout, "memory": self.settings.memory, "tick": self.tick}
+    def _run(self, planned: Planned, bound: Bound, ranks: list[Rank], copy: Path, watch: Watch) -> Outcome:
+        def is_stuck(seconds: float) -> bool:
+            stuck = watch.is_stuck(seconds)
+            self.tick(self.budget.going(planned, bound, seconds, watch.made))
+            return stuck
+
+        cwd = self.project.within(copy, self.project.cwd)
+        bounds: dict[str, Any] = {"timeout": self.settings.timeout, "memory": self.settings.memory}
+        self.budget.started = self.starter.ready()
         try:
-            return run_together(ranks, cwd, starter=self.starter, **bounds)
+            return run_together(ranks, cwd, starter=self.starter, is_stuck=is_stuck, **bounds)
         except UnfitError:
             self.starter = Fresh()
             if self._has_made:
                 raise StartAgainError from None
-            return run_together(ranks, cwd, starter=self.starter, **bounds)
+            return run_together(ranks, cwd, starter=self.starter, is_stuck=is_stuck, **bounds)
 
     def _overlay(self, copy: Path, files: Mapping[Path, bytes | None]) -> None:
         """Put the files of one version into a copy; those that it does not have go."""
@@ -241,9 +254,8 @@ class Maker:
 
     def _ranks(self, planned: Planned, environment: dict[str, str], folder: Path, copy: Path) -> Iterator[Rank]:
         own = self.by_hand.script if planned.migrated else None
-        script = self.project.within(copy, own or self.project.script)
         module = self.settings.module if own is None else self.by_hand.module
-        program = ["-m", module] if module else [str(script)]
+        program = ["-m", module] if module else [str(self.project.within(copy, own or self.project.script))]
         count = self.by_hand.starts(planned)
         is_launch = count > 1 or (self.launched and planned.processes == 1)
         environments = launched(environment, count, _free_port()) if is_launch else [environment]
@@ -252,7 +264,7 @@ class Maker:
             command = (self.settings.interpreter.command, *program, *arguments)
             yield Rank(command, of_rank, folder / f"stdout{rank}", folder / f"stderr{rank}")
 
-    def _environment(self, planned: Planned, record: Path, copy: Path) -> dict[str, str]:
+    def _environment(self, planned: Planned, bound: Bound, record: Path, copy: Path) -> dict[str, str]:
         settings = self.settings
         first = [RECORDER]
         if planned.migrated:
@@ -264,7 +276,9 @@ class Maker:
             "AMP_VERIFY_RECORD": str(record),
             "AMP_VERIFY_ROOT": str(copy),
             "AMP_VERIFY_PROJECT": str(self.project.root),
-            "AMP_VERIFY_STEPS": str(settings.steps),
+            "AMP_VERIFY_STEPS": str(bound.steps or 0),
+            "AMP_VERIFY_SECONDS": str(bound.seconds or 0.0),
+            "AMP_VERIFY_LEAST": str(bound.least),
             "AMP_VERIFY_SEED": str(settings.seed),
         }
         if planned.level is not None:

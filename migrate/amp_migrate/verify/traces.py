@@ -102,15 +102,15 @@ class ScalerCall:
     Attributes:
         scaler: number of the scaler, in the order of their first calls.
         kind: ``"torch"`` for ``torch.amp.GradScaler``, ``"runtime"`` for ``amp.scaler``.
-        call: ``"step"`` or ``"update"``.
         after: number of backward calls made before.
+        steps: number of the optimizer that it steps, in the same order; None for an update of the scale.
         fixed: whether the scale is one that never changes.
     """
 
     scaler: int
     kind: str
-    call: str
     after: int
+    steps: int | None = None
     fixed: bool = False
 
 

@@ -58,10 +58,10 @@ def needs_repeat(traces: Traces) -> bool:
         if first is not None and second is not None
         if (difference := first_difference(first, second)) is not None
     ]
-    outputs = printed.differs(traces) or files.differs(traces)
+    left = printed.differs(traces) or files.differs(traces)
     if again is None or traces[ORIGINAL_AGAIN].status == "ended":
-        return (bool(differences) or outputs) and again is None
-    return outputs or any(
+        return again is None and (bool(differences) or left)
+    return left or any(
         difference.step > len(again.backwards) or difference.kind in _AT_END for difference in differences
     )
 
@@ -121,21 +121,22 @@ def _verdict(checks: Sequence[Check]) -> Verdict:
 
 def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check]) -> str:
     if original is None:
-        return "Nothing is proved: the original was not run."
+        return "The original was not run."
     if not original.usable:
-        return f"Nothing is proved, because the original does not run: {runs.reason(original)}."
+        return f"The original does not run: {runs.reason(original)}."
     failed = [check.id for check in checks if check.verdict == "disproved"]
     open_ = [check.id for check in checks if check.verdict == "unproved"]
     if failed:
         count = f"{len(failed)} of {plural(len(checks), 'check')}"
         return f"The migrated script is wrong: {count} failed ({together_in_words(failed)})."
     if repeats.ID in open_:
-        return "Nothing is proved, because the original does not repeat itself, as far as is known (repeats)."
+        others = [id_ for id_ in open_ if id_ != repeats.ID]
+        besides = f", and {together_in_words(others)} stayed open" if others else ""
+        return f"It is not known that the original repeats itself ({repeats.ID}){besides}."
     if open_:
-        stayed = f"{together_in_words(open_)} stayed open"
-        return f"Not proved, because {stayed}; nothing else speaks against the migrated script."
+        return f"Open: {together_in_words(open_)}; nothing else speaks against the migrated script."
     if verdict == "unproved":
-        return "Not proved, because the migrated script was not held against the original to the last bit."
+        return "The migrated script was not held against the original to the last bit."
     return f"The migrated script repeats the original in float32 bit for bit; all {len(checks)} checks hold."
 
 

@@ -77,7 +77,7 @@ class _Parent:
         self._unread = b""
         self._forked: dict[int, Forked] = {}
         self._answers: list[dict[str, Any]] = []
-        self.is_ready = False
+        self.seconds: float | None = None
         self._say({"import": IMPORTED})
 
     def fork(self, job: Mapping[str, Any]) -> Forked:
@@ -86,11 +86,7 @@ class _Parent:
         Raises:
             UnfitError: this one has ended, or what it has imported forbids it.
         """
-        if not self.is_ready:
-            answer = self._answer()
-            if "ready" not in answer:
-                raise UnfitError(answer.get("unfit", "no answer"))
-            self.is_ready = True
+        self.ready()
         self._say({"start": job})
         answer = self._answer()
         if "started" not in answer:
@@ -98,6 +94,19 @@ class _Parent:
         number = answer["started"]
         forked = self._forked[number] = Forked(self, number)
         return forked
+
+    def ready(self) -> float:
+        """Wait until everything is imported, and say how long that took it.
+
+        Raises:
+            UnfitError: nothing can be forked.
+        """
+        if self.seconds is None:
+            answer = self._answer()
+            if "ready" not in answer:
+                raise UnfitError(answer.get("unfit", "no answer"))
+            self.seconds = answer["ready"]
+        return self.seconds
 
     def hear(self, seconds: float = 0.0) -> None:
         """Take note of what has ended since."""
@@ -208,6 +217,13 @@ class Warm:
     def parents(self) -> set[int]:
         """The processes whose children belong to a run."""
         return {parent.process.pid for parent in self._parents.values()}
+
+    def ready(self) -> float:
+        """Wait until a process can be forked, and say how long it took to import what all have."""
+        try:
+            return self._parent(hash_seed(0)).ready()
+        except (OSError, UnfitError):
+            return 0.0
 
     def _parent(self, seed: str) -> _Parent:
         if seed not in self._parents:

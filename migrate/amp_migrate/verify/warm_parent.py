@@ -3,7 +3,7 @@
 It is started by the Python that is to run the scripts, as a file, and needs nothing but that Python. Its one argument
 is the number of a socket. Each line that comes in there is a JSON object:
 
-- ``{"import": [names]}``, the first: what to import; the answer is ``{"ready": true}``, or ``{"unfit": reason}``;
+- ``{"import": [names]}``, the first: what to import; the answer is ``{"ready": seconds}``, or ``{"unfit": reason}``;
 - ``{"start": job}``: the answer is ``{"started": number}``, or ``{"unfit": reason}`` where a module of the script's has
   the name of one that was imported here. A job has ``argv`` (a script, or ``-m`` and a module, and
   their arguments), ``environment`` (all of it), ``cwd``, ``stdout`` and ``stderr``, and ``whole``: whether the
@@ -38,6 +38,7 @@ import select
 import signal
 import socket
 import threading
+import time
 import types
 from importlib.machinery import SourceFileLoader
 from typing import Any
@@ -141,6 +142,7 @@ class _Parent:
 
 def _prepare(names: list[str]) -> dict[str, Any]:
     """Import what takes long, and see whether this process can still be forked."""
+    began = time.perf_counter()
     added = [name for name in _NO_CUDA if name not in os.environ]
     os.environ.update({name: _NO_CUDA[name] for name in added})
     try:
@@ -163,7 +165,7 @@ def _prepare(names: list[str]) -> dict[str, Any]:
     # What is here already is never freed, so nothing looks at it again, and its memory stays shared.
     gc.collect()
     gc.freeze()
-    return {"ready": True}
+    return {"ready": time.perf_counter() - began}
 
 
 def _hidden(job: dict[str, Any]) -> str | None:

@@ -22,8 +22,8 @@ _UNTIL = {
 
 
 def reach_label(verdict: Verdict) -> str:
-    """What stands before :func:`reach`: only what is proved ends somewhere."""
-    return "How far it reaches:" if verdict == "proved" else "What was compared:"
+    """What stands before :func:`reach`: only what is proved reaches somewhere."""
+    return "How far it reaches:" if verdict == "proved" else "How far it was compared:"
 
 
 def reach(evidence: Evidence) -> str:
@@ -31,7 +31,7 @@ def reach(evidence: Evidence) -> str:
     if evidence.reach or not evidence.checks:
         return evidence.reach
     where = "the CPU" if evidence.device == "cpu" else evidence.device
-    return f"at most {plural(evidence.steps, 'step')} of each run, on {where}."
+    return f"to backward call {evidence.steps} at most, on {where}."
 
 
 def in_the_way(evidence: Evidence) -> tuple[Check, ...]:

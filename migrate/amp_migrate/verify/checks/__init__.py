@@ -54,8 +54,8 @@ CHECKS = (
     new_order,
     sync_bn,
     one_process,
+    o1_together,
     printed_together,
     files_together,
-    o1_together,
 )
 """In the order in which their statements are read."""

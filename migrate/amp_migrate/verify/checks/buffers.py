@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, first_rank, is_compared_together, together, together_in_words
-from amp_migrate.verify.checks.o0_exact import unrepeatable
+from amp_migrate.verify.checks.repeats import unrepeatable
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import O0, ORIGINAL, ORIGINAL_AGAIN, Asked
 

@@ -32,12 +32,12 @@ def ends_of_passes(rank: RankTrace) -> set[int]:
 
 
 def shared_evaluations(ranks: Sequence[RankTrace]) -> set[int]:
-    """The numbers of backward calls after which the ranks read shares of what is not trained on."""
-    training = set(training_loaders(ranks[0]))
-    loaders = {batch.loader for batch in ranks[0].batches} - training
+    """The numbers of backward calls after which the ranks read shares of what is only evaluated."""
     found: set[int] = set()
-    for loader in sorted(loaders):
+    for loader in sorted({batch.loader for batch in ranks[0].batches}):
         for parts in zip(*(epochs(rank, loader) for rank in ranks), strict=False):
+            if any(batch.learns for part in parts for batch in part):
+                continue
             if any(indices(part) != indices(parts[0]) for part in parts[1:]):
                 found |= {batch.before for batch in parts[0]}
     return found

@@ -63,7 +63,7 @@ def _same(scale: float, left_out: list[str]) -> str:
 def _verdict(
     traces: Traces, plain: RankTrace, scaled: RankTrace, difference: Difference, scale: float
 ) -> tuple[Verdict, str]:
-    if scaled.skipped > plain.skipped or _finite(plain) > _finite(scaled):
+    if scaled.skipped > plain.skipped or _not_finite(scaled) > _not_finite(plain):
         return "unproved", "The scale made float32 overflow, so this run shows nothing."
     if difference.kind == "parameters" or difference.relative <= ROUNDING:
         return "unproved", "That is no more than rounding of numbers below float32's normal range, so it shows nothing."
@@ -72,9 +72,9 @@ def _verdict(
     return "disproved", _reason(scaled, difference, scale)
 
 
-def _finite(rank: RankTrace) -> int:
+def _not_finite(rank: RankTrace) -> int:
     numbers = [step.loss for step in rank.backwards] + [update.norm for update in rank.updates]
-    return sum(map(math.isfinite, numbers))
+    return sum(not math.isfinite(number) for number in numbers)
 
 
 def _reason(scaled: RankTrace, difference: Difference, scale: float) -> str:

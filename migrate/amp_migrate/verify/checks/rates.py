@@ -6,8 +6,8 @@ before and the step after in the same place of the same pass over the data, give
 
 A rate that is the original's times a constant was scaled with the number of processes, which changes the training. One
 that is the original's at the same *step* counts steps, so that the schedule takes N times the samples: that may be
-meant, and is not proved unless the script makes as many steps in N processes as in one. Where the rate follows a metric,
-runs may differ, and only the ranks have to agree.
+meant, and is not proved unless the script makes as many steps in N processes as in one. Where the rate follows a
+metric, runs may differ, and only the ranks have to agree.
 """
 
 from __future__ import annotations

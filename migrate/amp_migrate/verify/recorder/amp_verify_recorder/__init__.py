@@ -5,6 +5,7 @@ no random number, changes no result but where ``AMP_VERIFY_PLAIN_AMP`` asks for 
 it leaves out. Besides that folder it reads:
 
 ``AMP_VERIFY_STEPS``: the process ends at the start of the backward call after so many; without it, with the script;
+``AMP_VERIFY_SECONDS``: or at the first round number of them after that time, but not before ``AMP_VERIFY_LEAST``;
 ``AMP_VERIFY_SEED``: torch, random and numpy are seeded with it when they are imported;
 ``AMP_VERIFY_ROOT``: the folder that names of files are relative to, which is a copy;
 ``AMP_VERIFY_PROJECT``: the folder that it is a copy of, from which no module should come;
@@ -14,7 +15,8 @@ it leaves out. Besides that folder it reads:
 ``AMP_VERIFY_NO_GPU``: see :mod:`.no_gpu`.
 
 Each process that trains writes ``rank<R>-<pid>.jsonl``: one JSON object a line, whose keys are those of the ``add``
-calls in this package. Python 3.10 and torch 2.4 are the oldest that it knows.
+calls in this package; ``steps<R>-<pid>`` holds how many backward calls it has begun. Python 3.10 and torch 2.4 are the
+oldest that it knows.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def start() -> None:
     def watch(torch: Any) -> None:
         seeding.seed_torch(record, torch)
         seen = steps.Steps(record, torch)
-        # What changes how a script computes comes first: what is recorded is recorded of that.
+        # What changes how a script computes comes first: what is recorded is recorded of that. And what is recorded is
+        # what the script hands over, before plain_amp scales its loss.
         changing = (no_gpu, native_amp, one_replica, plain_amp)
         for part in (*changing, steps, models, loading, noise, scaling, schedules, left):
             guarded(part.watch)(seen)

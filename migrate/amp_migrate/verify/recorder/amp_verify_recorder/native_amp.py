@@ -24,6 +24,7 @@ from .steps import Steps
 _SCALER = ("device", "init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 _NEVER = 1_000_000_000
 _CUDA = "cuda"
+_UNSAFE = "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast."
 
 
 def watch(steps: Steps) -> None:
@@ -47,6 +48,7 @@ class _Native:
         self.scales = mode != "off"
         self.scale = float(os.environ.get("AMP_LOSS_SCALE") or 2.0**16) if mode == "scaled" else None
         self.has_cuda = bool(self.torch.cuda.is_available())
+        self.stands_for_cuda = False  # whether a region for CUDA was made one for the CPU
         types = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}
         self.asked = types.get(os.environ.get("AMP_VERIFY_HALF", ""))
         self.usual = self.asked or types.get(os.environ.get("AMP_DTYPE", ""), self.torch.bfloat16)
@@ -77,6 +79,7 @@ class _Native:
         if not self.computes_in_half:
             return device, dtype, False
         if device == _CUDA and not self.has_cuda:
+            self.stands_for_cuda = True
             return "cpu", self.usual, enabled
         return device, self.asked or dtype, enabled
 
@@ -89,8 +92,21 @@ class _Native:
                 if hasattr(torch, name):
                     setattr(torch, name, _last_false(getattr(torch, name)))
         elif not self.has_cuda:
+            functional = torch.nn.functional
+            functional.binary_cross_entropy = self._refused(functional.binary_cross_entropy)
             for name in ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype"):
                 setattr(torch, name, _for_cpu(getattr(torch, name)))
+
+    def _refused(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that torch refuses in a region for CUDA, and not in one for the CPU."""
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if self.stands_for_cuda and self.torch.is_autocast_enabled("cpu"):
+                raise RuntimeError(_UNSAFE)
+            return function(*args, **kwargs)
+
+        return called
 
     # ---- loss scaling ------------------------------------------------------------------------------------------
 

@@ -63,6 +63,8 @@ class Record:
         self.sites = Sites(self.root)
         self.project = os.environ.get("AMP_VERIFY_PROJECT")
         self.steps = int(os.environ.get("AMP_VERIFY_STEPS") or 0)
+        self.allowed = float(os.environ.get("AMP_VERIFY_SECONDS") or 0.0)
+        self.least = int(os.environ.get("AMP_VERIFY_LEAST") or 0)
         self.seed = int(os.environ["AMP_VERIFY_SEED"]) if os.environ.get("AMP_VERIFY_SEED") else None
         self.active = True
         self.in_group = False
@@ -73,6 +75,7 @@ class Record:
         self._started = time.perf_counter()
         self._pending: list[dict[str, Any]] = []
         self._kept = 0
+        self._counter: int | None = None
         self._written = 0.0
         self._finished = False
         atexit.register(self._ended)
@@ -97,15 +100,35 @@ class Record:
 
     def step(self) -> None:
         """Count a backward call that is about to begin; the one too many does not begin."""
-        if self.steps and self.backwards >= self.steps:
+        if self._is_enough():
             self.stop()
         self.backwards += 1
+        self._count()
         self._kept += 1
         if self._kept > _KEPT or self.seconds() - self._written > _KEPT_SECONDS:
             try:
                 self.write()
             except OSError as error:
                 complain(f"a part of the record is lost: {error}")
+
+    def _is_enough(self) -> bool:
+        made = self.backwards
+        if self.steps and made >= self.steps:
+            return True
+        # Another time it is a little faster or slower, and should still stop at the same number.
+        is_round = set(str(made)[1:]) <= {"0"}
+        return bool(self.allowed) and is_round and made >= self.least and self.seconds() > self.allowed
+
+    def _count(self) -> None:
+        """Say how many there were, for those who watch."""
+        if self._counter is None:
+            self._counter = -1
+            with contextlib.suppress(OSError):
+                path = self.folder / f"steps{self.rank}-{os.getpid()}"
+                self._counter = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if self._counter >= 0:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._counter, b"%d" % self.backwards, 0)
 
     def write(self) -> None:
         """Append everything that is kept to the file."""
