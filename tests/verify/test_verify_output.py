@@ -85,7 +85,7 @@ def test_each_run_says_how_far_it_was_to_go() -> None:
         "its end (bound: 4 steps)",
         "its bound of 3 steps",
         "its bound of 1 step",
-        "its bound",
+        "its bound of 3 steps",
         "its time was up",
         "an error",
     ]

@@ -78,7 +78,8 @@ def measured(trace: Trace, original: RankTrace | None = None) -> Measured:
     """One run as a report shows it, at a level that computes in half with its distance from the original."""
     first = trace.ranks[0] if trace.ranks else RankTrace(0)
     sites = site_numbers(first.backwards)
-    compared = original is not None and trace.usable and trace.level in LOSSY
+    # In several processes a step takes other samples than the original's.
+    compared = original is not None and trace.usable and trace.level in LOSSY and trace.processes == 1
     apart = band.deviation(original.backwards, first.backwards) if original is not None and compared else None
     scales = tuple(step.scale for step in first.backwards)
     memory = max((rank.peak_memory for rank in trace.ranks), default=0)
