@@ -44,9 +44,8 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
             if found == verdict:
                 yield Check(ID, title, found, message)
                 return
-    yield Check(
-        ID, title, "proved", f"{plural(len(run.files), 'file').capitalize()} are there and hold what they should."
-    )
+    message = f"{plural(len(run.files), 'file').capitalize()} with what the original's hold."
+    yield Check(ID, title, "proved", message)
 
 
 def _pattern(name: str) -> str:
