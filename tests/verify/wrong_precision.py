@@ -163,7 +163,7 @@ SCALING = {
     "a scaled loss is shown": Wrong(
         PLAIN,
         ((f"            {BACKWARD}\n", "            loss = amp.scaler.scale(loss)\n            loss.backward()\n"),),
-        "printed",
+        "o0-printed",
         "epoch 1: loss",
         options=(*HALF[:2], "--levels", "O0", "--steps", "50"),
     ),
@@ -175,7 +175,7 @@ SCALING = {
         "amp.scaler.scale(loss * 8).backward()",
     ),
     "update() left out": Wrong(
-        ACCUMULATION, (("            amp.scaler.update()\n", ""),), "scaler-update", "update", "amp.scaler.step(optimizer)"
+        ACCUMULATION, (("            amp.scaler.update()\n", ""),), "scaler-updates", "update", "amp.scaler.step(optimizer)"
     ),
     "update() after every batch of an accumulation": Wrong(
         ACCUMULATION,
@@ -183,17 +183,17 @@ SCALING = {
             ("            amp.scaler.update()\n", ""),
             ("            optimizer.zero_grad()\n", "            optimizer.zero_grad()\n        amp.scaler.update()\n"),
         ),
-        "scaler-update",
+        "scaler-updates",
         "update",
         "amp.scaler.update()",
     ),
     "update() after each of two optimizers": Wrong(
-        GAN, ((STEP_C, f"{STEP_C}        amp.scaler.update()\n"),), "scaler-update", "update", "amp.scaler.update()"
+        GAN, ((STEP_C, f"{STEP_C}        amp.scaler.update()\n"),), "scaler-updates", "update", "amp.scaler.update()"
     ),
     "update() twice": Wrong(
         PLAIN,
         (("            amp.scaler.update()\n", "            amp.scaler.update()\n" * 2),),
-        "scaler-update",
+        "scaler-updates",
         "update",
         "amp.scaler.update()",
     ),

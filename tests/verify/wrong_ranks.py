@@ -69,10 +69,10 @@ DATA = {
         PLAIN, ((LOADER, OWN_LOADER.replace("SHUFFLE", "False")),), "new-order", "same order", "", TOGETHER
     ),
     "the weights of a sampler ignored": Wrong(
-        SAMPLING, ((SAMPLED, OWN_SAMPLED.replace("SAMPLES", "train_set")),), "own-draw", "", BACKWARD, TOGETHER
+        SAMPLING, ((SAMPLED, OWN_SAMPLED.replace("SAMPLES", "train_set")),), "draws", "", BACKWARD, TOGETHER
     ),
     "the part of the data ignored": Wrong(
-        SAMPLING, ((SAMPLED, OWN_SAMPLED.replace("SAMPLES", "dataset")),), "own-draw", "", BACKWARD, TOGETHER
+        SAMPLING, ((SAMPLED, OWN_SAMPLED.replace("SAMPLES", "dataset")),), "draws", "", BACKWARD, TOGETHER
     ),
     "half of the data left out": Wrong(
         PLAIN,
@@ -84,7 +84,7 @@ DATA = {
                 "    train_loader = amp.prepare_loader(DataLoader(dataset, batch_size=4, shuffle=True))\n",
             ),
         ),
-        "own-draw",
+        "draws",
         "",
         BACKWARD,
         TOGETHER,
@@ -103,7 +103,7 @@ DATA = {
             ("    torch.manual_seed(5)\n", "    torch.manual_seed(5)\n    data = make_data(64)\n    torch.rand(amp.rank())\n"),
             ("random_split(make_data(64)", "random_split(data"),
         ),
-        "seen-once",
+        "draws",
         "",
         BACKWARD,
         TOGETHER,
@@ -116,7 +116,7 @@ DATA = {
                 "DataLoader(train_set if amp.world_size() == 1 else train_set.dataset, batch_size=4",
             ),
         ),
-        "seen-once",
+        "draws",
         "",
         BACKWARD,
         TOGETHER,
@@ -124,7 +124,7 @@ DATA = {
     "the same noise on all ranks": Wrong(
         SAMPLING,
         (("0.3 * torch.randn(5)", "0.3 * amp.drawn_alike(torch.randn)(5)"),),
-        "generators",
+        "noise",
         "",
         BACKWARD,
         TOGETHER,
@@ -132,7 +132,7 @@ DATA = {
     "the same dropout on all ranks": Wrong(
         SAMPLING,
         (("F.cross_entropy(model(x), y)", "F.cross_entropy(amp.drawn_alike(model)(x), y)"),),
-        "generators",
+        "noise",
         "",
         BACKWARD,
         TOGETHER,
