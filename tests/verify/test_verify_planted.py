@@ -17,6 +17,7 @@ from amp_migrate.commands.migrate import main
 from amp_migrate.verify import runs
 from click.testing import CliRunner
 from forked import Forked
+from harmless import HARMLESS
 from wrong import (
     ACCUMULATION,
     ALIKE,
@@ -28,6 +29,7 @@ from wrong import (
     LAUNCHED,
     PLAIN,
     SAMPLING,
+    TOGETHER,
     Wrong,
 )
 from wrong_outputs import PRINTED, WRITTEN
@@ -133,6 +135,13 @@ def test_the_right_one_is_proved(script: str, verified: Any) -> None:
     assert ids >= {"runs", "o0-exact", "o0-scaled", "o1-band", "o2-band", "o1-half", "o2-half"}
     together = {"ranks-agree", "shares", "new-order", "one-process"}
     assert ids >= ({"together-exact"} if script in (DISTRIBUTED, LAUNCHED) else together)
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_a_right_variant_is_proved(kind: str, verified: Any) -> None:
+    script, edits = HARMLESS[kind]
+    status, evidence, _ = verified(script, edits, *TOGETHER)
+    assert (status, evidence["verdict"]) == (0, "proved"), evidence["checks"]
 
 
 def test_a_scaler_left_out_is_said_and_is_right_in_bfloat16(verified: Any) -> None:

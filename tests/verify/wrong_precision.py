@@ -177,26 +177,6 @@ SCALING = {
     "update() left out": Wrong(
         ACCUMULATION, (("            amp.scaler.update()\n", ""),), "scaler-updates", "update", "amp.scaler.step(optimizer)"
     ),
-    "update() after every batch of an accumulation": Wrong(
-        ACCUMULATION,
-        (
-            ("            amp.scaler.update()\n", ""),
-            ("            optimizer.zero_grad()\n", "            optimizer.zero_grad()\n        amp.scaler.update()\n"),
-        ),
-        "scaler-updates",
-        "update",
-        "amp.scaler.update()",
-    ),
-    "update() after each of two optimizers": Wrong(
-        GAN, ((STEP_C, f"{STEP_C}        amp.scaler.update()\n"),), "scaler-updates", "update", "amp.scaler.update()"
-    ),
-    "update() twice": Wrong(
-        PLAIN,
-        (("            amp.scaler.update()\n", "            amp.scaler.update()\n" * 2),),
-        "scaler-updates",
-        "update",
-        "amp.scaler.update()",
-    ),
 }
 
 STEPS = {
