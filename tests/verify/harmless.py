@@ -32,14 +32,31 @@ HARMLESS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "a fused optimizer": (PLAIN, (("amp.optim.SGD(", "torch.optim.SGD("),)),
     "gradients unscaled where nothing looks at them": (
         ACCUMULATION,
-        (("            amp.scaler.step(optimizer)\n", "            amp.scaler.unscale_(optimizer)\n            amp.scaler.step(optimizer)\n"),),
+        (
+            (
+                "            amp.scaler.step(optimizer)\n",
+                "            amp.scaler.unscale_(optimizer)\n            amp.scaler.step(optimizer)\n",
+            ),
+        ),
     ),
     "gradients cleared at another place": (
         PLAIN,
         (
             ("            optimizer.zero_grad()\n", ""),
-            ("            amp.scaler.update()\n", "            amp.scaler.update()\n            optimizer.zero_grad(set_to_none=True)\n"),
+            (
+                "            amp.scaler.update()\n",
+                "            amp.scaler.update()\n            optimizer.zero_grad(set_to_none=True)\n",
+            ),
         ),
     ),
-    "a sampler of one's own": (PLAIN, ((LOADER, OWN_LOADER), ("        model.train()\n", "        model.train()\n        if sampler is not None:\n            sampler.set_epoch(epoch)\n"))),
+    "a sampler of one's own": (
+        PLAIN,
+        (
+            (LOADER, OWN_LOADER),
+            (
+                "        model.train()\n",
+                "        model.train()\n        if sampler is not None:\n            sampler.set_epoch(epoch)\n",
+            ),
+        ),
+    ),
 }

@@ -32,9 +32,12 @@ from wrong import (
     TOGETHER,
     Wrong,
 )
+from wrong_averages import AVERAGED
+from wrong_data import DATA
+from wrong_decisions import DECISIONS
 from wrong_outputs import PRINTED, WRITTEN
+from wrong_own_ddp import OWN_DDP
 from wrong_precision import AUTOCAST, SCALING, STEPS
-from wrong_ranks import AVERAGED, DATA, DECISIONS, OWN_DDP
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),

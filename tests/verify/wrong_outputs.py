@@ -24,24 +24,47 @@ LOADED = """    model.load_state_dict(torch.load("out/best.pt")["model"])\n"""
 
 PRINTED = {
     "a line no longer printed": Wrong(
-        EVALUATION, (('                print("stopped early")\n', ""), ("    print(f\"best: {evaluate(model, val_loader)[0]:.4f}\")\n", "    evaluate(model, val_loader)\n")), "printed", "best", "", TO_THE_END
+        EVALUATION,
+        (
+            ('                print("stopped early")\n', ""),
+            ('    print(f"best: {evaluate(model, val_loader)[0]:.4f}")\n', "    evaluate(model, val_loader)\n"),
+        ),
+        "o0-printed",
+        "best",
+        "",
+        TO_THE_END,
     ),
     "another number printed": Wrong(
-        EVALUATION, (("total / len(loader.dataset), correct / len(loader.dataset)\n\n\n@", "total / len(loader), correct / len(loader.dataset)\n\n\n@"),), "printed", "train", "", TO_THE_END
+        EVALUATION,
+        (
+            (
+                "total / len(loader.dataset), correct / len(loader.dataset)\n\n\n@",
+                "total / len(loader), correct / len(loader.dataset)\n\n\n@",
+            ),
+        ),
+        "o0-printed",
+        "train",
+        "",
+        TO_THE_END,
     ),
-    "a share of a sum printed": Wrong(EVALUATION, ((SUMS, ""),), "printed", "train", "", TO_THE_END_TOGETHER),
+    "a share of a sum printed": Wrong(EVALUATION, ((SUMS, ""),), "together-printed", "train", "", TO_THE_END_TOGETHER),
     "a count of one rank printed": Wrong(
-        ALIKE, (("    left_out = amp.reduce_sum(left_out)\n", ""),), "printed", "left out", "", TO_THE_END_TOGETHER
+        ALIKE,
+        (("    left_out = amp.reduce_sum(left_out)\n", ""),),
+        "together-printed",
+        "left out",
+        "",
+        TO_THE_END_TOGETHER,
     ),
     "lines printed by all ranks": Wrong(
         LAUNCHED,
         (
             (
-                "        if dist.get_rank() == 0:\n            print(f\"epoch",
-                "        print(f\"rank {dist.get_rank()}\")\n        if dist.get_rank() == 0:\n            print(f\"epoch",
+                '        if dist.get_rank() == 0:\n            print(f"epoch',
+                '        print(f"rank {dist.get_rank()}")\n        if dist.get_rank() == 0:\n            print(f"epoch',
             ),
         ),
-        "printed",
+        "together-printed",
         "rank",
         "",
         TO_THE_END_TOGETHER,
@@ -50,9 +73,12 @@ PRINTED = {
         AVERAGING,
         (
             ("            update_average()\n", ""),
-            ("            optimizer.zero_grad()\n", "            update_average()\n            optimizer.zero_grad()\n"),
+            (
+                "            optimizer.zero_grad()\n",
+                "            update_average()\n            optimizer.zero_grad()\n",
+            ),
         ),
-        "printed",
+        "o0-printed",
         "average",
         "",
         TO_THE_END,
@@ -61,29 +87,47 @@ PRINTED = {
 
 WRITTEN = {
     "a checkpoint without a key": Wrong(
-        EVALUATION, (('"epoch": epoch, "best": best}', '"epoch": epoch}'),), "files", "best.pt", SAVED.replace('"epoch": epoch, "best": best}', '"epoch": epoch}'), TO_THE_END
+        EVALUATION,
+        (('"epoch": epoch, "best": best}', '"epoch": epoch}'),),
+        "o0-files",
+        "best.pt",
+        SAVED.replace('"epoch": epoch, "best": best}', '"epoch": epoch}'),
+        TO_THE_END,
     ),
     "a checkpoint in half": Wrong(
-        GAN, (('"critic": critic.state_dict()', '"critic": critic.bfloat16().state_dict()'),), "files", "gan.pt", "", TO_THE_END
+        GAN,
+        (('"critic": critic.state_dict()', '"critic": critic.bfloat16().state_dict()'),),
+        "o0-files",
+        "gan.pt",
+        "",
+        TO_THE_END,
     ),
     "a checkpoint of another shape": Wrong(
         GAN,
         (('"critic": critic.state_dict()', '"critic": critic[:1].state_dict()'),),
-        "files",
+        "o0-files",
         "gan.pt",
         "",
         TO_THE_END,
     ),
     "a checkpoint under another name": Wrong(
-        GAN, (('"gan.pt")', '"gan_amp.pt")'),), "files", "gan.pt", "", TO_THE_END
+        GAN, (('"gan.pt")', '"gan_amp.pt")'),), "o0-files", "gan.pt", "", TO_THE_END
     ),
     "module. before the names in a checkpoint": Wrong(
         EVALUATION,
         (
-            ("amp.unwrap(model).state_dict()", "{('module.' if amp.world_size() > 1 else '') + key: value for key, value in amp.unwrap(model).state_dict().items()}"),
+            (
+                "amp.unwrap(model).state_dict()",
+                "{PREFIX + key: value for key, value in amp.unwrap(model).state_dict().items()}",
+            ),
             (LOADED, ""),
+            ("def main():\n", "PREFIX = str()\n\n\ndef main():\n    global PREFIX\n"),
+            (
+                "    torch.manual_seed(5)\n",
+                '    PREFIX = "module." * (amp.world_size() > 1)\n    torch.manual_seed(5)\n',
+            ),
         ),
-        "files",
+        "together-files",
         "module.",
         "",
         TO_THE_END_TOGETHER,
@@ -94,44 +138,56 @@ WRITTEN = {
             ("torch.save(model.module.state_dict()", "torch.save(model.state_dict()"),
             ("model.module.load_state_dict", "model.load_state_dict"),
         ),
-        "files",
+        "together-files",
         "module.",
         "",
         TO_THE_END_TOGETHER,
     ),
     "a checkpoint written by all ranks": Wrong(
-        EVALUATION, ((GUARDED, f"            {SAVED}\n"),), "files", "best.pt", SAVED, TO_THE_END_TOGETHER
+        EVALUATION, ((GUARDED, f"            {SAVED}\n"),), "together-files", "best.pt", SAVED, TO_THE_END_TOGETHER
     ),
     "a checkpoint for each rank": Wrong(
         EVALUATION,
         ((GUARDED, f"            {SAVED}\n".replace('"out/best.pt"', 'f"out/best{amp.rank() or str()}.pt"')),),
-        "files",
+        "together-files",
         "best1.pt",
         "",
         TO_THE_END_TOGETHER,
     ),
     "a checkpoint of each rank's own weights": Wrong(
         AVERAGING,
-        (('        if amp.is_main_process():\n            torch.save({**state, "epoch": epoch + 1}, "last.pt")', '        if amp.world_size() == 1:\n            torch.save({**state, "epoch": epoch + 1}, "last.pt")'),),
-        "files",
+        (
+            (
+                '        if amp.is_main_process():\n            torch.save({**state, "epoch": epoch + 1}, "last.pt")',
+                '        if amp.world_size() == 1:\n            torch.save({**state, "epoch": epoch + 1}, "last.pt")',
+            ),
+        ),
+        "together-files",
         "last.pt",
         "",
         TO_THE_END_TOGETHER,
     ),
-    "log lines written twice": Wrong(EVALUATION, ((LOG, WHOLE_LOG),), "files", "log.csv", "", TO_THE_END_TOGETHER),
+    "log lines written twice": Wrong(
+        EVALUATION, ((LOG, WHOLE_LOG),), "together-files", "log.csv", "", TO_THE_END_TOGETHER
+    ),
     "a log of each step that a rank cuts short": Wrong(
         EVALUATION,
         (('open("out/log.csv", "a", newline="")', 'open("out/log.csv", "w", newline="")'),),
-        "files",
+        "o0-files",
         "log.csv",
         "",
         TO_THE_END,
     ),
     "an end with another status": Wrong(
-        PLAIN, (('    main()\n', '    main()\n    raise SystemExit(3)\n'),), "ending", "3", "raise SystemExit(3)", TO_THE_END
+        PLAIN,
+        (("    main()\n", "    main()\n    raise SystemExit(3)\n"),),
+        "o0-ending",
+        "3",
+        "raise SystemExit(3)",
+        TO_THE_END,
     ),
     "an end that fails": Wrong(
-        PLAIN, (('    main()\n', '    main()\n    print(loss)\n'),), "runs", "loss", "print(loss)", TO_THE_END
+        PLAIN, (("    main()\n", "    main()\n    print(loss)\n"),), "runs", "loss", "print(loss)", TO_THE_END
     ),
     "a training that ends early": Wrong(
         PLAIN, (("range(args.epochs)", "range(args.epochs - 1)"),), "o0-exact", "", "", TO_THE_END

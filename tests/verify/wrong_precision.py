@@ -35,7 +35,10 @@ AUTOCAST = {
         GAN,
         (
             (REGION_G, "        loss_g = -critic(fake).mean()\n"),
-            ("        with amp.autocast():\n            fake = generator(latent)\n", "        fake = generator(latent)\n        with amp.autocast():\n"),
+            (
+                "        with amp.autocast():\n            fake = generator(latent)\n",
+                "        fake = generator(latent)\n        with amp.autocast():\n",
+            ),
         ),
         "o1-half",
         "not under autocast",
@@ -175,7 +178,11 @@ SCALING = {
         "amp.scaler.scale(loss * 8).backward()",
     ),
     "update() left out": Wrong(
-        ACCUMULATION, (("            amp.scaler.update()\n", ""),), "scaler-updates", "update", "amp.scaler.step(optimizer)"
+        ACCUMULATION,
+        (("            amp.scaler.update()\n", ""),),
+        "scaler-updates",
+        "update",
+        "amp.scaler.step(optimizer)",
     ),
 }
 
