@@ -30,7 +30,7 @@ from amp_migrate.verify.plan import (
     Asked,
 )
 from amp_migrate.verify.traces import Backward, Batch, Failure, RankTrace, Trace, Update
-from amp_migrate.verify.verdict import judge, measured, needs_repeat, steps_per_second
+from amp_migrate.verify.verdict import judge, measured, needs_repeat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -996,13 +996,6 @@ def test_an_original_that_fails_in_several_processes_disproves_nothing() -> None
 
 
 # ---- what is measured ------------------------------------------------------------------------------------------------
-
-
-def test_steps_a_second_leave_out_the_first_ones() -> None:
-    slow, warm = [0.0, 10.0, 20.0], [20.0 + 0.5 * step for step in range(1, 8)]
-    assert steps_per_second([*slow, *warm]) == pytest.approx(2.0)
-    assert steps_per_second([0.0, 1.0, 2.0, 3.0]) is None
-    assert steps_per_second([]) is None
 
 
 def test_a_run_is_measured_over_all_its_processes() -> None:

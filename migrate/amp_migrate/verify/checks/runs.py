@@ -19,13 +19,13 @@ import re
 from collections.abc import Iterator
 
 from amp_migrate.problems import place
-from amp_migrate.verify.by_hand import wants_gpu
 from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank
 from amp_migrate.verify.checks.reference import reference_run
 from amp_migrate.verify.evidence import Check, Verdict
+from amp_migrate.verify.failures import wants_gpu
 from amp_migrate.verify.plan import O0, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, PLAIN_AMP, Asked
 from amp_migrate.verify.processes import LONG_IDLE
-from amp_migrate.verify.traces import RankTrace, Trace
+from amp_migrate.verify.traces import Trace
 
 ID = "runs"
 TITLE = "The migrated script runs as the original does"
@@ -101,7 +101,7 @@ def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
 
 def _sentence(trace: Trace) -> str:
     name = f"{trace.name} ({trace.processes} processes)" if trace.processes > 1 else trace.name
-    return f"{name} did not get through: {reason(trace)}."
+    return f"{name} did not get through: {reason(trace)}.{_stood(trace)}"
 
 
 def _lacks_gpu(trace: Trace, traces: Traces) -> bool:
