@@ -160,6 +160,11 @@ def test_what_is_not_finite_under_plain_autocast_either_is_no_fault() -> None:
     assert level(off(math.nan), short).verdict == "unproved", "plain autocast was not run as far"
 
 
+def test_that_plain_autocast_does_not_get_through_is_noted() -> None:
+    assert any("own autocast" in note for note in judge(ASKED, runs(failed(PLAIN_AMP, "x", level=None))).notes)
+    assert not judge(ASKED, runs()).notes
+
+
 def test_o3_loses_small_updates_by_design() -> None:
     assert level(off(0.3), off(0.0), "O3").verdict == "unproved"
     assert level(off(0.3), off(0.0), "O2").verdict == "disproved"

@@ -10,7 +10,17 @@ from amp_migrate.verify.checks import CHECKS, band, files, o0_exact, printed, re
 from amp_migrate.verify.checks.common import LOSSY, Traces, as_far, first_rank, site_numbers, together_in_words
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.evidence import Check, Evidence, Measured, Verdict, finite
-from amp_migrate.verify.plan import O0, O0_SCALED, O0_TOGETHER, O1_FP16, O1_TOGETHER, ORIGINAL, ORIGINAL_AGAIN, Asked
+from amp_migrate.verify.plan import (
+    O0,
+    O0_SCALED,
+    O0_TOGETHER,
+    O1_FP16,
+    O1_TOGETHER,
+    ORIGINAL,
+    ORIGINAL_AGAIN,
+    PLAIN_AMP,
+    Asked,
+)
 from amp_migrate.verify.reach import reach
 from amp_migrate.verify.traces import RankTrace, Trace
 
@@ -134,8 +144,12 @@ def _notes(traces: Traces, asked: Asked) -> Iterator[str]:
     stands_in = sorted({name for trace in traces.values() for rank in trace.ranks for name in rank.stands_in})
     for name in stands_in:
         yield f"{name} is not installed: a stand-in took its place in the original, which so trains in float32."
-    if (trace := traces.get(O1_FP16)) is not None and trace.usable:
-        return
+    if (plain := traces.get(PLAIN_AMP)) is not None and not plain.usable:
+        yield (
+            f"Under torch's own autocast the original does not get through on this device ({runs.reason(plain)}): that "
+            "run cannot tell what half precision does to the script by itself."
+        )
+    trace = traces.get(O1_FP16)
     if trace is not None and runs.is_left_out(traces, trace, asked):
         yield (
             f"{O1_FP16} did not get through ({runs.reason(trace)}), and the original does not under torch's own "
