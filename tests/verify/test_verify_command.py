@@ -92,7 +92,7 @@ def test_a_script_is_proved_and_left_as_it_was(verify: Verify) -> None:
     table = result.stdout.split("\n\n")[1].splitlines()
     assert [line.split("  ")[0] for line in table[1:]] == [
         *("original", "original again", "O0", "O0, scaled", "original, plain autocast", "O1", "O1, fp16", "O2"),
-        *("O0, 2 processes", "O1, 2 processes", "original, batches joined"),
+        *("O0, 2 processes", "O1, 2 processes", "original, batches joined", "original, plain autocast, fp16"),
     ]
     assert "O0, scaled: 6 steps in" in result.stderr
 
@@ -102,7 +102,8 @@ def test_json_is_the_evidence(verify: Verify) -> None:
     evidence = from_json(result.stdout)
     assert (evidence.verdict, evidence.steps, result.stderr) == ("proved", 6, "")
     assert [run.name for run in evidence.runs] == [
-        *("original", "original again", "O0", "O0, scaled", "original, plain autocast", "O1", "O1, fp16")
+        *("original", "original again", "O0", "O0, scaled", "original, plain autocast", "O1", "O1, fp16"),
+        "original, plain autocast, fp16",
     ]
     assert evidence.runs[3].scales == (LOSS_SCALE,) * 6
     assert all(len(run.losses) == 6 and run.status == "stopped" for run in evidence.runs)
