@@ -279,7 +279,9 @@ def test_what_keeps_it_from_being_proved_is_named_first(several, form, verdict, 
 
 
 def test_of_many_open_checks_three_are_named(several):
-    checks = tuple(replace(evidence(verdict="unproved").checks[-1], id=f"c{n}", title=f"Check {n} holds") for n in range(8))
+    checks = tuple(
+        replace(evidence(verdict="unproved").checks[-1], id=f"c{n}", title=f"Check {n} holds") for n in range(8)
+    )
     proof = evidence(verdict="unproved", checks=checks)
     sentence = "Check 0 holds; Check 1 holds; Check 2 holds; and 5 more."
     assert sentence in visible_text(render_html(several, proof)) and sentence in render_markdown(several, proof)
@@ -302,10 +304,7 @@ def test_every_run_says_how_far_it_was_to_go(several):
 
 def clocked(proof, factor):
     """The same evidence as a busier or freer machine would give it: other speeds, other memory of the processes."""
-    runs = tuple(
-        replace(run, steps_per_second=run.steps_per_second * factor, peak_memory=int(run.peak_memory * factor))
-        for run in proof.runs
-    )
+    runs = tuple(replace(run, peak_memory=int(run.peak_memory * factor)) for run in proof.runs)
     return replace(proof, runs=runs)
 
 

@@ -270,6 +270,42 @@ def test_a_count_of_what_is_not_known_is_left_open() -> None:
     assert of(together(mine, other=mine), original=text).verdict == "unproved"
 
 
+def evaluated(trace: Trace, *, shared: bool) -> Trace:
+    """The ranks of a run read another loader after the first pass."""
+    return replace(
+        trace,
+        ranks=tuple(
+            replace(
+                one,
+                batches=(*one.batches, Batch(1, 0, BATCHES // 2, ((0, 1), (2, 3))[one.rank * shared], learns=False)),
+            )
+            for one in trace.ranks
+        ),
+    )
+
+
+def test_a_measure_of_shared_samples_has_to_be_one_of_all() -> None:
+    text, mine, other = ("acc 0.90\n", "acc 0.80\n", "acc 0.86\n")
+    assert of(evaluated(together(mine, other=other), shared=True), original=text).verdict == "disproved"
+    assert of(evaluated(together(mine, other=other), shared=False), original=text).verdict == "proved"
+    assert of(evaluated(together(mine, other=mine), shared=True), original=text).verdict == "proved"
+    both = [f"{line}loss 0.5\n" for line in (mine, other)]
+    beside = together(both[0], other=both[1])
+    ranks = tuple(replace(one, said=tuple(replace(line, before=2) for line in one.said)) for one in beside.ranks)
+    run_ = evaluated(replace(beside, ranks=ranks), shared=True)
+    assert of(run_, original=f"{text}loss 0.6\n").verdict == "unproved"
+
+
+def test_progress_within_a_pass_is_one_ranks() -> None:
+    lines = [f"epoch {epoch} 0/{size}\n" for size in (16, 8) for epoch in (1, 2)]
+    text, mine = "".join(lines[:2]), "".join(lines[2:])
+    for before, verdict in ((1, "proved"), (2, "disproved")):
+        run_ = together(mine, other=mine)
+        said_ = tuple(replace(line, before=before) for line in run_.ranks[0].said)
+        run_ = replace(run_, ranks=(replace(run_.ranks[0], said=said_), run_.ranks[1]))
+        assert of(run_, merged(text), original=text).verdict == verdict
+
+
 def test_the_processes_of_a_distributed_script_are_compared_one_by_one() -> None:
     before = run(ORIGINAL_TOGETHER, TEXT, "rank 1\n", level=None, batches=BATCHES // 2)
     same = run(O0_TOGETHER, TEXT, "rank 1\n", batches=BATCHES // 2)

@@ -41,11 +41,11 @@ def in_the_way(evidence: Evidence) -> tuple[Check, ...]:
 
 def until(run: Measured) -> str:
     """How far a run went, and what its bound was: "its end", "its bound of 50 steps"."""
-    bound = plural(run.steps_bound, "step") if run.steps_bound is not None else ""
     if run.status == "ended":
-        return f"its end (bound: {bound})" if bound else "its end"
+        return "its end" if run.steps_bound is None else f"its end (bound: {plural(run.steps_bound, 'step')})"
     if run.status == "stopped":
-        return f"its bound of {bound}" if bound else "its bound"
+        # Where it was a bound of time that ended a run, it has recorded the steps that it came to.
+        return f"its bound of {plural(run.steps_bound or len(run.losses), 'step')}"
     return _UNTIL.get(run.status, run.status)
 
 
