@@ -257,7 +257,7 @@ def _evaluated(right: Sequence[Pass], found: Sequence[Sequence[Pass]], rank: Ran
         where = at(rank.backwards[max(0, min(part.begin, len(rank.backwards)) - 1)])
         return (
             f"{plural(len(samples), 'sample')} (such as {listed}) are trained on at {where} and then evaluated with, "
-            "in the original none. All ranks must split the data alike: seed the split, or draw it before ranks draw apart."
+            "in the original none. All ranks must split the data alike: seed the split, or draw it before the loop."
         )
     return ""
 
