@@ -224,9 +224,9 @@ class Maker:
 
     def _run(self, planned: Planned, bound: Bound, ranks: list[Rank], copy: Path, watch: Watch) -> Outcome:
         def is_stuck(seconds: float) -> bool:
-            stuck = watch.is_stuck(seconds)
-            self.tick(self.budget.going(planned, bound, seconds, watch.made))
-            return stuck
+            if watch.look(seconds):
+                self.tick(self.budget.going(planned, bound, seconds, watch.made))
+            return watch.is_stuck(seconds)
 
         cwd = self.project.within(copy, self.project.cwd)
         bounds: dict[str, Any] = {"timeout": self.settings.timeout, "memory": self.settings.memory}
