@@ -142,6 +142,9 @@ def _watch_sync_bn(torch: Any, module: Any) -> None:
         in_training = self.training or self.running_mean is None
         if not (in_training and distributed.is_available() and distributed.is_initialized()):
             return original(self, data)
+        if distributed.get_world_size(self.process_group) == 1:
+            # As torch does it where there is nobody to share with.
+            return module._BatchNorm.forward(self, data)
         return _batch_norm(torch, self, data)
 
     sync.forward = forward
