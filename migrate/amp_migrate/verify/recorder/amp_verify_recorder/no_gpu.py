@@ -54,6 +54,8 @@ def _stay(torch: Any) -> None:
             kwargs = kwargs or {}
             if func is tensor.cuda or func is tensor.pin_memory:
                 return args[0]
+            if func is torch.device:  # the script may ask what type it is
+                return func(*args, **kwargs)
             found = [here(value) for value in args]
             if func is tensor.to and len(found) > 1 and type(found[1]) is int:
                 found[1] = cpu
