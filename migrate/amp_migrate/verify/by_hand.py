@@ -7,22 +7,29 @@ where there is none, and only then, a stand-in takes their place. Both is found 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from amp_migrate.problems import NothingShownError
+from amp_migrate.verify.checks.loaders import epochs, indices
+from amp_migrate.verify.failures import wants_gpu
 from amp_migrate.verify.launches import Launch
-from amp_migrate.verify.plan import O0, Planned
-from amp_migrate.verify.traces import Failure, Trace
+from amp_migrate.verify.plan import O0, ORIGINAL, Planned
+from amp_migrate.verify.traces import RankTrace, Trace
 
-_WANTS_GPU = re.compile(r"cuda|nccl|\bgpus?\b|nvidia|accelerator|device_ids|(?:division|modulo) by zero", re.IGNORECASE)
 _NO_BACKWARD = "without a single backward call"
 
 
-def wants_gpu(failure: Failure) -> bool:
-    """Whether a run may have failed because there is no GPU."""
-    return bool(_WANTS_GPU.search(f"{failure.message}\n{failure.text}"))
+def read_in_order(rank: RankTrace) -> tuple[int, ...]:
+    """The loaders that give their samples in the order of the dataset, by number."""
+    loaders = sorted({batch.loader for batch in rank.batches})
+    passes = {loader: [indices(part) for part in epochs(rank, loader)] for loader in loaders}
+    return tuple(
+        loader
+        for loader, found in passes.items()
+        if any(found) and all(samples == list(range(len(samples))) for samples in found)
+    )
 
 
 @dataclass
@@ -37,6 +44,7 @@ class ByHand:
         launch: the command that the user starts several processes with; None to start them as torchrun does.
         half_type: what the user wants to be computed in; None for the usual type.
         without_gpu: whether the stand-in for GPUs is there.
+        in_order: the loaders whose samples the original reads in the order of the dataset, by their numbers.
         without_casts: whether casts to half that the script makes by hand are kept from it at O0.
     """
 
@@ -48,6 +56,7 @@ class ByHand:
     half_type: str | None = None
     without_gpu: bool = field(default=False, init=False)
     without_casts: bool = field(default=False, init=False)
+    in_order: tuple[int, ...] = field(default=(), init=False)
 
     def environment(self, planned: Planned) -> Iterator[tuple[str, str]]:
         """The variables of one run."""
@@ -68,6 +77,8 @@ class ByHand:
             yield "AMP_VERIFY_NO_GPU", str(planned.processes)
         if self.without_casts:
             yield "AMP_VERIFY_CASTS", "1"
+        if self.in_order:
+            yield "AMP_VERIFY_IN_ORDER", ",".join(map(str, self.in_order))
 
     def _mode(self, planned: Planned) -> str:
         if planned.plain_amp:
@@ -91,8 +102,16 @@ class ByHand:
 
     def learn(self, planned: Planned, trace: Trace) -> bool:
         """Whether the run is to be made again, in a way that it asks for."""
+        several = len(trace.ranks)
+        if (self.native or self.launch is not None) and planned.processes == 1 and several > 1:
+            raise NothingShownError(
+                f"{trace.name} is a run in one process, and the script starts {several} there; give the arguments with "
+                "which it starts one after --"
+            )
         if not self.native:
             return False
+        if planned.name == ORIGINAL and trace.usable:
+            self.in_order = read_in_order(trace.ranks[0])
         if trace.failure is not None and not self.without_gpu:
             self.without_gpu = wants_gpu(trace.failure) or _NO_BACKWARD in trace.failure.message
             return self.without_gpu

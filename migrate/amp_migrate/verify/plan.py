@@ -156,7 +156,7 @@ def is_wanted(planned: Planned, asked: Asked, half_type: str | None, made: Mappi
     before = made.get(planned.level or "")
     if not asked.native or before is None or not before.ranks:
         return True
-    return bool({"autocast_fp16", "grad_scaler"} & set(before.ranks[0].events))
+    return bool({"in_fp16", "grad_scaler"} & set(before.ranks[0].events))
 
 
 def original_again() -> Planned:

@@ -91,6 +91,7 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         peak_memory=last.get("peak_memory", 0),
         device=last.get("device", "cpu"),
         half_type=last.get("half_type", "bf16"),
+        computes_in=tuple(last.get("computes_in", ())),
         events=tuple(last.get("events", ())),
         stands_in=tuple(last.get("stands_in", ())),
         versions=tuple(last.get("versions", {}).items()),

@@ -9,7 +9,7 @@ import shutil
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +214,10 @@ class Maker:
                 planned.half_type or self._half_type,
                 before,
             )
-            return made.trace()
+            trace = made.trace()
+            # A script that starts its processes itself decides how many.
+            itself = len(ranks) < planned.processes
+            return replace(trace, processes=len(trace.ranks)) if itself and trace.ranks else trace
         finally:
             if not self.settings.keep:
                 shutil.rmtree(copy, ignore_errors=True)

@@ -201,10 +201,13 @@ class RankTrace:
         peak_memory: bytes: of the GPU's allocator on CUDA, else of the process.
         device: name of the device that computed the first loss, ``"cpu"`` or the GPU's.
         half_type: ``"bf16"`` where that device computes in it, else ``"fp16"``.
+        computes_in: the half types that it computes in by itself, and does not convert to and from.
         events: what was noticed besides: ``"process_group"``, ``"ddp"``, ``"batch_norm"`` (one that is not synchronised
             ran in training), ``"averaged_at_step"`` (the runtime's delayed averaging), ``"sync_bn"``,
             ``"sync_bn_after_ddp"``, ``"data_parallel"``, ``"amp"`` (the runtime was started, or Apex's interface in
-            it), ``"lacks apex.fp16_utils"`` (a part of Apex that was asked for and has no stand-in).
+            it), ``"autocast"`` (a region of torch.autocast that is turned on), ``"grad_scaler"`` (a GradScaler that
+            is), ``"in_fp16"`` (a region or a cast in float16, also by default on a GPU), ``"lacks apex.fp16_utils"``
+            (a part of Apex that was asked for and has no stand-in).
         stands_in: packages that are not installed and were stood in for: ``"apex"``.
         versions: of ``python`` and ``torch``.
         said: the lines on standard output, in order, as far as they went through ``sys.stdout``.
@@ -226,6 +229,7 @@ class RankTrace:
     peak_memory: int = 0
     device: str = "cpu"
     half_type: str = "bf16"
+    computes_in: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     stands_in: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
@@ -264,6 +268,7 @@ class Trace:
         loss_scale: the fixed loss scale that was forced on it; None for the script's own.
         half_type: ``"fp16"`` or ``"bf16"``, what it computed in at levels that compute in half; None if unknown.
         seconds: from start to end.
+        idle: for how many seconds at the end none of its processes computed.
         allowed_seconds: what it was given; None without a bound.
         allowed_memory: bytes that all its processes were given; None without a bound.
         steps: the number of backward calls after which it was to end; None for the end of the script.
@@ -281,6 +286,7 @@ class Trace:
     loss_scale: float | None = None
     half_type: str | None = None
     seconds: float = 0.0
+    idle: float = 0.0
     allowed_seconds: float | None = None
     allowed_memory: int | None = None
     steps: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from amp_migrate.out.terminal import plural
+from amp_migrate.verify import speed
 from amp_migrate.verify.checks import CHECKS, band, files, o0_exact, printed, repeats, runs
 from amp_migrate.verify.checks.common import LOSSY, Traces, as_far, first_rank, site_numbers, together_in_words
 from amp_migrate.verify.checks.differences import first_difference
@@ -13,7 +14,6 @@ from amp_migrate.verify.plan import O0, O0_SCALED, O0_TOGETHER, O1_FP16, O1_TOGE
 from amp_migrate.verify.reach import reach
 from amp_migrate.verify.traces import RankTrace, Trace
 
-_WARM, _LEAST = 3, 3
 _TOGETHER = (O0_TOGETHER, O1_TOGETHER)
 _AT_END = ("steps", "parameters")
 
@@ -42,8 +42,9 @@ def judge(asked: Asked, traces: Mapping[str, Trace]) -> Evidence:
         tolerance=asked.tolerance,
         device=first.device if first is not None else "cpu",
         versions={**dict(asked.versions), **(dict(first.versions) if first is not None else {})},
-        notes=(*asked.notes, *_notes(traces)),
+        notes=(*asked.notes, *_notes(traces), *speed.notes(traces)),
         reach=reach(traces),
+        speeds=speed.speeds(traces),
     )
 
 
@@ -91,26 +92,12 @@ def measured(trace: Trace, original: RankTrace | None = None) -> Measured:
         losses=tuple(map(finite, trace.losses)),
         scales=scales if any(scale != 1.0 for scale in scales) else (),
         skipped=max((rank.skipped for rank in trace.ranks), default=0),
-        steps_per_second=steps_per_second([step.time for step in first.backwards]),
         peak_memory=memory or None,
         error=None if trace.usable else runs.reason(trace),
         sites=tuple(sites) if len(set(sites)) > 1 else (),
         deviation=finite(apart.size) if apart is not None else None,
         steps_bound=trace.steps,
     )
-
-
-def steps_per_second(times: Sequence[float]) -> float | None:
-    """Backward calls a second, without the first fifth, at least 3; None if fewer than 3 steps are left.
-
-    Args:
-        times: when each call began, in seconds.
-    """
-    start = max(_WARM, len(times) // 5)
-    steps = len(times) - 1 - start
-    if steps < _LEAST or times[-1] <= times[start]:
-        return None
-    return steps / (times[-1] - times[start])
 
 
 def _verdict(checks: Sequence[Check]) -> Verdict:

@@ -37,7 +37,7 @@ def watch(steps: Steps) -> None:
     native.watch_switches()
     imports.after("torch.amp.grad_scaler", native.watch_scalers)
     if mode != "own" and os.environ.get("AMP_VERIFY_CASTS"):
-        _keep_in_float32(steps.torch)
+        _keep_in_float32(steps.torch, steps.events)
 
 
 class _Native:
@@ -72,10 +72,10 @@ class _Native:
     def _region(self, device: Any, dtype: Any, enabled: Any) -> tuple[Any, Any, Any]:
         """What a region is made with in place of these."""
         if enabled:
-            named = dtype or (self.torch.float16 if device == _CUDA else self.torch.bfloat16)
             self.events.add("autocast")
-            if named is self.torch.float16:
-                self.events.add("autocast_fp16")
+            # Without a name it is float16 where there is a GPU.
+            if dtype in (None, self.torch.float16):
+                self.events.add("in_fp16")
         if not self.computes_in_half:
             return device, dtype, False
         if device == _CUDA and not self.has_cuda:
@@ -156,18 +156,21 @@ def _for_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _keep_in_float32(torch: Any) -> None:
+def _keep_in_float32(torch: Any, events: set[str]) -> None:
     """Let casts to half give float32, in this thread."""
     halves = (torch.float16, torch.bfloat16)
     to_half = (torch.Tensor.half, torch.Tensor.bfloat16)
     from torch.overrides import TorchFunctionMode
 
     def full(value: Any) -> Any:
+        if value is torch.float16:
+            events.add("in_fp16")
         return torch.float32 if value in halves else value
 
     class InFloat32(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func in to_half:
+                full(torch.float16 if func is to_half[0] else torch.bfloat16)
                 return args[0].to(torch.float32, copy=True)
             found = [full(value) if isinstance(value, torch.dtype) else value for value in args]
             named = {

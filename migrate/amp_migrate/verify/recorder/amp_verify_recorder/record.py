@@ -134,6 +134,9 @@ class Record:
         """Append everything that is kept to the file."""
         pending, self._pending, self._kept = self._pending, [], 0
         self._written = self.seconds()
+        if not self.in_group:
+            # One that the script has started itself has its rank of the group alone, and it names the file.
+            self.look_around()
         if not pending:
             return
         lines = [json.dumps(facts, separators=(",", ":")) + "\n" for facts in _fetched(pending)]
