@@ -118,6 +118,7 @@ def _backward(facts: dict[str, Any]) -> Backward:
         half=facts.get("half", 0),
         full=facts.get("full", 0),
         random=facts.get("random", False),
+        autocast=facts.get("autocast", False),
         drew=tuple(facts.get("drew", ())),
         inputs=tuple(map(tuple, facts.get("inputs", ()))),
     )

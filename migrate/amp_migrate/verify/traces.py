@@ -29,6 +29,7 @@ class Backward:
         drew: which generators drew them, and a digest of the state of each after that: ``"torch:0a1b"``.
         inputs: of each tensor of data that led to the loss, the digests of its rows; known in the first three calls
             from each site only.
+        autocast: whether autocast was on when it was called.
     """
 
     loss: float
@@ -40,6 +41,7 @@ class Backward:
     random: bool = False
     drew: tuple[str, ...] = ()
     inputs: tuple[tuple[str, ...], ...] = ()
+    autocast: bool = False
 
 
 @dataclass(frozen=True)
