@@ -231,7 +231,7 @@ WRONG = {
     "size": (["--memory", "lots"], "'lots' is no size"),
     "python": (["--python", "/no/such/python"], "does not run: No such file or directory"),
     "no python": (["--python", "/bin/cat"], "does not run Python"),
-    "migrated": (["--migrated", "nowhere"], "--migrated nowhere: no such file or directory"),
+    "migrated": (["--migrated", "nowhere"], "--against nowhere: no such file or directory"),
     "base": (["--base", "HEAD"], "does not lie in a git work tree"),
     "link": (["--link", "nowhere"], "--link nowhere"),
     "code": (["--select", "AMP9999"], "AMP9999"),

@@ -33,7 +33,7 @@ def evidence(verdict: Verdict = "proved", **changed: object) -> Evidence:
         tolerance=0.05,
         device="cpu",
         versions={"torch": "2.13.0"},
-        reach="the first 3 steps, on the CPU.",
+        reach="to backward call 3, on the CPU.",
     )
     return replace(found, **changed)  # type: ignore[arg-type]
 
@@ -45,9 +45,9 @@ def last_paragraph(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("verdict", "first", "second"),
     [
-        ("proved", "✓ proved: The sentence.", "  How far it reaches: the first 3 steps, on the CPU."),
-        ("unproved", "? not proved: The sentence.", "  What was compared: the first 3 steps, on the CPU."),
-        ("disproved", "✗ disproved: The sentence.", "  What was compared: the first 3 steps, on the CPU."),
+        ("proved", "✓ proved: The sentence.", "  How far it reaches: to backward call 3, on the CPU."),
+        ("unproved", "? not proved: The sentence.", "  How far it was compared: to backward call 3, on the CPU."),
+        ("disproved", "✗ disproved: The sentence.", "  How far it was compared: to backward call 3, on the CPU."),
     ],
 )
 def test_the_text_ends_with_the_verdict_and_how_far_it_reaches(verdict: Verdict, first: str, second: str) -> None:
@@ -61,7 +61,7 @@ def test_where_nothing_was_compared_nothing_is_said_to_reach() -> None:
 
 def test_evidence_without_a_reach_has_an_end_all_the_same() -> None:
     text = render(evidence(reach=""), "never")
-    assert last_paragraph(text)[1] == "  How far it reaches: at most 3 steps of each run, on the CPU."
+    assert last_paragraph(text)[1] == "  How far it reaches: to backward call 3 at most, on the CPU."
 
 
 def table(found: Evidence) -> list[str]:
@@ -83,7 +83,7 @@ def test_each_run_says_how_far_it_was_to_go() -> None:
         "its end (bound: 4 steps)",
         "its bound of 3 steps",
         "its bound of 1 step",
-        "its bound",
+        "its bound of 3 steps",
         "its time was up",
         "an error",
     ]

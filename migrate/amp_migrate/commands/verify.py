@@ -33,6 +33,7 @@ _OF_VERDICT: dict[str, ExitCode] = {
     "unproved": ExitCode.NOTHING_SHOWN,
 }
 
+_SEPARATED = "amp_migrate.separated"
 _EXIT_CODES = help_on_exit_codes(
     {
         ExitCode.FINE: "proved: every check that applies ran to its end and holds",
@@ -52,7 +53,8 @@ class _Verify(click.Command):
     """Says where a script's own options go."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line."""
+        """Parse the command line, and note whether the script's own arguments are told, be it that there are none."""
+        ctx.meta[_SEPARATED] = "--" in args
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -92,7 +94,7 @@ def verify(ctx: click.Context, /, **arguments: Any) -> None:
         from amp_migrate.verify.processes import interruptible
 
         with interruptible():
-            return _verify(_launched(arguments, procs_given))
+            return _verify(_launched(arguments, procs_given=procs_given, separated=ctx.meta[_SEPARATED]))
 
     run_command(ctx, arguments["verbose"], action)
 
@@ -128,15 +130,15 @@ def _verify(arguments: dict[str, Any]) -> int:
     return _OF_VERDICT[evidence.verdict]
 
 
-def _launched(arguments: dict[str, Any], procs_given: bool) -> dict[str, Any]:
-    """The arguments with what ``--launch`` says in them."""
+def _launched(arguments: dict[str, Any], *, procs_given: bool, separated: bool) -> dict[str, Any]:
+    """The arguments with what ``--launch`` says in them; those after ``--`` are for the runs in one process."""
     launch: Launch | None = arguments["launch"]
     if launch is None:
         return arguments
     count = launch.processes or arguments["procs"]
     if count == 1 or (procs_given and count != arguments["procs"]):
         raise click.UsageError(f"--launch starts {count} processes, and --procs says {arguments['procs']}.")
-    return {**arguments, "procs": count, "arguments": arguments["arguments"] or launch.arguments}
+    return {**arguments, "procs": count, "arguments": arguments["arguments"] if separated else launch.arguments}
 
 
 def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
@@ -227,6 +229,7 @@ def _by_hand(arguments: dict[str, Any], project: CopiedProject, versions: Versio
     return ByHand(
         native=versions.native,
         native_before=versions.native_before,
+        half_type=arguments["types"][0] if arguments["types"] else None,
         script=versions.script,
         module=module or None,
         launch=launch,

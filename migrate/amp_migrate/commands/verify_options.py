@@ -32,7 +32,7 @@ def _levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 
 
 def _types(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    types = tuple(dict.fromkeys(word.strip().lower() for word in (value or "").split(",") if word.strip()))
+    types = tuple(sorted(word.strip().lower() for word in (value or "").split(",") if word.strip()))
     known = [name for name in DTYPES if name != "auto"]
     if value is not None and (not types or any(name not in known for name in types)):
         raise click.BadParameter(f"{value!r} are not some of {', '.join(known)}.", ctx, param)

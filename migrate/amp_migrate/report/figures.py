@@ -107,7 +107,7 @@ def _losses(evidence: Evidence, measures: Measures) -> Drawing:
 
     count = len(shown)
     sizes = ((_WIDE, 3.3), (_NARROW, 1.2 + 2.3 * count))
-    known = [row for row in rows if row.run.deviation is not None and measures.repeats]
+    known = measures.levels if measures.repeats else []
     levels = [f"{row.run.name} by at most {row.deviation}" for row in known]
     text = f"Losses of {', '.join(row.run.name for row in rows)} over up to {max(row.steps for row in rows)} steps."
     if levels:
@@ -115,6 +115,8 @@ def _losses(evidence: Evidence, measures: Measures) -> Drawing:
     caption = f"The shaded band is {percent(evidence.tolerance)} of the original's loss to either side."
     if len(sites) > count:
         caption += f" Of {len(sites)} backward calls the first {count} are shown."
+    if several := [row.run.processes for row in rows if row.run.processes > 1]:
+        caption += f" In {several[0]} processes a step takes {several[0]} batches: fewer steps, and other losses."
     if not measures.repeats:
         caption += f" {OTHER_NUMBERS}"
     return _drawing("losses", "Losses", text, caption, sizes, draw)

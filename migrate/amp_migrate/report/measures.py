@@ -68,8 +68,8 @@ class Measures:
 
     @property
     def levels(self) -> list[RunRow]:
-        """The runs of the migrated script in one process that compute in half."""
-        return [row for row in self.rows if row.drawn and row.run.level not in (None, O0) and row.run.processes == 1]
+        """The runs of the migrated script that compute in half and were held against the original."""
+        return [row for row in self.rows if row.run.deviation is not None]
 
 
 def measures(evidence: Evidence) -> Measures:

@@ -368,10 +368,9 @@ def measured_tiles(evidence: Evidence, measured: Measures, level: str) -> list[T
         steps = f"{plural(measured.compared, 'step')} in float32"
         tiles.append(Tile("O0 and original", words[exact.verdict], steps, TONES[exact.verdict]))
     rows = sorted(measured.levels, key=lambda row: row.run.level != level)
-    apart = [(row.run.deviation, row) for row in rows if row.run.deviation is not None and measured.repeats]
-    if apart:
-        worst = max(deviation for deviation, _ in apart)
-        each = ", ".join(f"{row.run.name} {_brief(row.deviation)}" for _, row in apart)
+    if rows and measured.repeats:
+        worst = max(row.run.deviation or 0.0 for row in rows)
+        each = "; ".join(f"{row.run.name} {_brief(row.deviation)}" for row in rows)
         bands = {check.verdict for check in evidence.checks if check.id.endswith(f"-{BAND}")}
         order: tuple[Verdict, ...] = ("disproved", "unproved", "proved")
         tone: Tone = next((TONES[verdict] for verdict in order if verdict in bands), "plain")

@@ -7,17 +7,29 @@ where there is none, and only then, a stand-in takes their place. Both is found 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from amp_migrate.problems import NothingShownError
+from amp_migrate.verify.checks.loaders import epochs, indices
+from amp_migrate.verify.failures import wants_gpu
 from amp_migrate.verify.launches import Launch
-from amp_migrate.verify.plan import O0, Planned
-from amp_migrate.verify.traces import Trace
+from amp_migrate.verify.plan import O0, ORIGINAL, Planned
+from amp_migrate.verify.traces import RankTrace, Trace
 
-_WANTS_GPU = re.compile(r"cuda|nccl|\bgpus?\b|nvidia|accelerator|device_ids|(?:division|modulo) by zero", re.IGNORECASE)
 _NO_BACKWARD = "without a single backward call"
+
+
+def read_in_order(rank: RankTrace) -> tuple[int, ...]:
+    """The loaders that give their samples in the order of the dataset, by number."""
+    loaders = sorted({batch.loader for batch in rank.batches})
+    passes = {loader: [indices(part) for part in epochs(rank, loader)] for loader in loaders}
+    return tuple(
+        loader
+        for loader, found in passes.items()
+        if any(found) and all(samples == list(range(len(samples))) for samples in found)
+    )
 
 
 @dataclass
@@ -30,7 +42,9 @@ class ByHand:
         script: which file of the project the migrated version starts with; None for that of the original.
         module: its name, where it is run as ``python -m`` does.
         launch: the command that the user starts several processes with; None to start them as torchrun does.
+        half_type: what the user wants to be computed in; None for the usual type.
         without_gpu: whether the stand-in for GPUs is there.
+        in_order: the loaders whose samples the original reads in the order of the dataset, by their numbers.
         without_casts: whether casts to half that the script makes by hand are kept from it at O0.
     """
 
@@ -39,8 +53,10 @@ class ByHand:
     script: Path | None = None
     module: str | None = None
     launch: Launch | None = None
+    half_type: str | None = None
     without_gpu: bool = field(default=False, init=False)
     without_casts: bool = field(default=False, init=False)
+    in_order: tuple[int, ...] = field(default=(), init=False)
 
     def environment(self, planned: Planned) -> Iterator[tuple[str, str]]:
         """The variables of one run."""
@@ -54,14 +70,19 @@ class ByHand:
         if not self.native:
             return
         yield "AMP_VERIFY_NATIVE", self._mode(planned)
-        if planned.half_type is not None and planned.migrated:
-            yield "AMP_VERIFY_HALF", planned.half_type
+        half_type = planned.half_type or self.half_type
+        if half_type is not None and planned.migrated:
+            yield "AMP_VERIFY_HALF", half_type
         if self.without_gpu:
             yield "AMP_VERIFY_NO_GPU", str(planned.processes)
         if self.without_casts:
             yield "AMP_VERIFY_CASTS", "1"
+        if self.in_order:
+            yield "AMP_VERIFY_IN_ORDER", ",".join(map(str, self.in_order))
 
     def _mode(self, planned: Planned) -> str:
+        if planned.plain_amp:
+            return "before"
         if not planned.migrated:
             return "off" if self.native_before else "before"
         if planned.level != "O0":
@@ -81,12 +102,18 @@ class ByHand:
 
     def learn(self, planned: Planned, trace: Trace) -> bool:
         """Whether the run is to be made again, in a way that it asks for."""
+        several = len(trace.ranks)
+        if (self.native or self.launch is not None) and planned.processes == 1 and several > 1:
+            raise NothingShownError(
+                f"{trace.name} is a run in one process, and the script starts {several} there; give the arguments with "
+                "which it starts one after --"
+            )
         if not self.native:
             return False
-        failure = trace.failure
-        if failure is not None and not self.without_gpu:
-            words = f"{failure.message}\n{failure.text}"
-            self.without_gpu = bool(_WANTS_GPU.search(words)) or _NO_BACKWARD in words
+        if planned.name == ORIGINAL and trace.usable:
+            self.in_order = read_in_order(trace.ranks[0])
+        if trace.failure is not None and not self.without_gpu:
+            self.without_gpu = wants_gpu(trace.failure) or _NO_BACKWARD in trace.failure.message
             return self.without_gpu
         if planned.name == O0 and trace.usable and not self.without_casts:
             self.without_casts = any(step.half for rank in trace.ranks for step in rank.backwards)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from amp_migrate.verify import failures, reading
@@ -12,8 +12,10 @@ from amp_migrate.verify.failures import Output
 from amp_migrate.verify.plan import Planned
 from amp_migrate.verify.processes import Outcome, Rank
 from amp_migrate.verify.traces import Failure, RankTrace, Status, Trace
+from amp_migrate.verify.written_files import Listing, written_files
 
 _END = 8192
+_LARGEST_OUTPUT = 2**24
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Made:
         memory: the bound in bytes.
         migrated: the files that differ from what the project holds, in a run of the migrated version.
         original: the same for the original.
-        half_type: what it computed in at levels that compute in half; None if unknown.
+        half_type: the half type by name; None where it is not known yet.
+        before: the files that the copy had.
     """
 
     planned: Planned
@@ -49,6 +52,7 @@ class Made:
     migrated: Mapping[Path, bytes | None]
     original: Mapping[Path, bytes | None]
     half_type: str | None = None
+    before: Listing = field(default_factory=dict)
 
     def trace(self) -> Trace:
         """What it left behind."""
@@ -75,10 +79,17 @@ class Made:
             allowed_seconds=self.timeout,
             allowed_memory=self.memory,
             seconds=self.outcome.seconds,
+            idle=self.outcome.idle,
             steps=steps,
-            printed=tuple(rank.stdout.read_text(encoding="utf-8", errors="replace") for rank in self.ranks),
+            printed=tuple(map(self._printed, self.ranks)),
+            files=written_files(self.copy, self.before),
             folder=self.record.parent,
         )
+
+    def _printed(self, rank: Rank) -> str:
+        """What one process printed, with the user's own folder in place of the copy."""
+        text = rank.stdout.read_bytes()[:_LARGEST_OUTPUT].decode("utf-8", "replace")
+        return text.replace(str(self.copy), str(self.project.root))
 
     def _ending(self, outputs: Sequence[Output], traces: Sequence[RankTrace]) -> tuple[Status, Failure | None]:
         outcome = self.outcome

@@ -29,6 +29,7 @@ _WANTS_LAUNCH = re.compile(
     r"KeyError: '(?:RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|LOCAL_WORLD_SIZE)'"
 )
 _PORT_IS_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+_WANTS_GPU = re.compile(r"cuda|nccl|\bgpus?\b|nvidia|accelerator|device_ids|(?:division|modulo) by zero", re.IGNORECASE)
 GLOO_AT_EXIT = "terminate called without an active exception"
 
 
@@ -64,6 +65,11 @@ def wants_launch(failure: Failure) -> bool:
 def port_was_taken(failure: Failure) -> bool:
     """Whether another program took the port that the processes were to meet at."""
     return bool(_PORT_IS_TAKEN.search(failure.message) or _PORT_IS_TAKEN.search(failure.output))
+
+
+def wants_gpu(failure: Failure) -> bool:
+    """Whether a run may have failed because there is no GPU."""
+    return bool(_WANTS_GPU.search(f"{failure.message}\n{failure.text}"))
 
 
 def first_cause(outputs: Sequence[Output], order: Sequence[int]) -> Output:

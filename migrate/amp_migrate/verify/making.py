@@ -36,7 +36,7 @@ def _make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, 
     expected = list(plan.planned(asked))
     maker.budget.expect(expected)
     for planned in expected:
-        if planned.half_type is not None and planned.half_type == maker.half_type:
+        if planned.half_type is not None and not plan.is_wanted(planned, asked, maker.half_type, traces):
             continue
         trace = make(planned)
         if planned.name == plan.ORIGINAL and not trace.usable:

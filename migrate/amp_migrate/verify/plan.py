@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from amp_migrate.verify.traces import Trace
 
 ORIGINAL = "original"
 ORIGINAL_AGAIN = "original again"
@@ -135,6 +138,25 @@ def planned(asked: Asked) -> Iterator[Planned]:
         yield Planned(O0_TOGETHER, level="O0", processes=asked.processes)
         if in_half and "O1" in asked.levels:
             yield Planned(O1_TOGETHER, level="O1", processes=asked.processes, reach="part")
+
+
+def is_wanted(planned: Planned, asked: Asked, half_type: str | None, made: Mapping[str, Trace]) -> bool:
+    """Whether a run in a type that it names says more than those that were made.
+
+    A version that does without the runtime and names bfloat16 itself has no scaler, and needs none.
+
+    Args:
+        planned: the run.
+        asked: what was asked for.
+        half_type: that of all runs that name none.
+        made: the runs before it.
+    """
+    if planned.half_type == half_type or (asked.half_types and planned.half_type not in asked.half_types):
+        return False
+    before = made.get(planned.level or "")
+    if not asked.native or before is None or not before.ranks:
+        return True
+    return bool({"in_fp16", "grad_scaler"} & set(before.ranks[0].events))
 
 
 def original_again() -> Planned:

@@ -28,6 +28,10 @@ _LAST_WORDS = 3.0
 # Ranks that trained together also end together; saving may take one of them a while.
 _APART = 60.0
 _ROUNDS = 100
+# Processes that compute, or read what they compute on, have a processor for more of the time than this.
+_IDLE, _SAMPLE = 0.02, 5.0
+LONG_IDLE = 15.0
+"""Seconds without computing after which processes only wait."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 How = Literal["ended", "timeout", "stuck", "memory", "apart"]
@@ -53,6 +57,7 @@ class Outcome:
         order: the ranks in the order in which they ended.
         processes: their numbers.
         seconds: from start to end.
+        idle: for how long at the end none of them computed.
     """
 
     how: How
@@ -60,6 +65,7 @@ class Outcome:
     order: tuple[int, ...]
     processes: tuple[int, ...]
     seconds: float
+    idle: float = 0.0
 
 
 class Process(Protocol):
@@ -149,6 +155,11 @@ class _Group:
         }
         return _with_descendants(found, table)
 
+    def computed(self) -> float:
+        """The seconds that the living members have had a processor."""
+        table = entries()
+        return sum(table[pid].computed for pid in self._related(table))
+
     def memory(self, bound: int) -> int:
         """The memory of all but those that hide, which are few; shared pages count once where that decides."""
         table = entries()
@@ -194,6 +205,26 @@ def _with_descendants(found: set[int], table: Mapping[int, Entry]) -> set[int]:
         found |= more
 
 
+@dataclass
+class _Idleness:
+    """For how long the processes of a group have not computed, looked at now and then."""
+
+    group: _Group
+    looked: float
+    since: float | None = None
+    _computed: float = 0.0
+
+    def seconds(self, now: float) -> float:
+        """Look again if it is time; how long it has been."""
+        if now - self.looked >= _SAMPLE:
+            computed = self.group.computed()
+            # Less than before: one of them has ended.
+            is_idle = abs(computed - self._computed) < _IDLE * (now - self.looked) * len(self.group.started)
+            self.since = (self.looked if self.since is None else self.since) if is_idle else None
+            self._computed, self.looked = computed, now
+        return 0.0 if self.since is None else now - self.since
+
+
 def run_together(
     ranks: Sequence[Rank],
     cwd: Path,
@@ -220,12 +251,14 @@ def run_together(
     began = time.monotonic()
     order: list[int] = []
     how: How = "ended"
+    idle = 0.0
     with _adopting_orphans():
         try:
             for rank in ranks:
                 group.start(rank, cwd)
             first_end = failed = began
             next_look = began + _LOOK
+            idleness = _Idleness(group, began)
             while len(order) < len(ranks):
                 time.sleep(_POLL)
                 now = time.monotonic()
@@ -237,11 +270,12 @@ def run_together(
                 if len(order) == len(ranks) or (failed > began and now - failed > _LAST_WORDS):
                     break
                 stuck = is_stuck(now - began)
+                idle = idleness.seconds(now)
                 if now - began > timeout:
                     how = "timeout"
-                elif stuck:
+                elif stuck and idle > LONG_IDLE:
                     how = "stuck"
-                elif order and now - first_end > _APART:
+                elif order and now - first_end > _APART and idle > LONG_IDLE:
                     how = "apart"
                 elif now > next_look:
                     how = "memory" if group.memory(memory) > memory else how
@@ -254,7 +288,7 @@ def run_together(
             with _uninterrupted():
                 group.end()
     pids = tuple(process.pid for process in group.started)
-    return Outcome(how, statuses, tuple(order), pids, time.monotonic() - began)
+    return Outcome(how, statuses, tuple(order), pids, time.monotonic() - began, idle)
 
 
 @contextlib.contextmanager

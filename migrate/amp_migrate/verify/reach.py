@@ -11,7 +11,7 @@ _TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def reach(traces: Traces) -> str:
-    """The sentence; empty where the original did not get through, or nothing was compared with it.
+    """What follows "How far it reaches:"; empty where the original did not get through, or nothing ran beside it.
 
     It holds for what ended well only, so no run in it is one that a check has to name.
     """
@@ -22,7 +22,7 @@ def reach(traces: Traces) -> str:
     processes = sorted({trace.processes for trace in migrated})
     counts = f"{together_in_words([str(count) for count in processes])} process{'' if processes == [1] else 'es'}"
     return (
-        f"It reaches {_steps(traces, migrated)}, with the data that these arguments read, "
+        f"{_steps(traces, migrated)}, with the data that these arguments read, "
         f"on {_device(original.device)}, at {_levels(migrated)}, in {counts}."
     )
 
@@ -35,12 +35,12 @@ def _steps(traces: Traces, migrated: list[Trace]) -> str:
     if traces[ORIGINAL].status == "ended":
         words = f"to the script's end ({plural(whole, 'backward call')})"
     else:
-        words = f"as far as backward call {longest}, after which the script goes on"
+        words = f"to backward call {longest}, after which the script goes on"
     fewer = min(count for count in counts.values())
     alone = {trace.name for trace in migrated if trace.processes == 1}
     # In several processes a script has fewer steps to make.
     shortest = min((counts[name] for name in alone), default=fewer)
-    return f"{words} (some runs as far as {shortest})" if shortest < min(longest, whole) else words
+    return f"{words} (some runs to {shortest} only)" if shortest < min(longest, whole) else words
 
 
 def _device(name: str) -> str:

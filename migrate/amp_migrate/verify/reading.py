@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from amp_migrate.verify.traces import Backward, Batch, RankTrace, ScalerCall, Update
+from amp_migrate.verify.traces import Backward, Batch, Opened, RankTrace, Said, ScalerCall, Update
 
 
 def read_ranks(folder: Path, main: Iterable[int] = ()) -> tuple[RankTrace, ...]:
@@ -95,7 +95,17 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         events=tuple(last.get("events", ())),
         stands_in=tuple(last.get("stands_in", ())),
         versions=tuple(last.get("versions", {}).items()),
+        said=tuple(map(_said, (facts for facts in lines if "said" in facts))),
+        opened=tuple(map(_opened, (facts for facts in lines if "opened" in facts))),
     )
+
+
+def _said(facts: dict[str, Any]) -> Said:
+    return Said(facts["said"], facts["site"], facts["before"], facts.get("silent", False))
+
+
+def _opened(facts: dict[str, Any]) -> Opened:
+    return Opened(facts["opened"], facts["site"], facts["before"], facts.get("adds", False))
 
 
 def _backward(facts: dict[str, Any]) -> Backward:
@@ -136,7 +146,7 @@ def _update(facts: dict[str, Any]) -> Update:
 
 
 def _scaler_call(facts: dict[str, Any]) -> ScalerCall:
-    return ScalerCall(facts["scaler"], facts["kind"], facts["call"], facts["after"], facts.get("fixed", False))
+    return ScalerCall(facts["scaler"], facts["kind"], facts["after"], facts.get("steps"), facts.get("fixed", False))
 
 
 def _number(value: str | float) -> float:

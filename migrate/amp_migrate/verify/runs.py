@@ -9,7 +9,7 @@ import shutil
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from amp_migrate.verify.processes import Fresh, Outcome, Rank, Starter, run_toge
 from amp_migrate.verify.traces import RankTrace, Trace
 from amp_migrate.verify.warm import UnfitError
 from amp_migrate.verify.watching import Going, Watch
+from amp_migrate.verify.written_files import listing
 from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
 
 RECORDER = Path(__file__).parent / "recorder"
@@ -118,7 +119,7 @@ class Maker:
         self._has_made = True
         self.budget.note(planned, trace)
         if self._half_type is None and trace.ranks:
-            self._half_type = self._type_for(trace.ranks[0])
+            self._half_type = self.by_hand.half_type or self._type_for(trace.ranks[0])
         return trace
 
     def _tried(self, planned: Planned, batches: Joined | None) -> Trace:
@@ -187,6 +188,7 @@ class Maker:
         record.mkdir(parents=True)
         copy_project(self.project, copy, self.settings.copy_limit, besides=self.folder)
         self._overlay(copy, self.migrated if planned.migrated else self.original)
+        before = listing(copy)
         bound = self.budget.bound(planned)
         environment = self._environment(planned, bound, record, copy)
         if batches is not None:
@@ -210,8 +212,12 @@ class Maker:
                 self.migrated,
                 self.original,
                 planned.half_type or self._half_type,
+                before,
             )
-            return made.trace()
+            trace = made.trace()
+            # A script that starts its processes itself decides how many.
+            itself = len(ranks) < planned.processes
+            return replace(trace, processes=len(trace.ranks)) if itself and trace.ranks else trace
         finally:
             if not self.settings.keep:
                 shutil.rmtree(copy, ignore_errors=True)
@@ -251,9 +257,8 @@ class Maker:
 
     def _ranks(self, planned: Planned, environment: dict[str, str], folder: Path, copy: Path) -> Iterator[Rank]:
         own = self.by_hand.script if planned.migrated else None
-        script = self.project.within(copy, own or self.project.script)
         module = self.settings.module if own is None else self.by_hand.module
-        program = ["-m", module] if module else [str(script)]
+        program = ["-m", module] if module else [str(self.project.within(copy, own or self.project.script))]
         count = self.by_hand.starts(planned)
         is_launch = count > 1 or (self.launched and planned.processes == 1)
         environments = launched(environment, count, _free_port()) if is_launch else [environment]

@@ -102,16 +102,86 @@ class ScalerCall:
     Attributes:
         scaler: number of the scaler, in the order of their first calls.
         kind: ``"torch"`` for ``torch.amp.GradScaler``, ``"runtime"`` for ``amp.scaler``.
-        call: ``"step"`` or ``"update"``.
         after: number of backward calls made before.
+        steps: number of the optimizer that it steps, in the same order; None for an update of the scale.
         fixed: whether the scale is one that never changes.
     """
 
     scaler: int
     kind: str
-    call: str
     after: int
+    steps: int | None = None
     fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Said:
+    """One line that a process wrote to standard output, or would have written.
+
+    Attributes:
+        text: the line without its end.
+        site: where the script writes it, ``file:line``; followed by the caller where that line only hands it on.
+        before: number of backward calls made before.
+        silent: whether the runtime kept it back, as it does on ranks other than 0.
+    """
+
+    text: str
+    site: str = ""
+    before: int = 0
+    silent: bool = False
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One file of the project that a process opened for writing, saved or gave its name.
+
+    Attributes:
+        name: relative to the project.
+        site: where the script does it, as for :class:`Said`.
+        before: number of backward calls made before the first time.
+        adds: whether to add to what is there.
+    """
+
+    name: str
+    site: str = ""
+    before: int = 0
+    adds: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value in a checkpoint.
+
+    Attributes:
+        key: its keys from the outside in, with slashes between.
+        kind: type and shape of a tensor or an array, such as ``float32 (3, 4)``; else the class.
+        value: a digest of the bytes of a tensor, else the value in words; empty where it was not read.
+    """
+
+    key: str
+    kind: str
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file that a run made or changed.
+
+    Attributes:
+        name: relative to the project.
+        kind: ``"text"``, ``"values"`` (a checkpoint or arrays), ``"unreadable"`` (one that is cut off) or ``"other"``.
+        text: of a text, as far as it was read.
+        lines: number of ends of lines in a text.
+        entries: of a checkpoint, in order.
+        classes: what a checkpoint's loader has to find besides tensors, sorted: ``module.name``.
+    """
+
+    name: str
+    kind: Literal["text", "values", "unreadable", "other"]
+    text: str = ""
+    lines: int = 0
+    entries: tuple[Entry, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,9 +205,13 @@ class RankTrace:
         events: what was noticed besides: ``"process_group"``, ``"ddp"``, ``"batch_norm"`` (one that is not synchronised
             ran in training), ``"averaged_at_step"`` (the runtime's delayed averaging), ``"sync_bn"``,
             ``"sync_bn_after_ddp"``, ``"data_parallel"``, ``"amp"`` (the runtime was started, or Apex's interface in
-            it), ``"lacks apex.fp16_utils"`` (a part of Apex that was asked for and has no stand-in).
+            it), ``"autocast"`` (a region of torch.autocast that is turned on), ``"grad_scaler"`` (a GradScaler that
+            is), ``"in_fp16"`` (a region or a cast in float16, also by default on a GPU), ``"lacks apex.fp16_utils"``
+            (a part of Apex that was asked for and has no stand-in).
         stands_in: packages that are not installed and were stood in for: ``"apex"``.
         versions: of ``python`` and ``torch``.
+        said: the lines on standard output, in order, as far as they went through ``sys.stdout``.
+        opened: the files that it opened for writing, each once for each line that does so.
     """
 
     rank: int
@@ -159,6 +233,8 @@ class RankTrace:
     events: tuple[str, ...] = ()
     stands_in: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
+    said: tuple[Said, ...] = ()
+    opened: tuple[Opened, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -192,10 +268,12 @@ class Trace:
         loss_scale: the fixed loss scale that was forced on it; None for the script's own.
         half_type: ``"fp16"`` or ``"bf16"``, what it computed in at levels that compute in half; None if unknown.
         seconds: from start to end.
+        idle: for how many seconds at the end none of its processes computed.
         allowed_seconds: what it was given; None without a bound.
         allowed_memory: bytes that all its processes were given; None without a bound.
         steps: the number of backward calls after which it was to end; None for the end of the script.
         printed: what each rank wrote to standard output.
+        files: what it made or changed in its copy of the project, by name.
     """
 
     name: str
@@ -208,10 +286,12 @@ class Trace:
     loss_scale: float | None = None
     half_type: str | None = None
     seconds: float = 0.0
+    idle: float = 0.0
     allowed_seconds: float | None = None
     allowed_memory: int | None = None
     steps: int | None = None
     printed: tuple[str, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     folder: Path | None = field(default=None, compare=False)
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify import speed
-from amp_migrate.verify.checks import CHECKS, band, o0_exact, repeats, runs
+from amp_migrate.verify.checks import CHECKS, band, files, o0_exact, printed, repeats, runs
 from amp_migrate.verify.checks.common import LOSSY, Traces, as_far, first_rank, site_numbers, together_in_words
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.evidence import Check, Evidence, Measured, Verdict, finite
@@ -59,9 +59,12 @@ def needs_repeat(traces: Traces) -> bool:
         if first is not None and second is not None
         if (difference := first_difference(first, second)) is not None
     ]
+    left = printed.differs(traces) or files.differs(traces)
     if again is None or traces[ORIGINAL_AGAIN].status == "ended":
-        return bool(differences) and again is None
-    return any(difference.step > len(again.backwards) or difference.kind in _AT_END for difference in differences)
+        return again is None and (bool(differences) or left)
+    return left or any(
+        difference.step > len(again.backwards) or difference.kind in _AT_END for difference in differences
+    )
 
 
 def needs_fp16_reference(traces: Traces, asked: Asked) -> bool:
@@ -76,7 +79,8 @@ def measured(trace: Trace, original: RankTrace | None = None) -> Measured:
     """One run as a report shows it, at a level that computes in half with its distance from the original."""
     first = trace.ranks[0] if trace.ranks else RankTrace(0)
     sites = site_numbers(first.backwards)
-    compared = original is not None and trace.usable and trace.level in LOSSY
+    # In several processes a step takes other samples than the original's.
+    compared = original is not None and trace.usable and trace.level in LOSSY and trace.processes == 1
     apart = band.deviation(original.backwards, first.backwards) if original is not None and compared else None
     scales = tuple(step.scale for step in first.backwards)
     memory = max((rank.peak_memory for rank in trace.ranks), default=0)
@@ -105,21 +109,22 @@ def _verdict(checks: Sequence[Check]) -> Verdict:
 
 def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check]) -> str:
     if original is None:
-        return "Nothing is proved: the original was not run."
+        return "The original was not run."
     if not original.usable:
-        return f"Nothing is proved, because the original does not run: {runs.reason(original)}."
+        return f"The original does not run: {runs.reason(original)}."
     failed = [check.id for check in checks if check.verdict == "disproved"]
     open_ = [check.id for check in checks if check.verdict == "unproved"]
     if failed:
         count = f"{len(failed)} of {plural(len(checks), 'check')}"
         return f"The migrated script is wrong: {count} failed ({together_in_words(failed)})."
     if repeats.ID in open_:
-        return "Nothing is proved, because the original does not repeat itself, as far as is known (repeats)."
+        others = [id_ for id_ in open_ if id_ != repeats.ID]
+        besides = f", and {together_in_words(others)} stayed open" if others else ""
+        return f"It is not known that the original repeats itself ({repeats.ID}){besides}."
     if open_:
-        stayed = f"{together_in_words(open_)} stayed open"
-        return f"Not proved, because {stayed}; nothing else speaks against the migrated script."
+        return f"Open: {together_in_words(open_)}; nothing else speaks against the migrated script."
     if verdict == "unproved":
-        return "Not proved, because the migrated script was not held against the original to the last bit."
+        return "The migrated script was not held against the original to the last bit."
     return f"The migrated script repeats the original in float32 bit for bit; all {len(checks)} checks hold."
 
 

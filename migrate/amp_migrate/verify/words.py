@@ -22,8 +22,8 @@ _UNTIL = {
 
 
 def reach_label(verdict: Verdict) -> str:
-    """What stands before :func:`reach`: only what is proved ends somewhere."""
-    return "How far it reaches:" if verdict == "proved" else "What was compared:"
+    """What stands before :func:`reach`: only what is proved reaches somewhere."""
+    return "How far it reaches:" if verdict == "proved" else "How far it was compared:"
 
 
 def reach(evidence: Evidence) -> str:
@@ -31,7 +31,7 @@ def reach(evidence: Evidence) -> str:
     if evidence.reach or not evidence.checks:
         return evidence.reach
     where = "the CPU" if evidence.device == "cpu" else evidence.device
-    return f"at most {plural(evidence.steps, 'step')} of each run, on {where}."
+    return f"to backward call {evidence.steps} at most, on {where}."
 
 
 def in_the_way(evidence: Evidence) -> tuple[Check, ...]:
@@ -41,11 +41,11 @@ def in_the_way(evidence: Evidence) -> tuple[Check, ...]:
 
 def until(run: Measured) -> str:
     """How far a run went, and what its bound was: "its end", "its bound of 50 steps"."""
-    bound = plural(run.steps_bound, "step") if run.steps_bound is not None else ""
     if run.status == "ended":
-        return f"its end (bound: {bound})" if bound else "its end"
+        return "its end" if run.steps_bound is None else f"its end (bound: {plural(run.steps_bound, 'step')})"
     if run.status == "stopped":
-        return f"its bound of {bound}" if bound else "its bound"
+        # Where it was a bound of time that ended a run, it has recorded the steps that it came to.
+        return f"its bound of {plural(run.steps_bound or len(run.losses), 'step')}"
     return _UNTIL.get(run.status, run.status)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from amp_migrate.verify.plan import O0_TOGETHER, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, Asked
+from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_TOGETHER, Asked
 from amp_migrate.verify.traces import Backward, RankTrace, Trace
 
 Traces = Mapping[str, Trace]
@@ -104,9 +104,8 @@ def keeps_its_own(traces: Traces, asked: Asked) -> bool:
 
 def lossy_runs(traces: Traces) -> Iterator[tuple[str, Trace]]:
     """The runs in one process at levels that compute in half, by name."""
-    for name in ("O1", O1_FP16, "O2", "O3"):
-        trace = traces.get(name)
-        if trace is not None and trace.usable:
+    for name, trace in traces.items():
+        if trace.level in LOSSY and trace.processes == 1 and trace.usable:
             yield name, trace
 
 

@@ -40,8 +40,11 @@ def _judge(traces: Traces, id_: str, name: str, trace: Trace, rank: RankTrace) -
     full = {number: sum(step.full for step in steps) for number, steps in sites.items()}
     places = {number: steps[0].site or "the backward call" for number, steps in sites.items()}
     left_out = [places[number] for number in sites if full[number] and not half[number]]
-    if not any(half.values()) and "amp" not in rank.events:
-        message = "The runtime was never started, so all was computed in float32. Does an argument turn it on?"
+    if not any(half.values()) and not {"amp", "autocast"} & set(rank.events):
+        message = (
+            "Neither the runtime nor torch.autocast was turned on, so all was computed in float32. Does an argument "
+            "turn it on, or is it for a GPU only?"
+        )
         yield Check(id_, title, "unproved", message)
     elif left_out and _is_lacking(traces, trace):
         message = (
@@ -52,7 +55,7 @@ def _judge(traces: Traces, id_: str, name: str, trace: Trace, rank: RankTrace) -
     elif left_out:
         message = (
             f"Nothing was computed in half for the backward call at {together_in_words(left_out)}: its forward pass is "
-            "not under autocast. Put `with amp.autocast():` around the model's call and the loss."
+            "not under autocast. Put autocast around the model's call and the loss."
         )
         yield Check(id_, title, "disproved", message)
     elif any(half.values()):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from amp_migrate.verify.checks.common import Traces, as_far, together_in_words
 from amp_migrate.verify.checks.differences import Difference, first_difference
@@ -31,6 +32,12 @@ ROUNDING = 2.0**-20
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Compare O0 without and with a loss scale."""
+    for found in _found(traces, asked):
+        # A version without the runtime has a scaler of its own.
+        yield replace(found, message=found.message.replace("amp.scaler", "scaler")) if asked.native else found
+
+
+def _found(traces: Traces, asked: Asked) -> Iterator[Check]:
     plain, scaled = as_far(traces, O0, O0_SCALED)
     if plain is None or scaled is None:
         return
@@ -41,7 +48,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     if difference is None:
         if is_scaled:
             yield Check(ID, TITLE, "proved", _same(scale, left_out))
-        elif asked.precision in ("migrated", "unknown"):
+        elif asked.precision in ("migrated", "unknown") and not _needs_none(scaled, asked):
             message = (
                 "No loss was scaled, so this run shows nothing. In float16 small gradients vanish without a scale: "
                 f"write amp.scaler.scale(loss).backward() at {together_in_words(left_out)}."
@@ -51,6 +58,11 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     verdict, reason = _verdict(traces, plain, scaled, difference, scale)
     with_scale = f"With a loss scale of {scale:g} {difference.words}."
     yield Check(ID, TITLE, verdict, f"{with_scale} {reason}")
+
+
+def _needs_none(scaled: RankTrace, asked: Asked) -> bool:
+    """Whether a version without the runtime computes in bfloat16 alone, by name, which needs no loss scale."""
+    return asked.native and not {"in_fp16", "grad_scaler"} & set(scaled.events)
 
 
 def _same(scale: float, left_out: list[str]) -> str:
@@ -63,7 +75,7 @@ def _same(scale: float, left_out: list[str]) -> str:
 def _verdict(
     traces: Traces, plain: RankTrace, scaled: RankTrace, difference: Difference, scale: float
 ) -> tuple[Verdict, str]:
-    if scaled.skipped > plain.skipped or _finite(plain) > _finite(scaled):
+    if scaled.skipped > plain.skipped or _not_finite(scaled) > _not_finite(plain):
         return "unproved", "The scale made float32 overflow, so this run shows nothing."
     if difference.kind == "parameters" or difference.relative <= ROUNDING:
         return "unproved", "That is no more than rounding of numbers below float32's normal range, so it shows nothing."
@@ -72,9 +84,9 @@ def _verdict(
     return "disproved", _reason(scaled, difference, scale)
 
 
-def _finite(rank: RankTrace) -> int:
+def _not_finite(rank: RankTrace) -> int:
     numbers = [step.loss for step in rank.backwards] + [update.norm for update in rank.updates]
-    return sum(map(math.isfinite, numbers))
+    return sum(not math.isfinite(number) for number in numbers)
 
 
 def _reason(scaled: RankTrace, difference: Difference, scale: float) -> str:

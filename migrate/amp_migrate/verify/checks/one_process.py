@@ -24,6 +24,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 from amp_migrate.out.terminal import plural
@@ -105,6 +106,14 @@ class _Comparison:
             for update, other in zip(self.ranks[0].updates, self.merged.updates, strict=False)
             if update.after == other.after <= self.steps
         ]
+        self._end_at(_made_anew(self.merged.updates))
+
+    def _end_at(self, step: int | None) -> None:
+        """Compare no further than the losses of so many steps, and what they lead to."""
+        if step is not None:
+            self.losses = self.losses[:step]
+            self.steps = len(self.losses)
+            self.updates = [updates for updates in self.updates if updates[0].after <= step]
 
     def judge(self) -> Judgement:
         """What the steps say that can be compared."""
@@ -185,6 +194,20 @@ class _Comparison:
         one, other = pair(self.losses[0][0].loss, self.losses[0][1].loss)
         return "unproved", f"The loss of the first step is {one}, in one process {other}, and why is not clear."
 
+    def _made_up_for(self) -> Judgement | None:
+        """Whether losses are sums over samples, and gradients are divided by as much before the optimizer steps."""
+        steps = [
+            (update.norm, other.norm) for update, other in self.updates if update.after <= self.updates[0][0].after
+        ]
+        clipped = len({round(update.norm, 3) for update, _ in self.updates[:_SOME]}) < 2
+        if clipped or not steps or any(relative(mine, one) > _EARLY for mine, one in steps):
+            return None
+        message = (
+            f"The losses of the processes are sums over their samples ({at(self.mean[0])}), and the gradients that the "
+            "first optimizer step sees are those of one process on the same samples."
+        )
+        return "proved", message
+
     def _summed(self, ratio: float) -> str:
         return (
             f"The gradients of the first optimizer steps are {ratio:.3g} times those of one process on the same "
@@ -201,7 +224,7 @@ class _Comparison:
                 continue
             ratio = _ratio([step.loss], [other.loss])
             if self._is_inverse(ratio, _EARLY):
-                return self._divided(_EARLY)
+                return self._made_up_for() or self._divided(_EARLY)
             mine, one = pair(step.loss, other.loss)
             message = (
                 f"On the same samples and weights the mean loss of the processes at step {number + 1} ({at(step)}) is "
@@ -283,15 +306,29 @@ class _Comparison:
             return "disproved", f"{message} {self._scaled(mine, one, after)}"
         # A schedule over the samples seen, which is a check of its own. Until it takes effect steps can be compared.
         end = next(update.after for update, other in self.updates if (update.lr, other.lr) == (mine, one))
-        self.losses = self.losses[:end]
-        self.steps = len(self.losses)
-        self.updates = [pair_ for pair_ in self.updates if pair_[0].after <= end]
+        self._end_at(end)
         return None
 
     def _scaled(self, mine: float, one: float, first: Update) -> str:
         where = at(self.mean[max(0, first.after - 1)])
         by = "multiplied by the number of processes" if relative(mine / one, self.processes) < 1e-6 else "changed"
         return f"For the optimizer that steps after {where} it is {by}, so {self.processes} processes train otherwise."
+
+
+def _made_anew(updates: Sequence[Update]) -> int | None:
+    """After how many backward calls a script trains something else, as for another fold; None if it never does.
+
+    What it makes then has other first weights, for the random numbers before were drawn in another order.
+    """
+    last = {update.optimizer: number for number, update in enumerate(updates)}
+    first = {update.optimizer: number for number, update in reversed(list(enumerate(updates)))}
+    for number, (before, update) in enumerate(pairwise(updates)):
+        # All that stepped before never steps again.
+        if first[update.optimizer] == number + 1 and all(
+            last[known] <= number for known in first if first[known] <= number
+        ):
+            return before.after
+    return None
 
 
 def _on_average(

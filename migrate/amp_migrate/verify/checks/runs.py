@@ -1,8 +1,9 @@
 """Every run of the migrated script gets as far as the original.
 
 A run that stops with an error where the original does not is disproof, and so is one that comes to no end: processes
-of which none begins a step for far longer than the longest of one process alone takes wait for each other. One that is
-only slow is none. More memory than several times what one process needs for each of them is disproof too.
+of which none computes, nor has begun a step for far longer than the longest of one process alone takes, wait for each
+other. One that is only slow is none, and neither is one in which some process still evaluates. More memory than several
+times what one process needs for each of them is disproof too.
 
 What is the machine's doing is none: a missing GPU or port, a full disk, a bound of time or memory that is too small
 for what one process takes. A level that computes in half is excused where torch's own autocast does not get the
@@ -18,10 +19,12 @@ import re
 from collections.abc import Iterator
 
 from amp_migrate.problems import place
-from amp_migrate.verify.checks.common import LOSSY, Traces
+from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank
 from amp_migrate.verify.checks.reference import reference_run
 from amp_migrate.verify.evidence import Check, Verdict
+from amp_migrate.verify.failures import wants_gpu
 from amp_migrate.verify.plan import O0, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, PLAIN_AMP, Asked
+from amp_migrate.verify.processes import LONG_IDLE
 from amp_migrate.verify.traces import Trace
 
 ID = "runs"
@@ -51,6 +54,8 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     sentences: list[str] = []
     for trace in stopped:
         verdict, sentence = _judge(trace, traces)
+        if asked.native and verdict == "disproved" and _lacks_gpu(trace, traces):
+            verdict, sentence = "unproved", f"{_sentence(trace)} It asks for a GPU, and this machine has none."
         verdicts.append(verdict)
         sentences.append(sentence)
     if not migrated:
@@ -77,8 +82,7 @@ def reason(trace: Trace) -> str:
 
 
 def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
-    name = f"{trace.name} ({trace.processes} processes)" if trace.processes > 1 else trace.name
-    sentence = f"{name} did not get through: {reason(trace)}."
+    sentence = _sentence(trace)
     if trace.status == "timeout":
         verdict, why = _out_of_time(trace, traces)
     elif trace.status == "memory" or _message(trace).startswith(_KILLED):
@@ -92,6 +96,19 @@ def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
     else:
         verdict, why = "disproved", "The original gets through."
     return verdict, f"{sentence} {why}"
+
+
+def _sentence(trace: Trace) -> str:
+    name = f"{trace.name} ({trace.processes} processes)" if trace.processes > 1 else trace.name
+    return f"{name} did not get through: {reason(trace)}."
+
+
+def _lacks_gpu(trace: Trace, traces: Traces) -> bool:
+    """Whether a version for which nobody here stands asks for a GPU, and the original was run without one."""
+    original = first_rank(traces, ORIGINAL)
+    if original is None or original.device != "cpu" or trace.failure is None:
+        return False
+    return wants_gpu(trace.failure)
 
 
 def _message(trace: Trace) -> str:
@@ -112,11 +129,12 @@ def _out_of_time(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
     alone = _alone(trace, traces)
     if alone is None:
         return "unproved", more
-    gap = _longest_gap(alone)
     waited = trace.seconds - max((step.time for rank in trace.ranks for step in rank.backwards), default=0.0)
-    if waited <= patience(alone, trace.processes):
+    if waited <= patience(alone, trace.processes) or trace.idle < LONG_IDLE:
         return "unproved", more
-    why = f"It began no step in its last {waited:.0f} seconds; {alone.name} never needs more than {gap:.1f} for one"
+    why = (
+        f"It computed nothing any more, and had begun no step for {_PATIENCE} times as long as {alone.name} ever takes"
+    )
     if trace.processes == 1:
         return "disproved", f"{why}."
     hint = "look for a rank that makes fewer steps, or leaves out a call that all must make"

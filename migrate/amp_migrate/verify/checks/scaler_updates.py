@@ -39,48 +39,52 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
             if wrong := _wrong(calls, rank):
                 yield Check(ID, TITLE, "disproved", f"In the run at {name} {wrong}")
                 return
-            counts.append((sum(call.call == "update" for call in calls), len(_iterations(calls))))
+            counts.append((sum(call.steps is None for call in calls), sum(call.steps is not None for call in calls)))
     if counts:
-        updates, iterations = counts[0]
-        message = f"{plural(updates, 'update')} follow the steps of {plural(iterations, 'iteration')}."
+        updates, steps = counts[0]
+        message = (
+            f"{plural(steps, 'step')} through the scaler and {plural(updates, 'update')}: no optimizer steps twice "
+            "without one between."
+        )
         yield Check(ID, TITLE, "proved", message)
 
 
 def _wrong(calls: Sequence[ScalerCall], rank: RankTrace) -> str:
-    iterations = _iterations(calls)
-    left_out = [step for step, following in pairwise(iterations) if not _updated(calls, step, following)]
+    left_out = list(_left_out(calls))
     if left_out:
-        where = at(rank.backwards[max(0, left_out[0].after - 1)])
+        steps = sum(call.steps is not None for call in calls)
         return (
-            f"the scaler is not updated after {len(left_out)} of {len(iterations) - 1} iterations with a step, first "
-            f"after {where}. Call scaler.update() once after the optimizers' steps."
+            f"the scale is not updated between {len(left_out)} of {steps} steps and the optimizer's next one, first "
+            f"after {_where(left_out[0], rank)}. Call scaler.update() once after the optimizers' steps."
         )
-    late = [two for one, two in pairwise(calls) if one.call == "update" and two.call == "step"]
+    late = [two for one, two in pairwise(calls) if one.steps is None and two.steps is not None]
     late = [call for call in late if call.kind == "torch" and _same_backward(calls, call)]
     if late:
-        where = at(rank.backwards[max(0, late[0].after - 1)])
         return (
-            f"an optimizer steps after the scaler was updated and before another backward call ({where}), so that its "
-            "gradients are divided by another scale. Update once, after all steps."
+            "an optimizer steps after the scale was updated and before another backward call "
+            f"({_where(late[0], rank)}), so that its gradients are divided by another scale. Update once, after all "
+            "steps."
         )
     return ""
 
 
-def _iterations(calls: Sequence[ScalerCall]) -> list[ScalerCall]:
-    """The first step after each backward call that has any."""
-    found: dict[int, ScalerCall] = {}
+def _where(call: ScalerCall, rank: RankTrace) -> str:
+    return at(rank.backwards[max(0, call.after - 1)])
+
+
+def _left_out(calls: Sequence[ScalerCall]) -> Iterator[ScalerCall]:
+    """The steps after which the same optimizer steps on other gradients with no update between."""
+    pending: dict[int, ScalerCall] = {}
     for call in calls:
-        if call.call == "step":
-            found.setdefault(call.after, call)
-    return list(found.values())
-
-
-def _updated(calls: Sequence[ScalerCall], step: ScalerCall, following: ScalerCall) -> bool:
-    """Whether there is an update between two iterations."""
-    first, second = calls.index(step), len(calls) - 1 - calls[::-1].index(following)
-    return any(call.call == "update" for call in calls[first:second])
+        if call.steps is None:
+            pending.clear()
+            continue
+        before = pending.get(call.steps)
+        if before is not None and before.after < call.after:
+            yield before
+        pending[call.steps] = call
 
 
 def _same_backward(calls: Sequence[ScalerCall], step: ScalerCall) -> bool:
     """Whether the update before a step came after the same backward call."""
-    return any(call.call == "update" and call.after == step.after for call in calls[: calls.index(step)])
+    return any(call.steps is None and call.after == step.after for call in calls[: calls.index(step)])

@@ -37,21 +37,26 @@ def start() -> None:
         one_replica,
         plain_amp,
         processor,
+        saying,
         scaling,
         schedules,
         seeding,
         steps,
+        writing,
     )
     from .record import Record, guarded
 
     record = Record()
+    for watch_outputs in (saying.watch, writing.watch):
+        guarded(watch_outputs)(record)
     seeding.seed_python(record)
     imports.after("numpy.random", lambda module: seeding.seed_numpy(record, module))
 
     def watch(torch: Any) -> None:
         seeding.seed_torch(record, torch)
         seen = steps.Steps(record, torch)
-        # What changes how a script computes comes first: what is recorded is recorded of that.
+        # What changes how a script computes comes first: what is recorded is recorded of that. And what is recorded is
+        # what the script hands over, before plain_amp scales its loss.
         changing = (no_gpu, native_amp, one_replica, plain_amp)
         for part in (*changing, steps, models, loading, noise, scaling, schedules, processor, left):
             guarded(part.watch)(seen)

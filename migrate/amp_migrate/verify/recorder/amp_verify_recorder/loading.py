@@ -17,7 +17,7 @@ from .samples import Datasets
 from .steps import Steps
 
 # Under this name a loader keeps its number, and so do copies that are made of it.
-_NUMBER = "_amp_verify_number"
+NUMBER = "_amp_verify_number"
 _READING = "_amp_verify_reading"
 
 
@@ -76,8 +76,8 @@ class _Loading:
     def _numbering(self, init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)
         def made(loader: Any, *args: Any, **kwargs: Any) -> None:
-            if _NUMBER not in loader.__dict__:
-                loader.__dict__[_NUMBER] = self.made
+            if NUMBER not in loader.__dict__:
+                loader.__dict__[NUMBER] = self.made
                 self.made += 1
             init(loader, *args, **kwargs)
             self._note(loader)
@@ -91,7 +91,7 @@ class _Loading:
     def _counting(self, length: Callable[[Any], int]) -> Callable[[Any], int]:
         @functools.wraps(length)
         def count(loader: Any) -> int:
-            given = self.lengths.get(str(loader.__dict__.get(_NUMBER)))
+            given = self.lengths.get(str(loader.__dict__.get(NUMBER)))
             return length(loader) if given is None else given
 
         return count
@@ -115,7 +115,7 @@ class _Loading:
 
     @guarded
     def _begin(self, iterator: Any, loader: Any) -> None:
-        number = loader.__dict__.get(_NUMBER)
+        number = loader.__dict__.get(NUMBER)
         if number is None or not self.steps.record.active:
             return
         epoch = self.epochs.get(number, -1) + 1

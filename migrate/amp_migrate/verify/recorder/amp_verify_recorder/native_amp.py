@@ -24,6 +24,7 @@ from .steps import Steps
 _SCALER = ("device", "init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 _NEVER = 1_000_000_000
 _CUDA = "cuda"
+_UNSAFE = "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast."
 
 
 def watch(steps: Steps) -> None:
@@ -36,7 +37,7 @@ def watch(steps: Steps) -> None:
     native.watch_switches()
     imports.after("torch.amp.grad_scaler", native.watch_scalers)
     if mode != "own" and os.environ.get("AMP_VERIFY_CASTS"):
-        _keep_in_float32(steps.torch)
+        _keep_in_float32(steps.torch, steps.events)
 
 
 class _Native:
@@ -47,6 +48,7 @@ class _Native:
         self.scales = mode != "off"
         self.scale = float(os.environ.get("AMP_LOSS_SCALE") or 2.0**16) if mode == "scaled" else None
         self.has_cuda = bool(self.torch.cuda.is_available())
+        self.stands_for_cuda = False  # whether a region for CUDA was made one for the CPU
         types = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}
         self.asked = types.get(os.environ.get("AMP_VERIFY_HALF", ""))
         self.usual = self.asked or types.get(os.environ.get("AMP_DTYPE", ""), self.torch.bfloat16)
@@ -70,13 +72,14 @@ class _Native:
     def _region(self, device: Any, dtype: Any, enabled: Any) -> tuple[Any, Any, Any]:
         """What a region is made with in place of these."""
         if enabled:
-            named = dtype or (self.torch.float16 if device == _CUDA else self.torch.bfloat16)
             self.events.add("autocast")
-            if named is self.torch.float16:
-                self.events.add("autocast_fp16")
+            # Without a name it is float16 where there is a GPU.
+            if dtype in (None, self.torch.float16):
+                self.events.add("in_fp16")
         if not self.computes_in_half:
             return device, dtype, False
         if device == _CUDA and not self.has_cuda:
+            self.stands_for_cuda = True
             return "cpu", self.usual, enabled
         return device, self.asked or dtype, enabled
 
@@ -89,8 +92,21 @@ class _Native:
                 if hasattr(torch, name):
                     setattr(torch, name, _last_false(getattr(torch, name)))
         elif not self.has_cuda:
+            functional = torch.nn.functional
+            functional.binary_cross_entropy = self._refused(functional.binary_cross_entropy)
             for name in ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype"):
                 setattr(torch, name, _for_cpu(getattr(torch, name)))
+
+    def _refused(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that torch refuses in a region for CUDA, and not in one for the CPU."""
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if self.stands_for_cuda and self.torch.is_autocast_enabled("cpu"):
+                raise RuntimeError(_UNSAFE)
+            return function(*args, **kwargs)
+
+        return called
 
     # ---- loss scaling ------------------------------------------------------------------------------------------
 
@@ -140,18 +156,21 @@ def _for_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _keep_in_float32(torch: Any) -> None:
+def _keep_in_float32(torch: Any, events: set[str]) -> None:
     """Let casts to half give float32, in this thread."""
     halves = (torch.float16, torch.bfloat16)
     to_half = (torch.Tensor.half, torch.Tensor.bfloat16)
     from torch.overrides import TorchFunctionMode
 
     def full(value: Any) -> Any:
+        if value is torch.float16:
+            events.add("in_fp16")
         return torch.float32 if value in halves else value
 
     class InFloat32(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func in to_half:
+                full(torch.float16 if func is to_half[0] else torch.bfloat16)
                 return args[0].to(torch.float32, copy=True)
             found = [full(value) if isinstance(value, torch.dtype) else value for value in args]
             named = {

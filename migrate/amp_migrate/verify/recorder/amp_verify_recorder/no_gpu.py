@@ -18,6 +18,8 @@ from . import imports
 from .steps import Steps
 
 _NAME = re.compile(r"cuda(?::\d+)?")
+# Refuses SyncBatchNorm on a CPU.
+_REFUSES = "_passing_sync_batchnorm_handle"
 _CHOOSING = ("set_device", "synchronize", "empty_cache", "ipc_collect", "reset_peak_memory_stats")
 
 
@@ -125,6 +127,8 @@ def _watch_ddp(module: Any) -> None:
         init(self, model, None, None, *args, **kwargs)
 
     ddp.__init__ = made
+    if hasattr(ddp, _REFUSES):
+        setattr(ddp, _REFUSES, _nothing(getattr(ddp, _REFUSES)))
 
 
 def _watch_sync_bn(torch: Any, module: Any) -> None:

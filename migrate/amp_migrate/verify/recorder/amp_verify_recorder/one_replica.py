@@ -2,6 +2,8 @@
 
 A script with a hand-written distribution may use one in a single process too. Its order is as random as that of a
 shuffling loader, and another one, so nothing could be compared. With one replica there is nothing to share out.
+
+``AMP_VERIFY_IN_ORDER`` names the loaders, by the order in which they are made, that do not shuffle.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import imports
+from .loading import NUMBER
 from .steps import Steps
 
-_GENERATOR = "_amp_verify_generator"
+_GENERATOR, _LOADER = "_amp_verify_generator", "_amp_verify_loader"
 
 
 def watch(steps: Steps) -> None:
@@ -29,6 +32,7 @@ def watch(steps: Steps) -> None:
 class _Order:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
+        self.in_order = frozenset(filter(None, os.environ.get("AMP_VERIFY_IN_ORDER", "").split(",")))
 
     def watch_sampler(self, module: Any) -> None:
         """Give the samplers of one replica the order of ``RandomSampler``."""
@@ -39,6 +43,8 @@ class _Order:
         def ordered(self_: Any) -> Iterator[int]:
             if self_.num_replicas != 1 or not self_.shuffle:
                 return iter(original(self_))
+            if str(self_.__dict__.get(_LOADER)) in self.in_order:
+                return iter(range(len(self_.dataset)))
             return self._shuffled(len(self_.dataset), self_.__dict__.get(_GENERATOR))
 
         sampler.__iter__ = ordered
@@ -52,15 +58,16 @@ class _Order:
         yield from torch.randperm(count, generator=generator).tolist()
 
     def watch_loader(self, module: Any) -> None:
-        """Remember a loader's own generator, which a sampler that it makes itself would draw from."""
+        """Remember which loader a sampler is for, and its generator, which one that it makes itself draws from."""
         loader = module.DataLoader
         loader.__init__ = _afterwards(loader.__init__, self._note)
 
     @staticmethod
     def _note(loader: Any) -> None:
         sampler = getattr(loader, "sampler", None)
-        if getattr(loader, "generator", None) is not None and hasattr(sampler, "num_replicas"):
-            sampler.__dict__[_GENERATOR] = loader.generator
+        if hasattr(sampler, "num_replicas"):
+            sampler.__dict__[_GENERATOR] = getattr(loader, "generator", None)
+            sampler.__dict__[_LOADER] = loader.__dict__.get(NUMBER)
 
 
 def _afterwards(init: Callable[..., None], look: Callable[[Any], None]) -> Callable[..., None]:

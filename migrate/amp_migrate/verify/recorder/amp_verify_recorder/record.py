@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .sites import Sites
+
 # Numbers that lie on a GPU are fetched so many steps at a time, lest the script wait for each.
 _KEPT = 50
 # But what is killed should have left when its last step began.
@@ -47,6 +49,7 @@ class Record:
 
     Attributes:
         active: false in processes that are forked off this one, such as a loader's workers.
+        sites: the lines of the project.
         in_group: whether it is one of a process group.
         rank: which one, else what the launcher says.
         ranks: of how many.
@@ -57,6 +60,7 @@ class Record:
     def __init__(self) -> None:
         self.folder = Path(os.environ["AMP_VERIFY_RECORD"])
         self.root = os.path.join(os.path.realpath(os.environ.get("AMP_VERIFY_ROOT") or os.getcwd()), "")
+        self.sites = Sites(self.root)
         self.project = os.environ.get("AMP_VERIFY_PROJECT")
         self.steps = int(os.environ.get("AMP_VERIFY_STEPS") or 0)
         self.allowed = float(os.environ.get("AMP_VERIFY_SECONDS") or 0.0)
@@ -133,6 +137,9 @@ class Record:
         """Append everything that is kept to the file."""
         pending, self._pending, self._kept = self._pending, [], 0
         self._written = self.seconds()
+        if not self.in_group:
+            # One that the script has started itself has its rank of the group alone, and it names the file.
+            self.look_around()
         if not pending:
             return
         lines = [json.dumps(facts, separators=(",", ":")) + "\n" for facts in _fetched(pending)]

@@ -34,8 +34,9 @@ class _Scaling:
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
         self.skipped = 0
-        # Kept, so that no other scaler gets its number.
+        # Kept, so that no other object gets its number.
         self._scalers: list[Any] = []
+        self._stepped: list[Any] = []
 
     def facts(self) -> Iterator[tuple[str, Any]]:
         """What is known at the end."""
@@ -160,7 +161,7 @@ class _Scaling:
         @functools.wraps(step)
         def stepped(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             before = self.steps.updates
-            self._add(scaler, kind, "step")
+            self._add(scaler, kind, optimizer)
             result = step(scaler, optimizer, *args, **kwargs)
             self._count(scaler, optimizer, before)
             return result
@@ -172,17 +173,17 @@ class _Scaling:
 
         @functools.wraps(update)
         def updated(scaler: Any, *args: Any, **kwargs: Any) -> Any:
-            self._add(scaler, kind, "update")
+            self._add(scaler, kind)
             return update(scaler, *args, **kwargs)
 
         return updated
 
     @guarded
-    def _add(self, scaler: Any, kind: str, call: str) -> None:
-        number = next((number for number, known in enumerate(self._scalers) if known is scaler), len(self._scalers))
-        if number == len(self._scalers):
-            self._scalers.append(scaler)
-        facts = {"scaler": number, "kind": kind, "call": call, "after": self.steps.record.backwards}
+    def _add(self, scaler: Any, kind: str, optimizer: Any = None) -> None:
+        """Note a step of an optimizer, or an update without one."""
+        facts = {"scaler": _number(self._scalers, scaler), "kind": kind, "after": self.steps.record.backwards}
+        if optimizer is not None:
+            facts["steps"] = _number(self._stepped, optimizer)
         if kind == "runtime":
             runtime = sys.modules.get("amp_runtime._core.context")
             facts["fixed"] = getattr(getattr(runtime, "context", None), "loss_scale", "dynamic") != "dynamic"
@@ -194,3 +195,12 @@ class _Scaling:
             parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]
         ):
             self.skipped += 1
+
+
+def _number(known: list[Any], thing: Any) -> int:
+    """The place of an object among those that are known, to which it is added."""
+    for number, other in enumerate(known):
+        if other is thing:
+            return number
+    known.append(thing)
+    return len(known) - 1

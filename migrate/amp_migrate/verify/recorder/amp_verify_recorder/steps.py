@@ -69,7 +69,6 @@ class Steps:
         self.optimizers: list[Any] = []
         self._stepping: weakref.WeakSet[Any] = weakref.WeakSet()
         self._looked_at: dict[str, int] = {}
-        self._names: dict[str, str] = {}
 
     def recording(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         """``backward`` with a record of its calls."""
@@ -111,7 +110,7 @@ class Steps:
             # Autocast never touches float64, so this reads the same inside and outside of its regions.
             loss = sum(tensor.detach().to(torch.float64).mean() for tensor in found)
         scale = self._scale_of(found)
-        site = self._site()
+        site = self.record.sites.of(sys._getframe(1))
         facts = {"loss": loss if scale is None else loss / scale, "time": now, "site": site}
         if scale is not None:
             facts["scale"] = scale
@@ -140,20 +139,6 @@ class Steps:
             if kept is not None and kept[0]() is tensor:
                 return kept[1]
         return self.last_scale
-
-    def _site(self) -> str:
-        frame = sys._getframe(2)
-        root = self.record.root
-        while frame is not None:
-            name = frame.f_code.co_filename
-            if name not in self._names:
-                path = os.path.realpath(name)
-                is_own = path.startswith(root) and f"{os.sep}amp_runtime{os.sep}" not in path and os.path.exists(path)
-                self._names[name] = path[len(root) :] if is_own else ""
-            if self._names[name]:
-                return f"{self._names[name]}:{frame.f_lineno}"
-            frame = frame.f_back  # type: ignore[assignment]
-        return ""
 
     def _types(self, tensors: list[Any]) -> tuple[int, int, list[list[str]]]:
         """Of the products that led to these tensors, how many were in half and how many in float32.

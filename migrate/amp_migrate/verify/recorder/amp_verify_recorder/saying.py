@@ -1,0 +1,108 @@
+"""What the script says on standard output, and where; on a rank that the runtime keeps silent, what it would say."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import imports
+from .record import Record, guarded
+
+# What is said beyond this has no line; the output itself is there whole.
+_LARGEST = 4_000_000
+
+
+def watch(record: Record) -> None:
+    """Note every line that is written to standard output."""
+    said = _Said(record)
+    stream = sys.stdout
+    if stream is not None and hasattr(stream, "__dict__"):
+        # The stream stays the object that it was.
+        stream.write = said.noting(stream.write, silent=False)  # type: ignore[method-assign]
+    record.finishers.append(said.rest)
+    imports.after("amp_runtime._distributed.output", said.watch_runtime)
+
+
+class _Said:
+    """The lines of this process; one that is not ended yet is kept, with the place where it began."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._begun: dict[bool, tuple[str, str]] = {}
+        self._size = 0
+
+    def noting(self, write: Callable[[str], int], *, silent: bool) -> Callable[[str], int]:
+        """A stream's ``write`` that notes what is written."""
+
+        @functools.wraps(write)
+        def written(text: str) -> int:
+            count = write(text)
+            self._note(text, silent, sys._getframe(1))
+            return count
+
+        return written
+
+    def watch_runtime(self, module: Any) -> None:
+        """Follow what the runtime keeps back on ranks other than 0."""
+        silent_print = module._silent_print
+
+        @functools.wraps(silent_print)
+        def kept_back(*values: Any, force: bool = False, **options: Any) -> None:
+            silent_print(*values, force=force, **options)
+            if not force and options.get("file") in (None, sys.stdout):
+                self._keep_back(values, options, sys._getframe(1))
+
+        module._silent_print = kept_back
+        output, write = module.SilentOutput, module.SilentOutput.write
+
+        @functools.wraps(write)
+        def discarded(stream: Any, text: str) -> int:
+            if stream.quiet:
+                self._note(text, True, sys._getframe(1))
+            return int(write(stream, text))
+
+        output.write = discarded
+
+    @guarded
+    def _keep_back(self, values: tuple[Any, ...], options: dict[str, Any], frame: Any) -> None:
+        separator, end = (options.get(name) for name in ("sep", "end"))
+        words = (" " if separator is None else separator).join(map(_in_words, values))
+        self._note(words + ("\n" if end is None else end), True, frame)
+
+    @guarded
+    def _note(self, text: str, silent: bool, frame: Any) -> None:
+        if not self._record.active or self._size > _LARGEST:
+            return
+        self._size += len(text)
+        before, site = self._begun.pop(silent, ("", ""))
+        site = site or self._record.sites.saying(frame)
+        *lines, rest = (before + text).split("\n")
+        for line in lines:
+            self._add(line, site, silent)
+        if rest:
+            self._begun[silent] = (rest, site)
+
+    def _add(self, line: str, site: str, silent: bool) -> None:
+        facts: dict[str, Any] = {"said": line, "site": site, "before": self._record.backwards}
+        if silent:
+            facts["silent"] = True
+        self._record.add(**facts)
+
+    def rest(self) -> Iterator[tuple[str, Any]]:
+        """Add what has no end of its line."""
+        for silent, (line, site) in self._begun.items():
+            self._add(line, site, silent)
+        self._begun.clear()
+        yield from ()
+
+
+def _in_words(value: Any) -> str:
+    """What ``print`` would make of it; of objects whose own words may do anything, their class."""
+    if isinstance(value, (str, int, float, complex, type(None))):
+        return str(value)
+    torch = sys.modules.get("torch")
+    if torch is not None and type(value) is torch.Tensor and value.numel() == 1 and value.device.type == "cpu":
+        return str(value)
+    return type(value).__name__

@@ -1,0 +1,50 @@
+"""Which line of the project something comes from."""
+
+from __future__ import annotations
+
+import os
+import re
+from types import FrameType
+from typing import Any
+
+# A function of such a name hands on what others say: the line that calls it says more.
+_HANDS_ON = re.compile(r"_*(?:write|emit|flush|log|print|info|debug|warn|say|report|dump|save)")
+
+
+class Sites:
+    """The lines of one project.
+
+    Args:
+        root: the folder that names of files are relative to, with a separator at its end.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._names: dict[str, str] = {}
+
+    def of(self, frame: FrameType | None) -> str:
+        """The innermost line of the project that led to a frame, as ``file:line``; empty without any."""
+        site, _ = self._own(frame)
+        return site
+
+    def saying(self, frame: FrameType | None) -> str:
+        """The same for output: a line that only hands it on is followed by the one that calls it, after a comma."""
+        site, own = self._own(frame)
+        if own is None or not _HANDS_ON.match(own.f_code.co_name):
+            return site
+        caller, _ = self._own(own.f_back)
+        return f"{site}, {caller}" if caller else site
+
+    def _own(self, frame: Any) -> tuple[str, FrameType | None]:
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if name not in self._names:
+                path = os.path.realpath(name)
+                is_own = (
+                    path.startswith(self._root) and f"{os.sep}amp_runtime{os.sep}" not in path and os.path.exists(path)
+                )
+                self._names[name] = path[len(self._root) :] if is_own else ""
+            if self._names[name]:
+                return f"{self._names[name]}:{frame.f_lineno}", frame
+            frame = frame.f_back
+        return "", None
