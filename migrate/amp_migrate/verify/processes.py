@@ -157,8 +157,8 @@ class _Group:
 
     def computed(self) -> float:
         """The seconds that the living members have had a processor."""
-        members, table = self.members(), entries()
-        return sum(table[pid].computed for pid in members if pid in table)
+        table = entries()
+        return sum(table[pid].computed for pid in self._related(table))
 
     def memory(self, bound: int) -> int:
         """The memory of all but those that hide, which are few; shared pages count once where that decides."""
@@ -197,6 +197,14 @@ class _Group:
         return bool(orphans)
 
 
+def _with_descendants(found: set[int], table: Mapping[int, Entry]) -> set[int]:
+    while True:
+        more = {pid for pid, entry in table.items() if entry.parent in found and pid not in found}
+        if not more:
+            return found
+        found |= more
+
+
 @dataclass
 class _Idleness:
     """For how long the processes of a group have not computed, looked at now and then."""
@@ -215,14 +223,6 @@ class _Idleness:
             self.since = (self.looked if self.since is None else self.since) if is_idle else None
             self._computed, self.looked = computed, now
         return 0.0 if self.since is None else now - self.since
-
-
-def _with_descendants(found: set[int], table: Mapping[int, Entry]) -> set[int]:
-    while True:
-        more = {pid for pid, entry in table.items() if entry.parent in found and pid not in found}
-        if not more:
-            return found
-        found |= more
 
 
 def run_together(
@@ -256,9 +256,9 @@ def run_together(
         try:
             for rank in ranks:
                 group.start(rank, cwd)
-            idleness = _Idleness(group, began)
             first_end = failed = began
             next_look = began + _LOOK
+            idleness = _Idleness(group, began)
             while len(order) < len(ranks):
                 time.sleep(_POLL)
                 now = time.monotonic()
