@@ -229,6 +229,17 @@ def test_a_line_before_the_training_that_is_missing_is_left_open() -> None:
     assert of(together(TRAINED), original).verdict == "unproved"
 
 
+def test_a_model_that_is_printed_may_have_a_wrapper() -> None:
+    model = ("Net(", "  (norm): BatchNorm1d(2)", ")")
+    wrapped = ("Wrapper(", "  (module): Net(", "    (norm): SyncBatchNorm(2)", "  )", ")")
+    traces = []
+    for lines, made in ((model, run(ORIGINAL, TEXT, level=None)), (wrapped, together(TRAINED))):
+        first = replace(made.ranks[0], said=(*(Said(line, "train.py:3") for line in lines), *made.ranks[0].said))
+        text = "\n".join((*lines, made.printed[0]))
+        traces.append(replace(made, ranks=(first, *made.ranks[1:]), printed=(text, *made.printed[1:])))
+    assert of(traces[1], traces[0]).verdict == "proved"
+
+
 def halved(text: str) -> str:
     for number in ("0.5", "0.4", "0.3", "0.7", "0.6"):
         text = text.replace(number, f"{float(number) / 2:.3f}")
