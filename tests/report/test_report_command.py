@@ -103,7 +103,7 @@ def test_verify_reports_what_it_found(project, monkeypatch):
     assert done.exit_code == 3, done.output
     for name in ("a.html", "b.md"):
         text = (project / name).read_text()
-        assert "Not proved" in text and "the original was not run" in text and "AMP103" in text
+        assert "Not proved" in text and "The original was not run" in text and "AMP103" in text
 
 
 def test_verify_refuses_other_endings_before_any_work(project):

@@ -9,7 +9,7 @@ import shutil
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -214,19 +214,16 @@ class Maker:
                 planned.half_type or self._half_type,
                 before,
             )
-            trace = made.trace()
-            # A script that starts its processes itself decides how many.
-            itself = len(ranks) < planned.processes
-            return replace(trace, processes=len(trace.ranks)) if itself and trace.ranks else trace
+            return self.by_hand.as_made(made.trace())
         finally:
             if not self.settings.keep:
                 shutil.rmtree(copy, ignore_errors=True)
 
     def _run(self, planned: Planned, bound: Bound, ranks: list[Rank], copy: Path, watch: Watch) -> Outcome:
         def is_stuck(seconds: float) -> bool:
-            stuck = watch.is_stuck(seconds)
-            self.tick(self.budget.going(planned, bound, seconds, watch.made))
-            return stuck
+            if watch.look(seconds):
+                self.tick(self.budget.going(planned, bound, seconds, watch.made))
+            return watch.is_stuck(seconds)
 
         cwd = self.project.within(copy, self.project.cwd)
         bounds: dict[str, Any] = {"timeout": self.settings.timeout, "memory": self.settings.memory}

@@ -78,6 +78,8 @@ class Record:
         self._pending: list[dict[str, Any]] = []
         self._kept = 0
         self._counter: int | None = None
+        # At the first backward call and at the last.
+        self._processor_times: list[float] = []
         self._written = 0.0
         self._finished = False
         atexit.register(self._ended)
@@ -106,6 +108,7 @@ class Record:
             self.stop()
         self.backwards += 1
         self._count()
+        self._processor_times[1:] = [time.process_time()] * (1 if self._processor_times else 2)
         self._kept += 1
         if self._kept > _KEPT or self.seconds() - self._written > _KEPT_SECONDS:
             try:
@@ -182,7 +185,7 @@ class Record:
                         self.add(**{name: value})
                 except Exception as error:
                     complain(f"{finisher.__qualname__}: {type(error).__name__}: {error}")
-            self.add(end=how)
+            self.add(end=how, processor_times=self._processor_times)
             self.write()
             (self.folder / f"there{self.rank}").touch()
 
