@@ -192,6 +192,9 @@ class _Comparison:
         found = self._share_of_steps(series) or self._share_of_sum(series) or self._share_of_count(series)
         if found is not None:
             return found
+        if series.are_counts and series.others and not series.agree:
+            message = f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and other ranks have"
+            return "unproved", f"{message} another number in place of {series.mine[0]}: it may count one rank's share."
         if series.joined and not self._is_near(series) and self._trains_alike():
             message = (
                 f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and one process on the same "
