@@ -281,6 +281,12 @@ def test_a_count_of_what_is_not_known_is_left_open() -> None:
     assert of(together(mine, other=mine), original=text).verdict == "unproved"
 
 
+def test_a_number_that_the_original_does_not_repeat_is_left_out_in_several_processes_too() -> None:
+    mine = TRAINED.replace("0.7", "0.1")
+    assert of(together(mine), merged(TRAINED)).verdict == "unproved"
+    assert of(together(mine), merged(TRAINED), again(TEXT.replace("0.5", "0.9"))).verdict == "proved"
+
+
 def evaluated(trace: Trace, *, shared: bool) -> Trace:
     """The ranks of a run read another loader after the first pass."""
     return replace(
