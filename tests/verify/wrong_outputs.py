@@ -20,10 +20,7 @@ SUMS = """\
     total = amp.reduce_sum(total)
     correct = amp.reduce_sum(correct)
 """
-SHOWN = (
-    'print(f"epoch {epoch + 1}: train {train_loss:.4f} ({train_accuracy:.3f}), '
-    'val {val_loss:.4f} ({val_accuracy:.3f})")'
-)
+SHOWN = "print("
 LOADED = """    model.load_state_dict(torch.load("out/best.pt")["model"])\n"""
 
 PRINTED = {
