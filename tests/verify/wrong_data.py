@@ -115,6 +115,7 @@ DATA = {
         "",
         BACKWARD,
         TOGETHER,
+        "unproved",
     ),
     "the same dropout on all ranks": Wrong(
         SAMPLING,
@@ -123,6 +124,7 @@ DATA = {
         "",
         BACKWARD,
         TOGETHER,
+        "unproved",
     ),
     "a batch left out by one rank": Wrong(
         SAMPLING,

@@ -20,10 +20,11 @@ SUMS = """\
     total = amp.reduce_sum(total)
     correct = amp.reduce_sum(correct)
 """
-SHOWN = (
-    'print(f"epoch {epoch + 1}: train {train_loss:.4f} ({train_accuracy:.3f}), '
-    'val {val_loss:.4f} ({val_accuracy:.3f})")'
-)
+SHOWN = "print("
+GUARDED_LINE = """\
+        if dist.get_rank() == 0:
+            print(f"epoch {epoch + 1}: validation {value:.4f}")
+"""
 LOADED = """    model.load_state_dict(torch.load("out/best.pt")["model"])\n"""
 
 PRINTED = {
@@ -52,7 +53,7 @@ PRINTED = {
         TO_THE_END,
     ),
     "a share of a sum printed": Wrong(
-        EVALUATION, ((SUMS, ""),), "together-printed", "train", SHOWN, TO_THE_END_TOGETHER
+        EVALUATION, ((SUMS, ""),), "together-printed", "train", SHOWN, TO_THE_END_TOGETHER, "unproved"
     ),
     "a count of one rank printed": Wrong(
         ALIKE,
@@ -66,13 +67,13 @@ PRINTED = {
         LAUNCHED,
         (
             (
-                '        if dist.get_rank() == 0:\n            print(f"epoch',
-                '        print(f"rank {dist.get_rank()}")\n        if dist.get_rank() == 0:\n            print(f"epoch',
+                GUARDED_LINE,
+                GUARDED_LINE.replace("if dist.get_rank() == 0:", "if True:") + "        if dist.get_rank() == 0:\n",
             ),
         ),
         "together-printed",
-        "rank",
-        'print(f"rank {dist.get_rank()}")',
+        "validation",
+        'print(f"epoch {epoch + 1}: validation {value:.4f}")',
         TO_THE_END_TOGETHER,
     ),
     "the average of other weights evaluated": Wrong(
