@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-from amp_migrate.verify.process_table import entries, environment_of, share
+from amp_migrate.verify.process_table import Entry, entries, environment_of, share
 
 MARK = "AMP_VERIFY_RUN"
 """Every process of a run has it in its environment, with a value of the run's own."""
 
 _POLL, _LOOK = 0.02, 0.5
+# To look at all processes of a busy machine takes a while; that is not to become a share of the time worth mentioning.
+_LOOK_SHARE, _LOOK_MOST = 0.01, 3.0
 # Once one has failed, the others are given this long to say why they do.
 _LAST_WORDS = 3.0
 # Ranks that trained together also end together; saving may take one of them a while.
@@ -136,33 +138,33 @@ class _Group:
 
     def members(self) -> list[int]:
         """All living processes: the started ones, their descendants, their sessions', and those with the mark."""
+        table = entries()
+        found = self._related(table)
+        marked = f"{MARK}={self.mark}".encode()
+        found |= {pid for pid in table if pid not in found and marked in environment_of(pid)}
+        return sorted(_with_descendants(found, table))
+
+    def _related(self, table: Mapping[int, Entry]) -> set[int]:
         started = {process.pid for process in self.started if process.returncode is None}
         sessions = {process.pid for process in self.started}
-        table = entries()
         parents = self.starter.parents()
         found = {
             pid
             for pid, entry in table.items()
             if pid in started or entry.session in sessions or (entry.parent in parents and pid not in parents)
         }
-        marked = f"{MARK}={self.mark}".encode()
-        found |= {pid for pid in table if pid not in found and marked in environment_of(pid)}
-        while True:
-            more = {pid for pid, entry in table.items() if entry.parent in found and pid not in found}
-            if not more:
-                return sorted(found)
-            found |= more
+        return _with_descendants(found, table)
 
     def computed(self) -> float:
         """The seconds that the living members have had a processor."""
-        members, table = self.members(), entries()
-        return sum(table[pid].computed for pid in members if pid in table)
+        table = entries()
+        return sum(table[pid].computed for pid in self._related(table))
 
     def memory(self, bound: int) -> int:
-        """The memory of all members; shared pages count once where that decides."""
-        members = self.members()
+        """The memory of all but those that hide, which are few; shared pages count once where that decides."""
         table = entries()
-        resident = sum(table[pid].resident for pid in members if pid in table)
+        members = self._related(table)
+        resident = sum(table[pid].resident for pid in members)
         return resident if resident <= bound else sum(map(share, members)) or resident
 
     def end(self) -> None:
@@ -193,6 +195,14 @@ class _Group:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         return bool(orphans)
+
+
+def _with_descendants(found: set[int], table: Mapping[int, Entry]) -> set[int]:
+    while True:
+        more = {pid for pid, entry in table.items() if entry.parent in found and pid not in found}
+        if not more:
+            return found
+        found |= more
 
 
 @dataclass
@@ -246,7 +256,8 @@ def run_together(
         try:
             for rank in ranks:
                 group.start(rank, cwd)
-            looked = first_end = failed = began
+            first_end = failed = began
+            next_look = began + _LOOK
             idleness = _Idleness(group, began)
             while len(order) < len(ranks):
                 time.sleep(_POLL)
@@ -266,9 +277,10 @@ def run_together(
                     how = "stuck"
                 elif order and now - first_end > _APART and idle > LONG_IDLE:
                     how = "apart"
-                elif now - looked > _LOOK:
-                    looked = now
+                elif now > next_look:
                     how = "memory" if group.memory(memory) > memory else how
+                    took = time.monotonic() - now
+                    next_look = now + min(max(_LOOK, took / _LOOK_SHARE), _LOOK_MOST)
                 if how != "ended":
                     break
             statuses = tuple(process.poll() for process in group.started)
