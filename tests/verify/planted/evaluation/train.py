@@ -56,7 +56,9 @@ def main():
         train_loss, train_accuracy = train(model, train_loader, optimizer)
         val_loss, val_accuracy = evaluate(model, val_loader)
         scheduler.step(val_loss)
-        print(f"epoch {epoch + 1}: train {train_loss:.4f} ({train_accuracy:.3f}), val {val_loss:.4f} ({val_accuracy:.3f})")
+        print(
+            f"epoch {epoch + 1}: train {train_loss:.4f} ({train_accuracy:.3f}), val {val_loss:.4f} ({val_accuracy:.3f})"
+        )
         with open("out/log.csv", "a", newline="") as file:
             csv.writer(file).writerow([epoch + 1, train_loss, val_loss])
         if val_loss < best:
