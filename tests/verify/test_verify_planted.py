@@ -78,7 +78,7 @@ def verified(forked: Forked, migrated: Any, tmp_path: Path, monkeypatch: pytest.
         shutil.copytree(migrated(script), edited)
         text = edit(edited / name, edits)
         monkeypatch.chdir(project)
-        steps = () if "--steps" in options else ("--steps", FEW_STEPS)
+        steps = () if "--full" in options else ("--steps", FEW_STEPS)
         result = CliRunner().invoke(
             main, ["verify", name, "--migrated", str(edited / name), "--format", "json", "--quiet", *steps, *options]
         )
@@ -132,7 +132,7 @@ RIGHT = (PLAIN, ACCUMULATION, GAN, EVALUATION, SAMPLING, AVERAGING, ALIKE, DISTR
 
 @pytest.mark.parametrize("script", RIGHT)
 def test_the_right_one_is_proved(script: str, verified: Any) -> None:
-    status, evidence, _ = verified(script, (), "--levels", "O0,O1,O2", "--procs", "2")
+    status, evidence, _ = verified(script, (), "--levels", "O0,O1,O2", "--procs", "2", "--full")
     assert (status, evidence["verdict"]) == (0, "proved"), evidence["checks"]
     ids = {check["id"] for check in evidence["checks"]}
     assert ids >= {"runs", "o0-exact", "o0-scaled", "o1-band", "o2-band", "o1-half", "o2-half"}
@@ -143,7 +143,7 @@ def test_the_right_one_is_proved(script: str, verified: Any) -> None:
 @pytest.mark.parametrize("kind", HARMLESS)
 def test_a_right_variant_is_proved(kind: str, verified: Any) -> None:
     script, edits = HARMLESS[kind]
-    status, evidence, _ = verified(script, edits, *TOGETHER)
+    status, evidence, _ = verified(script, edits, *TOGETHER, "--full")
     assert (status, evidence["verdict"]) == (0, "proved"), evidence["checks"]
 
 

@@ -229,6 +229,17 @@ def test_a_line_before_the_training_that_is_missing_is_left_open() -> None:
     assert of(together(TRAINED), original).verdict == "unproved"
 
 
+def test_a_model_that_is_printed_may_have_a_wrapper() -> None:
+    model = ("Net(", "  (norm): BatchNorm1d(2)", ")")
+    wrapped = ("Wrapper(", "  (module): Net(", "    (norm): SyncBatchNorm(2)", "  )", ")")
+    traces = []
+    for lines, made in ((model, run(ORIGINAL, TEXT, level=None)), (wrapped, together(TRAINED))):
+        first = replace(made.ranks[0], said=(*(Said(line, "train.py:3") for line in lines), *made.ranks[0].said))
+        text = "\n".join((*lines, made.printed[0]))
+        traces.append(replace(made, ranks=(first, *made.ranks[1:]), printed=(text, *made.printed[1:])))
+    assert of(traces[1], traces[0]).verdict == "proved"
+
+
 def halved(text: str) -> str:
     for number in ("0.5", "0.4", "0.3", "0.7", "0.6"):
         text = text.replace(number, f"{float(number) / 2:.3f}")
@@ -268,6 +279,12 @@ def test_a_count_of_steps_is_half_as_large_rightly() -> None:
 def test_a_count_of_what_is_not_known_is_left_open() -> None:
     text, mine = ("".join(f"epoch {epoch} right {count}\n" for epoch in (1, 2, 3)) for count in (200, 100))
     assert of(together(mine, other=mine), original=text).verdict == "unproved"
+
+
+def test_a_number_that_the_original_does_not_repeat_is_left_out_in_several_processes_too() -> None:
+    mine = TRAINED.replace("0.7", "0.1")
+    assert of(together(mine), merged(TRAINED)).verdict == "unproved"
+    assert of(together(mine), merged(TRAINED), again(TEXT.replace("0.5", "0.9"))).verdict == "proved"
 
 
 def evaluated(trace: Trace, *, shared: bool) -> Trace:

@@ -160,7 +160,7 @@ WRONG = {
             ("(Noisy(), [64", "(data, [64"),
         ),
         "draws",
-        "trained on and then evaluated with",
+        "and then evaluated with",
     ),
     "trained on the validation data": Wrong(
         SPLIT,
@@ -172,7 +172,7 @@ WRONG = {
         SPLIT,
         ((LOADER, LOADER.replace("training,", "training if amp.world_size() == 1 else training.dataset,")),),
         "draws",
-        "trained on and then evaluated with",
+        "and then evaluated with",
     ),
     "trained on half of the data": Wrong(
         SPLIT,
@@ -225,6 +225,21 @@ WRONG = {
     ),
     "buffers changed on one rank": Wrong(
         WEIGHTED, ((PLATEAU, f"{PLATEAU}    next(model.buffers()).add_(amp.rank())\n"),), "buffers", "running_mean"
+    ),
+    "noise drawn alike": Wrong(
+        SPLIT, (("0.01 * torch.randn(4)", "0.01 * amp.drawn_alike(torch.randn)(4)"),), "noise", "to fetch", "unproved"
+    ),
+    "a copy of its own on each rank": Wrong(
+        SPLIT,
+        (
+            ("total = EPOCHS", "import copy\naverage = copy.deepcopy(model)\ntotal = EPOCHS"),
+            (
+                "        schedule.step()\n",
+                "        schedule.step()\n        next(average.parameters()).data.add_(loss.detach())\n",
+            ),
+        ),
+        "buffers",
+        "copies of a model",
     ),
     "batches drawn alike": Wrong(HAND_MADE, (("amp.seed_by_rank()\n", ""),), "noise", "in its steps"),
     "the same batches on all ranks": Wrong(HAND_MADE, (("amp.seed_by_rank()\n", ""),), "shares", "the same loss"),

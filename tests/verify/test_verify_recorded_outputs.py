@@ -114,3 +114,21 @@ def test_files_that_are_opened_for_writing_are_known(record: Record) -> None:
         "new.json": (line_of(WRITES, '"new.json", "w"'), False, 1),
         "facts.json": (line_of(WRITES, "os.replace"), False, 1),
     }
+
+
+TIMED = """
+import time
+
+(model(torch.ones(1, 6)).sum()).backward()
+clocks = (time.time, time.perf_counter, time.monotonic, lambda: time.monotonic_ns() / 1e9)
+before = [clock() for clock in clocks]
+time.sleep(0.5)
+print(*(clock() - start for clock, start in zip(clocks, before)))
+"""
+
+
+def test_a_faster_clock_shows_what_is_a_duration(record: Record) -> None:
+    run = record(TIMED, clock=10)
+    assert all(float(number) > 4.5 for number in run.stdout.split())
+    # The record tells the real time.
+    assert run.rank.backwards[0].time < 60

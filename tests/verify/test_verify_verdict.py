@@ -100,7 +100,7 @@ def test_the_reach_says_where_the_end_was_reached_and_which_runs_were_shorter() 
     assert f"to the script's end ({STEPS} backward calls)" in judge(ASKED, runs(*to_the_end)).reach
     short = run("O1", in_half(rank(LOSSES[:7])), level="O1")
     reach = judge(ASKED, runs(*to_the_end, short)).reach
-    assert "(some runs to 7)" in reach and "in 1 process." in reach
+    assert "(some runs to 7 only)" in reach and "in 1 process." in reach
 
 
 def test_a_run_that_did_not_get_through_is_not_in_the_reach() -> None:
@@ -158,6 +158,11 @@ def test_what_is_not_finite_under_plain_autocast_either_is_no_fault() -> None:
     assert level(off(0.3), off(math.nan)).verdict == "unproved"
     short = off(0.0)[:5]
     assert level(off(math.nan), short).verdict == "unproved", "plain autocast was not run as far"
+
+
+def test_that_plain_autocast_does_not_get_through_is_noted() -> None:
+    notes = [judge(ASKED, traces).notes for traces in (runs(failed(PLAIN_AMP, "x", level=None)), runs())]
+    assert [any("own autocast" in note for note in found) for found in notes] == [True, False]
 
 
 def test_o3_loses_small_updates_by_design() -> None:
@@ -269,3 +274,22 @@ def test_processes_that_do_not_talk_in_half_are_found() -> None:
 def test_processes_in_half_that_leave_a_part_of_the_model_in_float32_are_found() -> None:
     in_float32 = shared(events=(*TALKING, "amp"))
     assert o1_together(*in_float32)["o1-together-half"].verdict == "disproved"
+
+
+# ---- besides ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_backward_call_under_autocast_is_named() -> None:
+    made = in_half(rank())
+    under = replace(made, backwards=tuple(replace(step, autocast=True) for step in made.backwards))
+    check = found(runs(run("O1", under, level="O1")))["o1-half"]
+    assert (check.verdict, "train.py:40" in check.message) == ("unproved", True)
+
+
+def test_float16_that_was_asked_for_is_not_left_out() -> None:
+    asked = replace(ASKED, half_types=("bf16", "fp16"))
+    far = in_fp16([3 * loss for loss in LOSSES])
+    assert found(runs(far), asked)["o1-fp16-band"].verdict == "unproved"
+    plain = failed(PLAIN_AMP_FP16, "RuntimeError: x", level=None, half_type="fp16")
+    traces = runs(plain, failed(O1_FP16, "RuntimeError: x", half_type="fp16"))
+    assert (found(traces, asked)["runs"].verdict, found(traces)["runs"].verdict) == ("unproved", "proved")

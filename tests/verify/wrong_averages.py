@@ -124,7 +124,7 @@ AVERAGED = {
         "buffers",
         "running_mean",
         "",
-        (*TOGETHER, "--steps", "50"),
+        (*TOGETHER, "--full"),
     ),
     "an average of the weights of each rank": Wrong(
         AVERAGING,
@@ -137,6 +137,6 @@ AVERAGED = {
         "buffers",
         "",
         "",
-        (*TOGETHER, "--steps", "50"),
+        (*TOGETHER, "--full"),
     ),
 }

@@ -15,10 +15,10 @@ OWN_LOADER = """\
         train_loader = DataLoader(dataset, batch_size=4, sampler=sampler)
 """
 SAMPLED = "loader = amp.prepare_loader(loader)\n"
-OWN_SAMPLED = """\
+OTHER_SAMPLED = """\
 if amp.world_size() > 1:
-    from torch.utils.data.distributed import DistributedSampler
-    loader = DataLoader(SAMPLES, batch_size=4, sampler=DistributedSampler(SAMPLES, drop_last=True))
+    loader = DataLoader(SAMPLES, batch_size=4, shuffle=True)
+loader = amp.prepare_loader(loader)
 """
 
 DATA = {
@@ -52,10 +52,10 @@ DATA = {
         PLAIN, ((LOADER, OWN_LOADER.replace("SHUFFLE", "False")),), "new-order", "same order", "", TOGETHER
     ),
     "the weights of a sampler ignored": Wrong(
-        SAMPLING, ((SAMPLED, OWN_SAMPLED.replace("SAMPLES", "train_set")),), "draws", "", BACKWARD, TOGETHER
+        SAMPLING, ((SAMPLED, OTHER_SAMPLED.replace("SAMPLES", "train_set")),), "draws", "", BACKWARD, TOGETHER
     ),
     "the part of the data ignored": Wrong(
-        SAMPLING, ((SAMPLED, OWN_SAMPLED.replace("SAMPLES", "dataset")),), "draws", "", BACKWARD, TOGETHER
+        SAMPLING, ((SAMPLED, OTHER_SAMPLED.replace("SAMPLES", "dataset")),), "draws", "", BACKWARD, TOGETHER
     ),
     "half of the data left out": Wrong(
         PLAIN,
@@ -115,6 +115,7 @@ DATA = {
         "",
         BACKWARD,
         TOGETHER,
+        "unproved",
     ),
     "the same dropout on all ranks": Wrong(
         SAMPLING,
@@ -123,6 +124,7 @@ DATA = {
         "",
         BACKWARD,
         TOGETHER,
+        "unproved",
     ),
     "a batch left out by one rank": Wrong(
         SAMPLING,

@@ -20,7 +20,7 @@ def main():
 
 DECISIONS = {
     "a validation share that is not summed": Wrong(
-        EVALUATION, ((VALIDATION, SHARED_VALIDATION),), "together-printed", "val", "", (*TOGETHER, "--steps", "200")
+        EVALUATION, ((VALIDATION, SHARED_VALIDATION),), "together-printed", "val", "", (*TOGETHER, "--full")
     ),
     "early stopping and schedule by a rank's own loss": Wrong(
         EVALUATION,
@@ -31,7 +31,7 @@ DECISIONS = {
         "steering",
         "",
         "scheduler.step(val_loss)",
-        (*HANGS, "--steps", "200"),
+        (*HANGS, "--full"),
     ),
     "a schedule that one rank steps": Wrong(
         EVALUATION,
@@ -44,7 +44,7 @@ DECISIONS = {
         "ranks-agree",
         "",
         "",
-        (*TOGETHER, "--steps", "200"),
+        (*TOGETHER, "--full"),
     ),
     "early stopping on one rank": Wrong(
         EVALUATION,
@@ -52,7 +52,7 @@ DECISIONS = {
         "runs",
         "",
         "",
-        (*HANGS, "--steps", "200"),
+        (*HANGS, "--full"),
     ),
     "a collective behind a guard": Wrong(
         EVALUATION,
@@ -67,7 +67,7 @@ DECISIONS = {
         "runs",
         "",
         "",
-        (*HANGS, "--steps", "200"),
+        (*HANGS, "--full"),
     ),
     "a barrier on one rank": Wrong(
         EVALUATION,
@@ -75,7 +75,7 @@ DECISIONS = {
         "runs",
         "",
         "",
-        (*HANGS, "--steps", "200"),
+        (*HANGS, "--full"),
     ),
     "steps left out by a rank's own loss": Wrong(
         ALIKE,
@@ -83,7 +83,7 @@ DECISIONS = {
         "steering",
         "",
         "if loss.item() > 1.9:",
-        (*HANGS, "--steps", "50"),
+        (*HANGS, "--full"),
     ),
     "a choice drawn by each rank": Wrong(
         ALIKE,
@@ -91,7 +91,7 @@ DECISIONS = {
         "steering",
         "",
         "head = random.choice([0, 1])",
-        (*HANGS, "--steps", "50"),
+        (*HANGS, "--full"),
     ),
     "noise on weights drawn by each rank": Wrong(
         ALIKE,
@@ -104,7 +104,7 @@ DECISIONS = {
         "ranks-agree",
         "differ",
         "",
-        (*TOGETHER, "--steps", "50"),
+        (*TOGETHER, "--full"),
     ),
     "labels in the order of a set": Wrong(
         ALIKE,
@@ -120,7 +120,7 @@ DECISIONS = {
         "runs",
         "",
         "",
-        (*HANGS, "--steps", "50"),
+        (*HANGS, "--full"),
     ),
     "an optimizer's state resumed on one rank": Wrong(
         AVERAGING,
@@ -135,6 +135,6 @@ DECISIONS = {
         "ranks-agree",
         "differ",
         "",
-        (*TOGETHER, "--steps", "50"),
+        (*TOGETHER, "--full"),
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wrong import ALIKE, ALONE, AVERAGING, EVALUATION, GAN, LAUNCHED, PLAIN, TOGETHER, Wrong
 
-TO_THE_END, TO_THE_END_TOGETHER = (*ALONE, "--steps", "200"), (*TOGETHER, "--steps", "200")
+TO_THE_END, TO_THE_END_TOGETHER = (*ALONE, "--full"), (*TOGETHER, "--full")
 LOG = """\
         if amp.is_main_process():
             with open("out/log.csv", "a", newline="") as file:
@@ -19,6 +19,11 @@ GUARDED = f"            if amp.is_main_process():\n                {SAVED}\n"
 SUMS = """\
     total = amp.reduce_sum(total)
     correct = amp.reduce_sum(correct)
+"""
+SHOWN = "print("
+GUARDED_LINE = """\
+        if dist.get_rank() == 0:
+            print(f"epoch {epoch + 1}: validation {value:.4f}")
 """
 LOADED = """    model.load_state_dict(torch.load("out/best.pt")["model"])\n"""
 
@@ -44,29 +49,31 @@ PRINTED = {
         ),
         "o0-printed",
         "train",
-        "",
+        SHOWN,
         TO_THE_END,
     ),
-    "a share of a sum printed": Wrong(EVALUATION, ((SUMS, ""),), "together-printed", "train", "", TO_THE_END_TOGETHER),
+    "a share of a sum printed": Wrong(
+        EVALUATION, ((SUMS, ""),), "together-printed", "train", SHOWN, TO_THE_END_TOGETHER, "unproved"
+    ),
     "a count of one rank printed": Wrong(
         ALIKE,
         (("    left_out = amp.reduce_sum(left_out)\n", ""),),
         "together-printed",
         "left out",
-        "",
+        'print(f"epoch {epoch + 1}: loss {loss.item():.4f}, {left_out} left out")',
         TO_THE_END_TOGETHER,
     ),
     "lines printed by all ranks": Wrong(
         LAUNCHED,
         (
             (
-                '        if dist.get_rank() == 0:\n            print(f"epoch',
-                '        print(f"rank {dist.get_rank()}")\n        if dist.get_rank() == 0:\n            print(f"epoch',
+                GUARDED_LINE,
+                GUARDED_LINE.replace("if dist.get_rank() == 0:", "if True:") + "        if dist.get_rank() == 0:\n",
             ),
         ),
         "together-printed",
-        "rank",
-        "",
+        "validation",
+        'print(f"epoch {epoch + 1}: validation {value:.4f}")',
         TO_THE_END_TOGETHER,
     ),
     "the average of other weights evaluated": Wrong(
@@ -80,7 +87,7 @@ PRINTED = {
         ),
         "o0-printed",
         "average",
-        "",
+        'print(f"average: {F.cross_entropy(average(x), y).item():.4f}")',
         TO_THE_END,
     ),
 }
@@ -99,7 +106,7 @@ WRITTEN = {
         (('"critic": critic.state_dict()', '"critic": critic.bfloat16().state_dict()'),),
         "o0-files",
         "gan.pt",
-        "",
+        'torch.save({"generator": generator.state_dict(), "critic": critic.bfloat16().state_dict()}, "gan.pt")',
         TO_THE_END,
     ),
     "a checkpoint of another shape": Wrong(
@@ -107,7 +114,7 @@ WRITTEN = {
         (('"critic": critic.state_dict()', '"critic": critic[:1].state_dict()'),),
         "o0-files",
         "gan.pt",
-        "",
+        'torch.save({"generator": generator.state_dict(), "critic": critic[:1].state_dict()}, "gan.pt")',
         TO_THE_END,
     ),
     "a checkpoint under another name": Wrong(
@@ -168,14 +175,19 @@ WRITTEN = {
         TO_THE_END_TOGETHER,
     ),
     "log lines written twice": Wrong(
-        EVALUATION, ((LOG, WHOLE_LOG),), "together-files", "log.csv", "", TO_THE_END_TOGETHER
+        EVALUATION,
+        ((LOG, WHOLE_LOG),),
+        "together-files",
+        "log.csv",
+        'with open("out/log.csv", "a", newline="") as file:',
+        TO_THE_END_TOGETHER,
     ),
     "a log of each step that a rank cuts short": Wrong(
         EVALUATION,
         (('open("out/log.csv", "a", newline="")', 'open("out/log.csv", "w", newline="")'),),
         "o0-files",
         "log.csv",
-        "",
+        'with open("out/log.csv", "w", newline="") as file:',
         TO_THE_END,
     ),
     "an end with another status": Wrong(

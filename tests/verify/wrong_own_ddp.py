@@ -69,7 +69,7 @@ OWN_DDP = {
         "together-printed",
         "validation",
         "",
-        (*TOGETHER, "--steps", "50"),
+        (*TOGETHER, "--full"),
     ),
     "own sum behind a guard": Wrong(
         LAUNCHED,
@@ -77,7 +77,7 @@ OWN_DDP = {
         "runs",
         "",
         "",
-        (*HANGS, "--steps", "50"),
+        (*HANGS, "--full"),
     ),
     "own barrier behind a guard": Wrong(
         LAUNCHED,
@@ -85,6 +85,6 @@ OWN_DDP = {
         "runs",
         "",
         "",
-        (*HANGS, "--steps", "50"),
+        (*HANGS, "--full"),
     ),
 }

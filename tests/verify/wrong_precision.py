@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wrong import ACCUMULATION, GAN, HALF, PLAIN, SAMPLING, Wrong
+from wrong import ACCUMULATION, ALONE, GAN, HALF, PLAIN, SAMPLING, Wrong
 
 REGION = """\
             with amp.autocast():
@@ -166,9 +166,10 @@ SCALING = {
     "a scaled loss is shown": Wrong(
         PLAIN,
         ((f"            {BACKWARD}\n", "            loss = amp.scaler.scale(loss)\n            loss.backward()\n"),),
-        "o0-printed",
-        "epoch 1: loss",
-        options=(*HALF[:2], "--levels", "O0", "--steps", "50"),
+        "o0-scaled-printed",
+        "before it is scaled",
+        'print(f"epoch {epoch + 1}: loss {loss.item():.4f}")',
+        (*ALONE, "--full"),
     ),
     "a scale of one's own besides": Wrong(
         PLAIN,
@@ -178,11 +179,7 @@ SCALING = {
         "amp.scaler.scale(loss * 8).backward()",
     ),
     "update() left out": Wrong(
-        ACCUMULATION,
-        (("            amp.scaler.update()\n", ""),),
-        "scaler-updates",
-        "update",
-        "amp.scaler.step(optimizer)",
+        ACCUMULATION, (("            amp.scaler.update()\n", ""),), "scaler-updates", "update()", BACKWARD
     ),
 }
 

@@ -7,8 +7,9 @@ where there is none, and only then, a stand-in takes their place. Both is found 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amp_migrate.problems import NothingShownError
@@ -18,6 +19,7 @@ from amp_migrate.verify.launches import Launch
 from amp_migrate.verify.plan import O0, ORIGINAL, Planned
 from amp_migrate.verify.traces import RankTrace, Trace
 
+_CUDA = re.compile(r"\bcuda(?::\d+)?\b")
 _NO_BACKWARD = "without a single backward call"
 
 
@@ -119,6 +121,15 @@ class ByHand:
             self.without_casts = any(step.half for rank in trace.ranks for step in rank.backwards)
             return self.without_casts
         return False
+
+    def as_made(self, trace: Trace) -> Trace:
+        """A run as it is to be compared: in as many processes as there were, and on the device that it had."""
+        starts_itself = self.launch is not None and self.launch.how == "python"
+        if starts_itself and trace.processes > 1 and trace.ranks:
+            trace = replace(trace, processes=len(trace.ranks))
+        if self.without_gpu:
+            trace = replace(trace, printed=tuple(_CUDA.sub("cpu", text) for text in trace.printed))
+        return trace
 
     def notes(self) -> Iterator[str]:
         """What a reader has to know of how the runs were made."""

@@ -9,7 +9,7 @@ import shutil
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from amp_migrate.verify.endings import Made
 from amp_migrate.verify.environment import interpreter_environment, launched, search_path
 from amp_migrate.verify.interpreter import Interpreter
 from amp_migrate.verify.joined import Joined
-from amp_migrate.verify.plan import Planned
+from amp_migrate.verify.plan import ORIGINAL_AGAIN, Planned
 from amp_migrate.verify.processes import Fresh, Outcome, Rank, Starter, run_together
 from amp_migrate.verify.traces import RankTrace, Trace
 from amp_migrate.verify.warm import UnfitError
@@ -214,10 +214,7 @@ class Maker:
                 planned.half_type or self._half_type,
                 before,
             )
-            trace = made.trace()
-            # A script that starts its processes itself decides how many.
-            itself = len(ranks) < planned.processes
-            return replace(trace, processes=len(trace.ranks)) if itself and trace.ranks else trace
+            return self.by_hand.as_made(made.trace())
         finally:
             if not self.settings.keep:
                 shutil.rmtree(copy, ignore_errors=True)
@@ -293,6 +290,9 @@ class Maker:
             environment["AMP_DTYPE"] = half_type
         if planned.plain_amp:
             environment["AMP_VERIFY_PLAIN_AMP"] = half_type or "bf16"
+        if planned.name == ORIGINAL_AGAIN:
+            # So that durations differ from the first run's, however they are rounded and called.
+            environment["AMP_VERIFY_CLOCK"] = "3"
         environment.update(self.by_hand.environment(planned))
         return environment
 

@@ -29,6 +29,7 @@ class Backward:
         drew: which generators drew them, and a digest of the state of each after that: ``"torch:0a1b"``.
         inputs: of each tensor of data that led to the loss, the digests of its rows; known in the first three calls
             from each site only.
+        autocast: whether autocast was on when it was called.
     """
 
     loss: float
@@ -40,6 +41,7 @@ class Backward:
     random: bool = False
     drew: tuple[str, ...] = ()
     inputs: tuple[tuple[str, ...], ...] = ()
+    autocast: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ class RankTrace:
     Attributes:
         parameters: a digest over the bytes of all parameters of each optimizer, in float32, at the end.
         buffers: name, shape and digest of each buffer of the modules that are left, sorted, each once.
+        unheld: the same of the parameters in copies of modules that no optimizer holds, such as an average of weights.
         rates: the learning rate of each group of parameters of each optimizer at the end.
         generators: a digest over the states of the generators of random, numpy and torch at the end.
         scaler_calls: the steps and updates of loss scalers.
@@ -220,6 +223,7 @@ class RankTrace:
     updates: tuple[Update, ...] = ()
     parameters: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
+    unheld: tuple[str, ...] = ()
     rates: tuple[float, ...] = ()
     generators: str = ""
     scaler_calls: tuple[ScalerCall, ...] = ()

@@ -78,17 +78,22 @@ def where_written(trace: Trace, name: str) -> str:
     return f" (written at {sites[0]})" if sites else ""
 
 
+def _sentence(words: str) -> str:
+    # A name of a file stays as it is written.
+    return f"It{words[2:]}." if words.startswith("it ") else f"{words}."
+
+
 def _judged(traces: Traces, name: str, id_: str, title: str, *, exact: bool) -> Check:
     open_: Difference | None = None
     for difference in _differences(traces, name, exact=exact):
         steady = _is_steady(traces, difference, exact=exact)
-        message = f"{difference.words[0].upper()}{difference.words[1:]}."
+        message = _sentence(difference.words)
         if steady:
             return Check(id_, title, "disproved", message)
         if steady is None:
             open_ = open_ or difference
     if open_ is not None:
-        message = f"{open_.words[0].upper()}{open_.words[1:]}. Whether the original repeats itself there is not known."
+        message = f"{_sentence(open_.words)} Whether the original repeats itself there is not known."
         return Check(id_, title, "unproved", message)
     original, other = by_name(traces[ORIGINAL]), by_name(traces[name])
     values = sum(len(original[key].entries) for key in original.keys() & other.keys())
@@ -129,6 +134,8 @@ def _differences(traces: Traces, name: str, *, exact: bool) -> Iterator[Differen
             yield Difference(key, words)
     for key in sorted(right.keys() & mine.keys()):
         place = where_written(original, right[key].name)
+        there = where_written(other, mine[key].name).replace(" (written at", "")
+        place = f"{place[:-1]}, in the migrated version{there}" if place and there else place
         for found in _of_file(
             key, right[key], mine[key], whole=whole and other.status == "ended", exact=exact and whole
         ):

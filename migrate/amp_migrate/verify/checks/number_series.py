@@ -14,6 +14,7 @@ class Series:
 
     Attributes:
         line: of rank 0, where it is printed first.
+        place: which of the line's numbers it is, from 0.
         right: in the original, as often as rank 0 prints it; empty where it does not print it as often.
         mine: by rank 0.
         joined: by the original on joined batches, as far as that went.
@@ -23,6 +24,7 @@ class Series:
     """
 
     line: Line
+    place: int
     before: Line | None
     right: tuple[str, ...]
     mine: tuple[str, ...]
@@ -61,6 +63,7 @@ def aligned(
         for place in range(len(lines[0].numbers)):
             yield Series(
                 lines[0],
+                place,
                 before[0] if before else None,
                 tuple(line.numbers[place] for line in same),
                 tuple(line.numbers[place] for line in lines),

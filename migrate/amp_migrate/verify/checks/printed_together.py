@@ -25,6 +25,7 @@ processes is compared with itself in several, rank by rank, where its training r
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from statistics import mean
 
@@ -37,7 +38,7 @@ from amp_migrate.verify.checks.number_series import Series, aligned
 from amp_migrate.verify.checks.outputs import common_part, quoted, reach, where
 from amp_migrate.verify.checks.pairing import mean_losses
 from amp_migrate.verify.evidence import Check, Verdict
-from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_MERGED, ORIGINAL_TOGETHER, Asked
+from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_AGAIN, ORIGINAL_MERGED, ORIGINAL_TOGETHER, Asked
 from amp_migrate.verify.printed import last_digit, value
 from amp_migrate.verify.traces import RankTrace
 
@@ -46,6 +47,9 @@ ID = "together-printed"
 _EXACT, _SUM = 0.02, 0.05
 """How near a number has to be to 1/N of the same steps' number, and the sum over the ranks to the original's."""
 _LEAST = 1e-6
+
+# A model that is printed has a wrapper, and batch norms of another class.
+_OF_A_MODEL = re.compile(r"(?:\(\w+\): )?\w+\(.*\)?$|\)$")
 
 Finding = tuple[Verdict, str]
 
@@ -110,6 +114,9 @@ class _Comparison:
         usable = merged if merged is not None and merged.usable else None
         self.joined = common_part(usable, self.run)[0] if usable is not None else []
         self.series = list(aligned(self.right if self.whole else [], self.mine, self.joined, self.others))
+        again = traces.get(ORIGINAL_AGAIN)
+        pair = common_part(self.original, again) if again is not None and again.usable else ([], [])
+        self.unsteady = printed.unsteady(*pair)
         self.ends = ends_of_passes(ranks[0])
         self.compared = self.left_out = 0
 
@@ -157,8 +164,14 @@ class _Comparison:
             )
             return
         # Before the first step nothing has been measured that a line could depend on.
-        missing = [line for line in self.right if line.before == 0 and line.sentence not in mine]
-        added = [line for line in self.mine if line.before == 0 and line.sentence not in right]
+        missing, added = (
+            [
+                line
+                for line in lines
+                if line.before == 0 and line.sentence not in known and not _OF_A_MODEL.match(line.raw)
+            ]
+            for lines, known in ((self.right, mine), (self.mine, right))
+        )
         if missing:
             yield "unproved", f"Rank 0 does not print {quoted(missing[0])}{where(missing[0], None)} before it trains."
         elif added:
@@ -172,12 +185,16 @@ class _Comparison:
             return None
         # "[128/512]" within a pass is how far this rank has come.
         within = series.are_counts and any(end is not None and end not in self.ends for _, end in series.ends)
-        if within or not (series.right or series.joined):
+        unsteady = (series.line.sentence, series.place) in self.unsteady
+        if within or unsteady or not (series.right or series.joined):
             self._leave_out()
             return None
         found = self._share_of_steps(series) or self._share_of_sum(series) or self._share_of_count(series)
         if found is not None:
             return found
+        if series.are_counts and series.others and not series.agree:
+            message = f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and other ranks have"
+            return "unproved", f"{message} another number in place of {series.mine[0]}: it may count one rank's share."
         if series.joined and not self._is_near(series) and self._trains_alike():
             message = (
                 f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and one process on the same "

@@ -48,7 +48,7 @@ _MEMORY = 3
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Say of every run of the migrated script that did not get through what stopped it."""
-    migrated = [trace for trace in traces.values() if trace.level is not None and not is_left_out(traces, trace)]
+    migrated = [trace for trace in traces.values() if trace.level is not None and not is_left_out(traces, trace, asked)]
     stopped = [trace for trace in migrated if not trace.usable]
     verdicts: list[Verdict] = []
     sentences: list[str] = []
@@ -66,9 +66,10 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     yield Check(ID, TITLE, "disproved" if "disproved" in verdicts else "unproved", " ".join(sentences))
 
 
-def is_left_out(traces: Traces, trace: Trace) -> bool:
-    """Whether a run is float16's besides bfloat16, and says nothing because torch's own autocast fails in it too."""
-    return trace.name == O1_FP16 and not trace.usable and _judge(trace, traces)[0] == "unproved"
+def is_left_out(traces: Traces, trace: Trace, asked: Asked) -> bool:
+    """Whether a run is in float16 unasked, and says nothing because torch's own autocast fails in it too."""
+    is_besides = trace.name == O1_FP16 and "fp16" not in asked.half_types
+    return is_besides and not trace.usable and _judge(trace, traces)[0] == "unproved"
 
 
 def reason(trace: Trace) -> str:
@@ -100,7 +101,7 @@ def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
 
 def _sentence(trace: Trace) -> str:
     name = f"{trace.name} ({trace.processes} processes)" if trace.processes > 1 else trace.name
-    return f"{name} did not get through: {reason(trace)}."
+    return f"{name} did not get through: {reason(trace)}.{_stood(trace)}"
 
 
 def _lacks_gpu(trace: Trace, traces: Traces) -> bool:
@@ -109,6 +110,20 @@ def _lacks_gpu(trace: Trace, traces: Traces) -> bool:
     if original is None or original.device != "cpu" or trace.failure is None:
         return False
     return wants_gpu(trace.failure)
+
+
+def _stood(trace: Trace) -> str:
+    """Where each process of several last began a backward call, where no line is known; empty otherwise."""
+    if trace.processes == 1 or (trace.failure is not None and trace.failure.path is not None):
+        return ""
+    known = [rank for rank in trace.ranks if rank.backwards and rank.backwards[-1].site]
+    if not known:
+        return ""
+    verbs = [" was", *([""] * (len(known) - 1))]
+    places = [
+        f"of rank {rank.rank}{verb} at {rank.backwards[-1].site}" for rank, verb in zip(known, verbs, strict=True)
+    ]
+    return f" The last backward call {', '.join(places)}."
 
 
 def _message(trace: Trace) -> str:

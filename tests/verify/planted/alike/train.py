@@ -1,4 +1,4 @@
-"""Trains one of two heads in each step, leaves out steep losses, and perturbs the weights: decisions that all processes share."""
+"""Trains one of two heads in each step, leaves out steep losses, perturbs the weights: decisions that all share."""
 
 import random
 

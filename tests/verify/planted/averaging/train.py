@@ -19,7 +19,7 @@ average = copy.deepcopy(model)
 
 @torch.no_grad()
 def update_average(decay=0.8):
-    for mean, now in zip(average.state_dict().values(), model.state_dict().values()):
+    for mean, now in zip(average.state_dict().values(), model.state_dict().values(), strict=True):
         if mean.dtype.is_floating_point:
             mean.mul_(decay).add_(now, alpha=1 - decay)
 

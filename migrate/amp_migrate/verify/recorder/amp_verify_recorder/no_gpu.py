@@ -54,6 +54,8 @@ def _stay(torch: Any) -> None:
             kwargs = kwargs or {}
             if func is tensor.cuda or func is tensor.pin_memory:
                 return args[0]
+            if func is torch.device:  # the script may ask what type it is
+                return func(*args, **kwargs)
             found = [here(value) for value in args]
             if func is tensor.to and len(found) > 1 and type(found[1]) is int:
                 found[1] = cpu
@@ -142,6 +144,9 @@ def _watch_sync_bn(torch: Any, module: Any) -> None:
         in_training = self.training or self.running_mean is None
         if not (in_training and distributed.is_available() and distributed.is_initialized()):
             return original(self, data)
+        if distributed.get_world_size(self.process_group) == 1:
+            # As torch does it where there is nobody to share with.
+            return module._BatchNorm.forward(self, data)
         return _batch_norm(torch, self, data)
 
     sync.forward = forward
