@@ -83,18 +83,20 @@ def place(text: str, line: str) -> str:
 
 
 def test_a_script_is_proved_and_left_as_it_was(verify: Verify) -> None:
-    result = verify(SCRIPT, "--", "--lr", "0.05")
+    result = verify(SCRIPT, "--steps", "40", "--", "--lr", "0.05")
     assert result.exit_code == 0, result.output
     verdict, _, reach = result.stdout.rpartition("\n\n")[2].partition("\n")
     assert verdict.startswith("✓ proved: ") and reach.strip().startswith("How far it reaches: ")
     assert [path.name for path in Path.cwd().iterdir()] == ["train.py"]
     assert Path("train.py").read_text() == SCRIPT
     table = result.stdout.split("\n\n")[1].splitlines()
-    assert [line.split("  ")[0] for line in table[1:]] == [
+    # The reference for float16 is made only where the run in it is not near by itself.
+    named = [line.split("  ")[0] for line in table[1:] if not line.startswith("original, plain autocast, fp16")]
+    assert named == [
         *("original", "original again", "O0", "O0, scaled", "original, plain autocast", "O1", "O1, fp16", "O2"),
         *("O0, 2 processes", "O1, 2 processes", "original, batches joined"),
     ]
-    assert "O0, scaled: 6 steps in" in result.stderr
+    assert "O0: 40 steps in" in result.stderr
 
 
 def test_json_is_the_evidence(verify: Verify) -> None:
