@@ -20,6 +20,7 @@ from amp_migrate.verify.plan import O0, ORIGINAL, Planned
 from amp_migrate.verify.traces import RankTrace, Trace
 
 _CUDA = re.compile(r"\bcuda(?::\d+)?\b")
+_SLOW_START = 120.0
 _NO_BACKWARD = "without a single backward call"
 
 
@@ -121,6 +122,16 @@ class ByHand:
             self.without_casts = any(step.half for rank in trace.ranks for step in rank.backwards)
             return self.without_casts
         return False
+
+    def patience(self, usual: float | None) -> float | None:
+        """After how long without a step a run is ended; None for never.
+
+        A version of somebody else's may import what the original does not, and a process that a script starts itself
+        imports torch anew.
+        """
+        if self.launch is not None and self.launch.how == "python":
+            return None
+        return max(usual, _SLOW_START) if usual is not None and self.native else usual
 
     def as_made(self, trace: Trace) -> Trace:
         """A run as it is to be compared: in as many processes as there were, and on the device that it had."""

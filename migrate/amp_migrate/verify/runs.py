@@ -197,7 +197,9 @@ class Maker:
             environment["AMP_VERIFY_BATCHES"] = str(path)
         ranks = list(self._ranks(planned, environment, folder, copy))
         try:
-            outcome = self._run(planned, bound, ranks, copy, Watch(record, self.budget.patience(planned)))
+            outcome = self._run(
+                planned, bound, ranks, copy, Watch(record, self.by_hand.patience(self.budget.patience(planned)))
+            )
             made = Made(
                 planned,
                 outcome,

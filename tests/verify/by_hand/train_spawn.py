@@ -16,7 +16,7 @@ parser.add_argument("--world-size", type=int, default=1)
 
 
 def main(rank, args):
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": args.port}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(args.port)}
     dist.init_process_group("gloo", rank=rank, world_size=args.world_size)
     torch.manual_seed(0)
     data = make_data()
