@@ -77,7 +77,7 @@ OWN_DDP = {
         "runs",
         "",
         "",
-        (*"--full"),
+        (*TOGETHER, "--full"),
     ),
     "own barrier behind a guard": Wrong(
         LAUNCHED,
@@ -85,6 +85,6 @@ OWN_DDP = {
         "runs",
         "",
         "",
-        (*"--full"),
+        (*TOGETHER, "--full"),
     ),
 }
