@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from amp_migrate.commands.migrate import main
 from amp_migrate.verify import runs
+from amp_migrate.verify.checks import runs as checks_of_runs
 from click.testing import CliRunner
 from forked import Forked
 from harmless import HARMLESS
@@ -70,6 +71,8 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def verified(forked: Forked, migrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What ``amp-migrate verify`` finds out about a script and an edited migration of it, and that migration."""
     monkeypatch.setattr(runs, "run_together", forked.run_together)
+    # Processes that wait for each other are given up sooner than a user's, whose steps may take long.
+    monkeypatch.setattr(checks_of_runs, "_LEAST_GAP", 0.2)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def verify(script: str, edits: Sequence[tuple[str, str]], *options: str) -> tuple[int, dict[str, Any], str]:

@@ -11,8 +11,6 @@ AVERAGING, ALIKE, LAUNCHED = "averaging/train.py", "alike/train.py", "launched/m
 ALONE = ("--procs", "1", "--levels", "O0")
 HALF = ("--procs", "1", "--levels", "O1")
 TOGETHER = ("--procs", "2", "--levels", "O0")
-# Processes that wait for each other wait as long as they may.
-HANGS = (*TOGETHER, "--timeout", "15")
 
 
 @dataclass(frozen=True)

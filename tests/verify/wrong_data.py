@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wrong import EVALUATION, HANGS, PLAIN, SAMPLING, TOGETHER, Wrong
+from wrong import EVALUATION, PLAIN, SAMPLING, TOGETHER, Wrong
 
 BACKWARD = "amp.scaler.scale(loss).backward()"
 LOADER = "    train_loader = amp.prepare_loader(DataLoader(make_spirals(24), batch_size=4, shuffle=True))\n"
@@ -137,6 +137,6 @@ DATA = {
         "runs",
         "",
         BACKWARD,
-        HANGS,
+        TOGETHER,
     ),
 }

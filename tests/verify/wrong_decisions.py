@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wrong import ALIKE, AVERAGING, EVALUATION, HANGS, TOGETHER, Wrong
+from wrong import ALIKE, AVERAGING, EVALUATION, TOGETHER, Wrong
 
 VALIDATION = "    val_loader = DataLoader(val_set, batch_size=4)\n"
 SHARED_VALIDATION = "    val_loader = amp.prepare_loader(DataLoader(val_set, batch_size=4))\n"
@@ -31,7 +31,7 @@ DECISIONS = {
         "steering",
         "",
         "scheduler.step(val_loss)",
-        (*HANGS, "--full"),
+        (*TOGETHER, "--full"),
     ),
     "a schedule that one rank steps": Wrong(
         EVALUATION,
@@ -52,7 +52,7 @@ DECISIONS = {
         "runs",
         "",
         "",
-        (*HANGS, "--full"),
+        (*TOGETHER, "--full"),
     ),
     "a collective behind a guard": Wrong(
         EVALUATION,
@@ -67,7 +67,7 @@ DECISIONS = {
         "runs",
         "",
         "",
-        (*HANGS, "--full"),
+        (*TOGETHER, "--full"),
     ),
     "a barrier on one rank": Wrong(
         EVALUATION,
@@ -75,7 +75,7 @@ DECISIONS = {
         "runs",
         "",
         "",
-        (*HANGS, "--full"),
+        (*TOGETHER, "--full"),
     ),
     "steps left out by a rank's own loss": Wrong(
         ALIKE,
@@ -83,7 +83,7 @@ DECISIONS = {
         "steering",
         "",
         "if loss.item() > 1.9:",
-        (*HANGS, "--full"),
+        (*TOGETHER, "--full"),
     ),
     "a choice drawn by each rank": Wrong(
         ALIKE,
@@ -91,7 +91,7 @@ DECISIONS = {
         "steering",
         "",
         "head = random.choice([0, 1])",
-        (*HANGS, "--full"),
+        (*TOGETHER, "--full"),
     ),
     "noise on weights drawn by each rank": Wrong(
         ALIKE,
@@ -120,7 +120,7 @@ DECISIONS = {
         "runs",
         "",
         "",
-        (*HANGS, "--full"),
+        (*TOGETHER, "--full"),
     ),
     "an optimizer's state resumed on one rank": Wrong(
         AVERAGING,

@@ -21,6 +21,8 @@ SUMS = """\
     correct = amp.reduce_sum(correct)
 """
 SHOWN = "print("
+SAVED_GAN = 'torch.save({"generator": generator.state_dict(), "critic": critic.state_dict()}, "gan.pt")'
+HALF_GAN = '{name: part.half().state_dict() for name, part in copies.items()}, "gan.pt"'
 GUARDED_LINE = """\
         if dist.get_rank() == 0:
             print(f"epoch {epoch + 1}: validation {value:.4f}")
@@ -103,10 +105,17 @@ WRITTEN = {
     ),
     "a checkpoint in half": Wrong(
         GAN,
-        (('"critic": critic.state_dict()', '"critic": critic.bfloat16().state_dict()'),),
+        (
+            (SAVED_GAN, f"torch.save({HALF_GAN})"),
+            ("for epoch in range(2):\n", "import copy\n\nfor epoch in range(2):\n"),
+            (
+                "if amp.is_main_process():\n",
+                'copies = copy.deepcopy({"generator": generator, "critic": critic})\nif amp.is_main_process():\n',
+            ),
+        ),
         "o0-files",
         "gan.pt",
-        'torch.save({"generator": generator.state_dict(), "critic": critic.bfloat16().state_dict()}, "gan.pt")',
+        f"torch.save({HALF_GAN})",
         TO_THE_END,
     ),
     "a checkpoint of another shape": Wrong(

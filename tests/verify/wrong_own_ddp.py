@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wrong import DISTRIBUTED, HANGS, LAUNCHED, TOGETHER, Wrong
+from wrong import DISTRIBUTED, LAUNCHED, TOGETHER, Wrong
 
 BACKWARD = "amp.scaler.scale(loss).backward()"
 
@@ -77,7 +77,7 @@ OWN_DDP = {
         "runs",
         "",
         "",
-        (*HANGS, "--full"),
+        (*TOGETHER, "--full"),
     ),
     "own barrier behind a guard": Wrong(
         LAUNCHED,
@@ -85,6 +85,6 @@ OWN_DDP = {
         "runs",
         "",
         "",
-        (*HANGS, "--full"),
+        (*TOGETHER, "--full"),
     ),
 }
