@@ -1,15 +1,19 @@
 """``amp-migrate verify`` over every script of the fixtures that runs: how many are proved, and what was measured.
 
-    python benchmarks/verify.py [NAME ...] [--steps 50] [--results FOLDER] [--missing]
+    python benchmarks/verify.py [NAME ...] [--steps N] [--results FOLDER] [--missing]
+    python benchmarks/verify.py [NAME ...] --cost
 
 NAME chooses the fixtures whose folder holds it. The evidence of each script is written to FOLDER as JSON; with
-``--missing`` only scripts without it are run. Prints the tables of ``verify_cpu.md``.
+``--missing`` only scripts without it are run. Prints the tables of ``verify_cpu.md``. With ``--cost`` it prints the
+processor's time of each original and of its verification, and what share of that is spent outside of training steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -67,10 +71,10 @@ def subjects(names: list[str]) -> Iterator[Subject]:
                     yield subject
 
 
-def verified(subject: Subject, steps: int) -> dict[str, Any]:
+def verified(subject: Subject, steps: int | None) -> dict[str, Any]:
     """The evidence for one script, or why there is none."""
     started = time.monotonic()
-    command = [*COMMAND, "--steps", str(steps), *subject.command]
+    command = [*COMMAND, *(["--steps", str(steps)] if steps else []), *subject.command]
     with tempfile.TemporaryDirectory() as place:
         # Out of this repository, so that the folder is a project of its own.
         project = shutil.copytree(subject.folder, Path(place) / subject.folder.name)
@@ -81,6 +85,53 @@ def verified(subject: Subject, steps: int) -> dict[str, Any]:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         result = {"verdict": "unproved", "summary": lines[-1], "checks": [], "runs": []}
     return result | {"status": done.returncode, "seconds": time.monotonic() - started}
+
+
+def cost(subject: Subject) -> dict[str, float]:
+    """The processor's time that the original takes, and that its verification takes, with what steps take of it."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    with tempfile.TemporaryDirectory() as place:
+        project = shutil.copytree(subject.folder, Path(place) / "project" / subject.folder.name)
+        original = shutil.copytree(project, Path(place) / "original")
+        start = ["-m", subject.module] if subject.module else [subject.entry]
+        alone = taken([sys.executable, *start, *subject.arguments], original, environment)
+        kept = Path(place) / "kept"
+        command = [*COMMAND, "--keep", str(kept), *subject.command]
+        whole = taken(command, project, environment)
+        steps = sum(map(in_steps, kept.rglob("rank*-*.jsonl")))
+    return {"original": alone, "verification": whole, "steps": steps}
+
+
+def taken(command: list[str], folder: Path, environment: dict[str, str]) -> float:
+    """The seconds of the processor that a command and all that it starts take."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def in_steps(path: Path) -> float:
+    """What one process took from its first backward call to its last, and as much as that for each for the last."""
+    facts = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    count = sum("loss" in fact for fact in facts)
+    times = next((fact["processor_times"] for fact in facts if "processor_times" in fact), [])
+    return (times[-1] - times[0]) * count / (count - 1) if count > 1 else 0.0
+
+
+def table_of_costs(costs: dict[str, dict[str, float]]) -> str:
+    """A line for each script, and one for all together."""
+    rows = [
+        "| script | original, s | verification, s | times the original | outside of steps |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    sums = {key: sum(found[key] for found in costs.values()) for key in ("original", "verification", "steps")}
+    for name, found in [*costs.items(), ("all", sums)]:
+        outside = 1 - found["steps"] / found["verification"]
+        times = found["verification"] / found["original"]
+        rows.append(
+            f"| {name} | {found['original']:.1f} | {found['verification']:.1f} | {times:.1f} | {100 * outside:.0f} % |"
+        )
+    return "\n".join(rows)
 
 
 def counts(results: dict[str, dict[str, Any]]) -> str:
@@ -118,10 +169,14 @@ def main() -> None:
     """Verify the fixtures, and print what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--cost", action="store_true")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--missing", action="store_true")
     arguments = parser.parse_args()
+    if arguments.cost:
+        print(table_of_costs({subject.name: cost(subject) for subject in subjects(arguments.names)}))
+        return
     folder = arguments.results or Path(tempfile.mkdtemp(prefix="verified-"))
     folder.mkdir(parents=True, exist_ok=True)
     results = {}

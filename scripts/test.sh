@@ -10,6 +10,20 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 # The same generated examples every time, so that a failure comes from a change; pytest by itself draws new ones.
 tests() { pytest -n 2 --dist loadgroup --hypothesis-profile ci "$@"; }
 
+# Tests that start processes of their own (heavy, slow) share the machine with whatever else runs on it. Where only such
+# tests have failed, and few, they are run once more, alone; what fails twice fails. pytest names both times.
+twice() {
+    local status=0
+    tests --cache-clear "$@" || status=$?
+    if [ "$status" != 1 ]; then return "$status"; fi
+    local failed=(pytest --last-failed --last-failed-no-failures none --hypothesis-profile ci)
+    local others=0
+    "${failed[@]}" --collect-only -q -m "not heavy and not slow" >/dev/null || others=$?
+    if [ "$others" != 5 ] || [ "$("${failed[@]}" --collect-only -q -m "" | grep -c '::')" -gt 5 ]; then return 1; fi
+    echo "Once more, alone, what failed and starts processes:"
+    "${failed[@]}" -m ""
+}
+
 ruff check .
 ruff format --check .
 mypy migrate/amp_migrate rules/amp_rules runtime/amp_runtime
@@ -21,10 +35,10 @@ case "$mode" in
         ;;
     full)
         install_chromium
-        tests -m "" "$@"
+        twice -m "" "$@"
         # As on a processor that lacks what torch uses for half precision on this one.
         status=0
-        ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 tests -m half "$@" || status=$?
+        ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 twice -m half "$@" || status=$?
         # 5: the arguments name no such test.
         if [ "$status" != 0 ] && { [ "$status" != 5 ] || [ "$#" = 0 ]; }; then exit "$status"; fi
         ;;

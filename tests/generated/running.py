@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from amp_migrate.verify.reading import complaints, read_ranks
 from amp_migrate.verify.runs import RECORDER
-from amp_migrate.verify.traces import RankTrace
+from amp_migrate.verify.traces import RankTrace, WrittenFile
+from amp_migrate.verify.written_files import written_files
 from amp_rules import migrate
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Report
@@ -32,7 +32,7 @@ class Run:
         stdout: what each process printed.
         stderr: the same.
         ranks: what the recorder in each process saw.
-        files: what the script wrote: the path, and the number of lines or the keys and shapes.
+        files: what the script wrote.
     """
 
     statuses: tuple[int, ...]
@@ -40,7 +40,7 @@ class Run:
     stdout: tuple[str, ...]
     stderr: tuple[str, ...]
     ranks: tuple[RankTrace, ...]
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[WrittenFile, ...] = ()
 
     @property
     def ended_well(self) -> bool:
@@ -146,28 +146,5 @@ def _read(folder: Path, statuses: tuple[int, ...], in_time: bool) -> Run:
         tuple((folder / f"out{rank}").read_text(encoding="utf-8") for rank in range(count)),
         tuple((folder / f"err{rank}").read_text(encoding="utf-8") for rank in range(count)),
         read_ranks(folder / "record"),
-        _files(folder / "work"),
+        tuple(file for file in written_files(folder / "work", {}) if not file.name.endswith(".py")),
     )
-
-
-def _files(folder: Path) -> dict[str, str]:
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix not in (".py", ".pyc"):
-            name = str(path.relative_to(folder))
-            lines = path.read_bytes().count(b"\n")
-            found[name] = " ".join(_layout(_loaded(path))) if path.suffix == ".pt" else f"{lines} lines"
-    return found
-
-
-def _loaded(path: Path) -> Any:
-    import torch
-
-    return torch.load(path, weights_only=True)
-
-
-def _layout(value: Any, name: str = "") -> list[str]:
-    """Keys and shapes of what was saved."""
-    if isinstance(value, dict):
-        return [row for key, item in value.items() for row in _layout(item, f"{name}.{key}")]
-    return [f"{name}{tuple(value.shape)}" if hasattr(value, "shape") else name]

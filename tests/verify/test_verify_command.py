@@ -91,7 +91,8 @@ def test_a_script_is_proved_and_left_as_it_was(verify: Verify) -> None:
     assert Path("train.py").read_text() == SCRIPT
     table = result.stdout.split("\n\n")[1].splitlines()
     assert [line.split("  ")[0] for line in table[1:]] == [
-        *("original", "O0", "O0, scaled", "O1", "O2", "O0, 2 processes", "original, batches joined")
+        *("original", "original again", "O0", "O0, scaled", "original, plain autocast", "O1", "O1, fp16", "O2"),
+        *("O0, 2 processes", "O1, 2 processes", "original, batches joined"),
     ]
     assert "O0, scaled: 6 steps in" in result.stderr
 
@@ -100,8 +101,11 @@ def test_json_is_the_evidence(verify: Verify) -> None:
     result = verify(SCRIPT, "--levels", "O1", "--procs", "1", "--format", "json", "--quiet")
     evidence = from_json(result.stdout)
     assert (evidence.verdict, evidence.steps, result.stderr) == ("proved", 6, "")
-    assert [run.name for run in evidence.runs] == ["original", "O0", "O0, scaled", "O1"]
-    assert evidence.runs[2].scales == (LOSS_SCALE,) * 6
+    assert [run.name for run in evidence.runs] == [
+        *("original", "original again", "O0", "O0, scaled", "original, plain autocast", "O1", "O1, fp16"),
+        "original, plain autocast, fp16",
+    ]
+    assert evidence.runs[3].scales == (LOSS_SCALE,) * 6
     assert all(len(run.losses) == 6 and run.status == "stopped" for run in evidence.runs)
     assert set(evidence.versions) == {"amp-migrate", "python", "torch"}
 
@@ -330,7 +334,7 @@ def test_every_run_of_the_migrated_script_has_a_half_type_by_name(
     monkeypatch.setattr(runs, "run_together", run_together)
     monkeypatch.setenv("AMP_DTYPE", "fp16")  # of the shell: not handed on
     assert verify(SCRIPT, "--procs", "1").exit_code == 0
-    assert given == {"original": {None}, "O0": {"bf16"}, "O1": {"bf16"}, "O2": {"bf16"}}
+    assert given == {"original": {None}, "O0": {"bf16"}, "O1": {"bf16", "fp16"}, "O2": {"bf16"}}
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,13 @@ from dataclasses import replace
 import pytest
 from amp_migrate.verify.evidence import Check, Evidence, Measured, Speed, Verdict, from_json
 from amp_migrate.verify.output import render
-from amp_migrate.verify.words import in_the_way, memory_in_words, repeats, speed_range, until
+from amp_migrate.verify.words import in_the_way, memory_in_words, repeats, speed_range, until, worst_first
 
 LOSSES = (2.5, 1.25, 0.625)
 
 
 def run(name: str, level: str | None = None, **changed: object) -> Measured:
-    usual = Measured(
-        name, level, 1, "stopped", LOSSES, steps_per_second=81.25, peak_memory=433 * 2**20, steps_bound=len(LOSSES)
-    )
+    usual = Measured(name, level, 1, "stopped", LOSSES, peak_memory=433 * 2**20, steps_bound=len(LOSSES))
     return replace(usual, **changed)  # type: ignore[arg-type]
 
 
@@ -99,7 +97,7 @@ def test_each_run_says_how_far_it_was_to_go() -> None:
 @pytest.mark.parametrize("device", ["cpu", "NVIDIA H100"])
 def test_a_machine_at_another_pace_gives_the_same_text(device: str) -> None:
     found = evidence(device=device)
-    runs = tuple(replace(item, steps_per_second=7.0, peak_memory=434 * 2**20) for item in found.runs)
+    runs = tuple(replace(item, peak_memory=434 * 2**20) for item in found.runs)
     assert render(replace(found, runs=runs), "never") == render(found, "never")
 
 
@@ -146,6 +144,19 @@ def test_what_is_in_the_way_is_what_the_verdict_rests_on() -> None:
     mixed = evidence("disproved", checks=(*evidence("unproved").checks, *evidence("disproved").checks))
     assert [check.verdict for check in in_the_way(mixed)] == ["disproved"]
     assert [check.id for check in in_the_way(evidence("unproved"))] == ["o0-exact"]
+
+
+def test_what_the_verdict_rests_on_stands_beside_it() -> None:
+    checks = tuple(
+        Check(f"{verdict}-{number}", "A title", verdict, "A message.")
+        for number in range(2)
+        for verdict in ("proved", "disproved", "unproved")
+    )
+    ids = [check.id for check in worst_first(checks)]
+    assert ids == ["disproved-0", "disproved-1", "unproved-0", "unproved-1", "proved-0", "proved-1"]
+    text = render(evidence("disproved", checks=checks), "never")
+    places = [text.index(f"({id_})") for id_ in (*ids[4:], *ids[2:4], *ids[:2])]
+    assert places == sorted(places)
 
 
 def test_evidence_is_read_as_it_was_written_and_of_an_earlier_version_too() -> None:

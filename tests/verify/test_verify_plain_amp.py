@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
+from amp_migrate.commands.migrate import main
+from amp_migrate.verify import runs
+from amp_migrate.verify.checks import runs as checks_runs
+from amp_migrate.verify.plan import PLAIN_AMP
 from amp_migrate.verify.traces import RankTrace
+from click.testing import CliRunner
+from forked import Forked
 from test_verify_recorder import Record, record
 
 pytestmark = [
@@ -168,3 +178,84 @@ def test_what_torch_refuses_under_autocast_runs_in_float32(record: Record) -> No
     """
     (step,) = record(body, plain_amp="bf16").rank.backwards
     assert step.half
+
+
+# ---- in whole verifications ------------------------------------------------------------------------------------------
+
+LSTM = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model, head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 1)
+optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+for step in range(12):
+    x = torch.randn(4, 5, 4)
+    optimizer.zero_grad()
+    states, _ = model(x)
+    loss = (head(states[:, -1]) - x.sum((1, 2)).unsqueeze(1)).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+HANGING = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.randn(32, 1)), batch_size=4, shuffle=True)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+WAITING = """\
+    if torch.distributed.is_initialized() and torch.distributed.get_rank() == 1:
+        torch.distributed.recv(torch.zeros(1), 0)
+    optimizer.zero_grad()
+"""
+
+
+@pytest.fixture
+def verified(forked: Forked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What ``amp-migrate verify`` finds out about a script, and about a migrated version that is given."""
+    monkeypatch.setattr(runs, "run_together", forked.run_together)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def verify(text: str, edit: tuple[str, str] | None, *options: str) -> dict[str, Any]:
+        project, migrated = tmp_path / "project", tmp_path / "migrated"
+        given = ["--migrated", str(migrated / "train.py")] if edit else []
+        for folder in (project, migrated):
+            folder.mkdir()
+            (folder / "train.py").write_text(text)
+        if edit:
+            path = migrated / "train.py"
+            assert CliRunner().invoke(main, [str(path), "--ddp", "-w", "--quiet"]).exit_code == 0
+            assert path.read_text().count(edit[0]) == 1
+            path.write_text(path.read_text().replace(*edit))
+        monkeypatch.chdir(project)
+        result = CliRunner().invoke(main, ["verify", "train.py", "--format", "json", "--quiet", *options, *given])
+        return json.loads(result.stdout)
+
+    return verify
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="oneDNN's variable is for x86")
+def test_a_bfloat16_lstm_that_this_processor_lacks_disproves_nothing(
+    verified: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    evidence = verified(LSTM, None, "--procs", "1", "--levels", "O1")
+    found = {run["name"]: run for run in evidence["runs"]}
+    assert "LSTM" in found[PLAIN_AMP]["error"], "torch has learnt it: what is this simulation for?"
+    assert evidence["verdict"] == "proved", evidence["checks"]
+
+
+def test_processes_that_hang_are_wrong(verified: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks_runs, "_PATIENCE", 5)
+    evidence = verified(HANGING, ("    optimizer.zero_grad()\n", WAITING), "--levels", "O0", "--timeout", "120")
+    (check,) = [item for item in evidence["checks"] if item["id"] == "runs"]
+    assert (check["verdict"], "wait for each other" in check["message"]) == ("disproved", True), check

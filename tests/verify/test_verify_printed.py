@@ -229,6 +229,17 @@ def test_a_line_before_the_training_that_is_missing_is_left_open() -> None:
     assert of(together(TRAINED), original).verdict == "unproved"
 
 
+def test_a_model_that_is_printed_may_have_a_wrapper() -> None:
+    model = ("Net(", "  (norm): BatchNorm1d(2)", ")")
+    wrapped = ("Wrapper(", "  (module): Net(", "    (norm): SyncBatchNorm(2)", "  )", ")")
+    traces = []
+    for lines, made in ((model, run(ORIGINAL, TEXT, level=None)), (wrapped, together(TRAINED))):
+        first = replace(made.ranks[0], said=(*(Said(line, "train.py:3") for line in lines), *made.ranks[0].said))
+        text = "\n".join((*lines, made.printed[0]))
+        traces.append(replace(made, ranks=(first, *made.ranks[1:]), printed=(text, *made.printed[1:])))
+    assert of(traces[1], traces[0]).verdict == "proved"
+
+
 def halved(text: str) -> str:
     for number in ("0.5", "0.4", "0.3", "0.7", "0.6"):
         text = text.replace(number, f"{float(number) / 2:.3f}")
@@ -268,6 +279,48 @@ def test_a_count_of_steps_is_half_as_large_rightly() -> None:
 def test_a_count_of_what_is_not_known_is_left_open() -> None:
     text, mine = ("".join(f"epoch {epoch} right {count}\n" for epoch in (1, 2, 3)) for count in (200, 100))
     assert of(together(mine, other=mine), original=text).verdict == "unproved"
+
+
+def test_a_number_that_the_original_does_not_repeat_is_left_out_in_several_processes_too() -> None:
+    mine = TRAINED.replace("0.7", "0.1")
+    assert of(together(mine), merged(TRAINED)).verdict == "unproved"
+    assert of(together(mine), merged(TRAINED), again(TEXT.replace("0.5", "0.9"))).verdict == "proved"
+
+
+def evaluated(trace: Trace, *, shared: bool) -> Trace:
+    """The ranks of a run read another loader after the first pass."""
+    return replace(
+        trace,
+        ranks=tuple(
+            replace(
+                one,
+                batches=(*one.batches, Batch(1, 0, BATCHES // 2, ((0, 1), (2, 3))[one.rank * shared], learns=False)),
+            )
+            for one in trace.ranks
+        ),
+    )
+
+
+def test_a_measure_of_shared_samples_has_to_be_one_of_all() -> None:
+    text, mine, other = ("acc 0.90\n", "acc 0.80\n", "acc 0.86\n")
+    assert of(evaluated(together(mine, other=other), shared=True), original=text).verdict == "disproved"
+    assert of(evaluated(together(mine, other=other), shared=False), original=text).verdict == "proved"
+    assert of(evaluated(together(mine, other=mine), shared=True), original=text).verdict == "proved"
+    both = [f"{line}loss 0.5\n" for line in (mine, other)]
+    beside = together(both[0], other=both[1])
+    ranks = tuple(replace(one, said=tuple(replace(line, before=2) for line in one.said)) for one in beside.ranks)
+    run_ = evaluated(replace(beside, ranks=ranks), shared=True)
+    assert of(run_, original=f"{text}loss 0.6\n").verdict == "unproved"
+
+
+def test_progress_within_a_pass_is_one_ranks() -> None:
+    lines = [f"epoch {epoch} 0/{size}\n" for size in (16, 8) for epoch in (1, 2)]
+    text, mine = "".join(lines[:2]), "".join(lines[2:])
+    for before, verdict in ((1, "proved"), (2, "disproved")):
+        run_ = together(mine, other=mine)
+        said_ = tuple(replace(line, before=before) for line in run_.ranks[0].said)
+        run_ = replace(run_, ranks=(replace(run_.ranks[0], said=said_), run_.ranks[1]))
+        assert of(run_, merged(text), original=text).verdict == verdict
 
 
 def test_the_processes_of_a_distributed_script_are_compared_one_by_one() -> None:

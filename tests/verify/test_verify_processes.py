@@ -159,3 +159,16 @@ def wait_for(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_what_goes_on_no_more_is_ended(tmp_path: Path) -> None:
+    rank = Rank((sys.executable, "-c", "import time; time.sleep(500)"), {}, tmp_path / "out", tmp_path / "err")
+    seen: list[float] = []
+
+    def is_stuck(seconds: float) -> bool:
+        seen.append(seconds)
+        return seconds > 0.5
+
+    outcome = run_together([rank], tmp_path, timeout=240, memory=PLENTY, is_stuck=is_stuck)
+    assert (outcome.how, outcome.statuses) == ("stuck", (None,))
+    assert seen == sorted(seen) and outcome.seconds < SLEEPS

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from amp_migrate.verify.processes import Outcome, Rank
 from amp_migrate.verify.reading import complaints, got_through, read_ranks, was_stopped
 from amp_migrate.verify.runs import RECORDER
 from amp_migrate.verify.traces import RankTrace
+from amp_migrate.verify.watching import Watch
 from forked import Forked
 
 pytestmark = [
@@ -456,3 +457,22 @@ def test_the_sitecustomize_that_was_there_still_runs(tmp_path: Path) -> None:
         assert seen == "first"
         assert (number == str(random.Random(11).random())) is bool(recording)
     assert not list(tmp_path.glob("rank*"))
+
+
+def test_it_ends_at_a_round_number_when_its_time_is_up(record: Record) -> None:
+    loop = LOOP.replace("    loss.backward()\n", "    time.sleep(0.02)\n    loss.backward()\n")
+    run = record("import time\nfor again in range(20):\n" + indent(dedent(loop), "    "), seconds=0.5, least=20)
+    made = len(run.rank.backwards)
+    assert was_stopped(run.record)
+    assert made >= 20 and set(str(made)[1:]) == {"0"}
+    assert run.rank.backwards[-1].time < run.rank.backwards[0].time + 0.02 * 160, "it went no farther than it had to"
+
+
+def test_who_watches_sees_how_far_it_has_come(record: Record) -> None:
+    run = record(LOOP, steps=3)
+    (counter,) = run.record.glob("steps0-*")
+    assert counter.read_text() == "3"
+    watch = Watch(run.record, patience=5.0)
+    assert watch.look(1.0) and watch.made == 3
+    assert watch.look(5.5) and not watch.is_stuck(5.5)
+    assert watch.look(6.5) and watch.is_stuck(6.5)

@@ -70,7 +70,7 @@ def _parts(content: Page) -> Iterator[_Part]:
     yield _Part("", tiles)
     yield from _scripts(content)
     if content.evidence and content.measures:
-        yield from _verification(content.evidence, content.measures)
+        yield from _verification(content, content.evidence, content.measures)
     yield from _changes(content)
     yield from _left(content)
     yield from _launches(content)
@@ -100,11 +100,11 @@ def _scripts(content: Page) -> Iterator[_Part]:
         yield _Part("Notes:\n", notes)
 
 
-def _verification(evidence: Evidence, measures: Measures) -> Iterator[_Part]:
+def _verification(content: Page, evidence: Evidence, measures: Measures) -> Iterator[_Part]:
     yield _Part(f"### Verification\n\nOn {_text(evidence.device)}, with the same seeds before and after.")
     rows = [
         (f"{_ICONS[check.verdict]} {VERDICTS[check.verdict]}", _text(check.title), _text(check.message))
-        for check in evidence.checks
+        for check in content.checks
     ]
     if rows:
         yield _table(("Verdict", "Check", "What it rests on"), rows)

@@ -29,7 +29,7 @@ from amp_migrate.verify.checks.common import percent
 from amp_migrate.verify.checks.o0_exact import ID as EXACT
 from amp_migrate.verify.evidence import IN_WORDS, Check, Evidence, Verdict
 from amp_migrate.verify.plan import ORIGINAL
-from amp_migrate.verify.words import in_the_way, reach, reach_label, speed_range
+from amp_migrate.verify.words import in_the_way, reach, reach_label, speed_range, worst_first
 from amp_migrate.write.transaction import undo_command
 
 Tone = Literal["good", "bad", "open", "plain"]
@@ -153,6 +153,7 @@ class Page:
         reach: how far the verdict reaches; empty where nothing was compared.
         reach_label: what stands before that.
         in_the_way: the checks that keep it from being proved.
+        checks: all of them, those in the way first.
         tiles: the numbers of the summary.
         scripts: what was done for each, those that train first.
         files: the changed files.
@@ -174,6 +175,7 @@ class Page:
     reach: str
     reach_label: str
     in_the_way: tuple[Check, ...]
+    checks: tuple[Check, ...]
     tiles: tuple[Tile, ...]
     scripts: tuple[ScriptRow, ...]
     files: tuple[FilePart, ...]
@@ -217,6 +219,7 @@ def page(migration: Migration, evidence: Evidence | None = None) -> Page:
         reach=reach(evidence) if evidence else "",
         reach_label=reach_label(evidence.verdict) if evidence else "",
         in_the_way=in_the_way(evidence) if evidence else (),
+        checks=worst_first(evidence.checks) if evidence else (),
         tiles=tuple(_tiles(files, counts, left, evidence, measured, options.opt_level)),
         scripts=_scripts(run, names),
         files=files,

@@ -79,6 +79,7 @@ class Made:
             allowed_seconds=self.timeout,
             allowed_memory=self.memory,
             seconds=self.outcome.seconds,
+            idle=self.outcome.idle,
             steps=steps,
             printed=tuple(map(self._printed, self.ranks)),
             files=written_files(self.copy, self.before),

@@ -18,6 +18,8 @@ IN_WORDS: Mapping[Verdict, str] = MappingProxyType(
 """What people read for each verdict, everywhere."""
 
 VERSION = 1
+# What earlier versions of this program wrote of a run, and the next run contradicted.
+_GONE = ("steps_per_second",)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,6 @@ class Measured:
         losses: at each backward call, the mean over the ranks; a loss that is not finite is None.
         scales: the loss scale at each; empty where none was used.
         skipped: steps that the scaler skipped.
-        steps_per_second: backward calls a second over the warm steps; None with too few.
         peak_memory: bytes of the largest process; None if unknown.
         error: why it did not get through, with file and line; None if it did.
         sites: which of the script's backward calls each loss is of, from 0; empty where there is but one.
@@ -65,7 +66,6 @@ class Measured:
     losses: tuple[float | None, ...] = ()
     scales: tuple[float, ...] = ()
     skipped: int = 0
-    steps_per_second: float | None = None
     peak_memory: int | None = None
     error: str | None = None
     sites: tuple[int, ...] = ()
@@ -160,7 +160,9 @@ def _evidence(document: dict[str, Any]) -> Evidence:
 
 
 def _measured(item: dict[str, Any]) -> Measured:
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in item.items() if key not in _GONE
+    }
     return Measured(**values)
 
 

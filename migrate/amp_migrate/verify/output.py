@@ -23,6 +23,7 @@ from amp_migrate.verify.words import (
     repeats,
     speed_in_words,
     until,
+    worst_last,
 )
 
 _SIGNS: dict[Verdict, tuple[str, str, str]] = {
@@ -111,7 +112,7 @@ def render(evidence: Evidence, colour: str) -> str:
     lines += _table(evidence, styled)
     if evidence.checks:
         lines.append("")
-    for check in evidence.checks:
+    for check in worst_last(evidence.checks):
         sign = styled.sign(check.verdict)
         lines += [f"{sign} {styled(check.title, 'bold')} {styled(f'({check.id})', 'dim')}", *_wrapped(check.message)]
     for note in _notes(evidence):

@@ -19,12 +19,14 @@ class Entry:
         session: the number of the process that opened it.
         resident: bytes of memory.
         ended: whether it only waits to be reaped.
+        computed: seconds that it has had a processor.
     """
 
     parent: int
     session: int
     resident: int
     ended: bool
+    computed: float
 
 
 def entries(*, ended: bool = False) -> dict[int, Entry]:
@@ -38,13 +40,25 @@ def entries(*, ended: bool = False) -> dict[int, Entry]:
 
 
 def _listed() -> Iterator[tuple[int, Entry]]:
-    command = ["ps", "-axo", "pid=,ppid=,sess=,rss=,stat="]
+    command = ["ps", "-axo", "pid=,ppid=,sess=,rss=,stat=,time="]
     done = subprocess.run(command, capture_output=True, encoding="ascii", errors="replace", check=False)
     for line in done.stdout.splitlines():
-        pid, parent, session, resident, state = line.split()[:5]
+        pid, parent, session, resident, state, computed = line.split()[:6]
         # Some systems give the session as an address.
         number = int(session) if session.isdigit() else 0
-        yield int(pid), Entry(int(parent), number, int(resident) * 1024, state.startswith("Z"))
+        yield (
+            int(pid),
+            Entry(int(parent), number, int(resident) * 1024, state.startswith("Z"), _seconds(computed)),
+        )
+
+
+def _seconds(text: str) -> float:
+    """What ``ps`` writes as days, hours, minutes and seconds: "1-02:03:04", "3:04.05"."""
+    days, _, rest = text.rpartition("-")
+    total = 0.0
+    for part in rest.split(":"):
+        total = 60 * total + float(part)
+    return total + 86400 * int(days or 0)
 
 
 def _entry(pid: int) -> Entry | None:
@@ -54,9 +68,11 @@ def _entry(pid: int) -> Entry | None:
             state, parent, _, session, *rest = file.read().rpartition(b")")[2].split()
     except (OSError, ValueError):
         return None
-    return Entry(int(parent), int(session), int(rest[17]) * _PAGE, state in (b"Z", b"X"))
+    computed = (int(rest[7]) + int(rest[8])) / _TICKS
+    return Entry(int(parent), int(session), int(rest[17]) * _PAGE, state in (b"Z", b"X"), computed)
 
 
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 

@@ -15,17 +15,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-from amp_migrate.verify.process_table import entries, environment_of, share
+from amp_migrate.verify.process_table import Entry, entries, environment_of, share
 
 MARK = "AMP_VERIFY_RUN"
 """Every process of a run has it in its environment, with a value of the run's own."""
 
 _POLL, _LOOK = 0.02, 0.5
+# To look at all processes of a busy machine takes a while; that is not to become a share of the time worth mentioning.
+_LOOK_SHARE, _LOOK_MOST = 0.01, 3.0
 # Once one has failed, the others are given this long to say why they do.
 _LAST_WORDS = 3.0
 # Ranks that trained together also end together; saving may take one of them a while.
 _APART = 60.0
 _ROUNDS = 100
+# Processes that compute, or read what they compute on, have a processor for more of the time than this.
+_IDLE, _SAMPLE = 0.02, 5.0
+LONG_IDLE = 15.0
+"""Seconds without computing after which processes only wait."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 How = Literal["ended", "timeout", "stuck", "memory", "apart"]
@@ -51,6 +57,7 @@ class Outcome:
         order: the ranks in the order in which they ended.
         processes: their numbers.
         seconds: from start to end.
+        idle: for how long at the end none of them computed.
     """
 
     how: How
@@ -58,6 +65,7 @@ class Outcome:
     order: tuple[int, ...]
     processes: tuple[int, ...]
     seconds: float
+    idle: float = 0.0
 
 
 class Process(Protocol):
@@ -130,28 +138,33 @@ class _Group:
 
     def members(self) -> list[int]:
         """All living processes: the started ones, their descendants, their sessions', and those with the mark."""
+        table = entries()
+        found = self._related(table)
+        marked = f"{MARK}={self.mark}".encode()
+        found |= {pid for pid in table if pid not in found and marked in environment_of(pid)}
+        return sorted(_with_descendants(found, table))
+
+    def _related(self, table: Mapping[int, Entry]) -> set[int]:
         started = {process.pid for process in self.started if process.returncode is None}
         sessions = {process.pid for process in self.started}
-        table = entries()
         parents = self.starter.parents()
         found = {
             pid
             for pid, entry in table.items()
             if pid in started or entry.session in sessions or (entry.parent in parents and pid not in parents)
         }
-        marked = f"{MARK}={self.mark}".encode()
-        found |= {pid for pid in table if pid not in found and marked in environment_of(pid)}
-        while True:
-            more = {pid for pid, entry in table.items() if entry.parent in found and pid not in found}
-            if not more:
-                return sorted(found)
-            found |= more
+        return _with_descendants(found, table)
+
+    def computed(self) -> float:
+        """The seconds that the living members have had a processor."""
+        table = entries()
+        return sum(table[pid].computed for pid in self._related(table))
 
     def memory(self, bound: int) -> int:
-        """The memory of all members; shared pages count once where that decides."""
-        members = self.members()
+        """The memory of all but those that hide, which are few; shared pages count once where that decides."""
         table = entries()
-        resident = sum(table[pid].resident for pid in members if pid in table)
+        members = self._related(table)
+        resident = sum(table[pid].resident for pid in members)
         return resident if resident <= bound else sum(map(share, members)) or resident
 
     def end(self) -> None:
@@ -184,6 +197,34 @@ class _Group:
         return bool(orphans)
 
 
+def _with_descendants(found: set[int], table: Mapping[int, Entry]) -> set[int]:
+    while True:
+        more = {pid for pid, entry in table.items() if entry.parent in found and pid not in found}
+        if not more:
+            return found
+        found |= more
+
+
+@dataclass
+class _Idleness:
+    """For how long the processes of a group have not computed, looked at now and then."""
+
+    group: _Group
+    looked: float
+    since: float | None = None
+    _computed: float = 0.0
+
+    def seconds(self, now: float) -> float:
+        """Look again if it is time; how long it has been."""
+        if now - self.looked >= _SAMPLE:
+            computed = self.group.computed()
+            # Less than before: one of them has ended.
+            is_idle = abs(computed - self._computed) < _IDLE * (now - self.looked) * len(self.group.started)
+            self.since = (self.looked if self.since is None else self.since) if is_idle else None
+            self._computed, self.looked = computed, now
+        return 0.0 if self.since is None else now - self.since
+
+
 def run_together(
     ranks: Sequence[Rank],
     cwd: Path,
@@ -210,11 +251,14 @@ def run_together(
     began = time.monotonic()
     order: list[int] = []
     how: How = "ended"
+    idle = 0.0
     with _adopting_orphans():
         try:
             for rank in ranks:
                 group.start(rank, cwd)
-            looked = first_end = failed = began
+            first_end = failed = began
+            next_look = began + _LOOK
+            idleness = _Idleness(group, began)
             while len(order) < len(ranks):
                 time.sleep(_POLL)
                 now = time.monotonic()
@@ -226,15 +270,17 @@ def run_together(
                 if len(order) == len(ranks) or (failed > began and now - failed > _LAST_WORDS):
                     break
                 stuck = is_stuck(now - began)
+                idle = idleness.seconds(now)
                 if now - began > timeout:
                     how = "timeout"
-                elif stuck:
+                elif stuck and idle > LONG_IDLE:
                     how = "stuck"
-                elif order and now - first_end > _APART:
+                elif order and now - first_end > _APART and idle > LONG_IDLE:
                     how = "apart"
-                elif now - looked > _LOOK:
-                    looked = now
+                elif now > next_look:
                     how = "memory" if group.memory(memory) > memory else how
+                    took = time.monotonic() - now
+                    next_look = now + min(max(_LOOK, took / _LOOK_SHARE), _LOOK_MOST)
                 if how != "ended":
                     break
             statuses = tuple(process.poll() for process in group.started)
@@ -242,7 +288,7 @@ def run_together(
             with _uninterrupted():
                 group.end()
     pids = tuple(process.pid for process in group.started)
-    return Outcome(how, statuses, tuple(order), pids, time.monotonic() - began)
+    return Outcome(how, statuses, tuple(order), pids, time.monotonic() - began, idle)
 
 
 @contextlib.contextmanager

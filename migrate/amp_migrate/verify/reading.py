@@ -82,6 +82,7 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         updates=tuple(map(_update, made)),
         parameters=tuple(last.get("parameters", ())),
         buffers=tuple(last.get("buffers", ())),
+        unheld=tuple(last.get("unheld", ())),
         rates=tuple(last.get("rates", ())),
         generators=last.get("generators", ""),
         scaler_calls=tuple(map(_scaler_call, (facts for facts in lines if "scaler" in facts))),
@@ -91,6 +92,7 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         peak_memory=last.get("peak_memory", 0),
         device=last.get("device", "cpu"),
         half_type=last.get("half_type", "bf16"),
+        computes_in=tuple(last.get("computes_in", ())),
         events=tuple(last.get("events", ())),
         stands_in=tuple(last.get("stands_in", ())),
         versions=tuple(last.get("versions", {}).items()),
@@ -116,6 +118,7 @@ def _backward(facts: dict[str, Any]) -> Backward:
         half=facts.get("half", 0),
         full=facts.get("full", 0),
         random=facts.get("random", False),
+        autocast=facts.get("autocast", False),
         drew=tuple(facts.get("drew", ())),
         inputs=tuple(map(tuple, facts.get("inputs", ()))),
     )

@@ -29,6 +29,7 @@ class Backward:
         drew: which generators drew them, and a digest of the state of each after that: ``"torch:0a1b"``.
         inputs: of each tensor of data that led to the loss, the digests of its rows; known in the first three calls
             from each site only.
+        autocast: whether autocast was on when it was called.
     """
 
     loss: float
@@ -40,6 +41,7 @@ class Backward:
     random: bool = False
     drew: tuple[str, ...] = ()
     inputs: tuple[tuple[str, ...], ...] = ()
+    autocast: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ class RankTrace:
     Attributes:
         parameters: a digest over the bytes of all parameters of each optimizer, in float32, at the end.
         buffers: name, shape and digest of each buffer of the modules that are left, sorted, each once.
+        unheld: the same of the parameters in copies of modules that no optimizer holds, such as an average of weights.
         rates: the learning rate of each group of parameters of each optimizer at the end.
         generators: a digest over the states of the generators of random, numpy and torch at the end.
         scaler_calls: the steps and updates of loss scalers.
@@ -201,6 +204,7 @@ class RankTrace:
         peak_memory: bytes: of the GPU's allocator on CUDA, else of the process.
         device: name of the device that computed the first loss, ``"cpu"`` or the GPU's.
         half_type: ``"bf16"`` where that device computes in it, else ``"fp16"``.
+        computes_in: the half types that it computes in by itself, and does not convert to and from.
         events: what was noticed besides: ``"process_group"``, ``"ddp"``, ``"batch_norm"`` (one that is not synchronised
             ran in training), ``"averaged_at_step"`` (the runtime's delayed averaging), ``"sync_bn"``,
             ``"sync_bn_after_ddp"``, ``"data_parallel"``, ``"amp"`` (the runtime was started, or Apex's interface in
@@ -219,6 +223,7 @@ class RankTrace:
     updates: tuple[Update, ...] = ()
     parameters: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
+    unheld: tuple[str, ...] = ()
     rates: tuple[float, ...] = ()
     generators: str = ""
     scaler_calls: tuple[ScalerCall, ...] = ()
@@ -228,6 +233,7 @@ class RankTrace:
     peak_memory: int = 0
     device: str = "cpu"
     half_type: str = "bf16"
+    computes_in: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     stands_in: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
@@ -266,6 +272,7 @@ class Trace:
         loss_scale: the fixed loss scale that was forced on it; None for the script's own.
         half_type: ``"fp16"`` or ``"bf16"``, what it computed in at levels that compute in half; None if unknown.
         seconds: from start to end.
+        idle: for how many seconds at the end none of its processes computed.
         allowed_seconds: what it was given; None without a bound.
         allowed_memory: bytes that all its processes were given; None without a bound.
         steps: the number of backward calls after which it was to end; None for the end of the script.
@@ -283,6 +290,7 @@ class Trace:
     loss_scale: float | None = None
     half_type: str | None = None
     seconds: float = 0.0
+    idle: float = 0.0
     allowed_seconds: float | None = None
     allowed_memory: int | None = None
     steps: int | None = None

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from amp_migrate.out.terminal import plural
+from amp_migrate.verify import speed
 from amp_migrate.verify.checks import CHECKS, band, files, o0_exact, printed, repeats, runs
 from amp_migrate.verify.checks.common import LOSSY, Traces, as_far, first_rank, site_numbers, together_in_words
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.evidence import Check, Evidence, Measured, Verdict, finite
-from amp_migrate.verify.plan import O0, O0_SCALED, O0_TOGETHER, O1_FP16, O1_TOGETHER, ORIGINAL, ORIGINAL_AGAIN, Asked
+from amp_migrate.verify.plan import (
+    O0,
+    O0_SCALED,
+    O0_TOGETHER,
+    O1_FP16,
+    O1_TOGETHER,
+    ORIGINAL,
+    ORIGINAL_AGAIN,
+    PLAIN_AMP,
+    Asked,
+)
 from amp_migrate.verify.reach import reach
 from amp_migrate.verify.traces import RankTrace, Trace
 
-_WARM, _LEAST = 3, 3
 _TOGETHER = (O0_TOGETHER, O1_TOGETHER)
 _AT_END = ("steps", "parameters")
 
@@ -42,14 +52,15 @@ def judge(asked: Asked, traces: Mapping[str, Trace]) -> Evidence:
         tolerance=asked.tolerance,
         device=first.device if first is not None else "cpu",
         versions={**dict(asked.versions), **(dict(first.versions) if first is not None else {})},
-        notes=(*asked.notes, *_notes(traces)),
+        notes=(*asked.notes, *_notes(traces, asked), *speed.notes(traces)),
         reach=reach(traces),
+        speeds=speed.speeds(traces),
     )
 
 
 def needs_repeat(traces: Traces) -> bool:
     """Whether something differs farther on than the original is known to repeat itself."""
-    again = first_rank(traces, ORIGINAL_AGAIN)
+    original, again = first_rank(traces, ORIGINAL), first_rank(traces, ORIGINAL_AGAIN)
     names = ((ORIGINAL, O0), (O0, O0_SCALED))
     pairs = [as_far(traces, first, second) for first, second in names]
     differences = [
@@ -59,8 +70,10 @@ def needs_repeat(traces: Traces) -> bool:
         if (difference := first_difference(first, second)) is not None
     ]
     left = printed.differs(traces) or files.differs(traces)
-    if again is None or traces[ORIGINAL_AGAIN].status == "ended":
-        return again is None and (bool(differences) or left)
+    if original is None or again is None:
+        return bool(differences) or left
+    if traces[ORIGINAL_AGAIN].status == "ended" or len(again.backwards) >= len(original.backwards):
+        return False
     return left or any(
         difference.step > len(again.backwards) or difference.kind in _AT_END for difference in differences
     )
@@ -91,26 +104,12 @@ def measured(trace: Trace, original: RankTrace | None = None) -> Measured:
         losses=tuple(map(finite, trace.losses)),
         scales=scales if any(scale != 1.0 for scale in scales) else (),
         skipped=max((rank.skipped for rank in trace.ranks), default=0),
-        steps_per_second=steps_per_second([step.time for step in first.backwards]),
         peak_memory=memory or None,
         error=None if trace.usable else runs.reason(trace),
         sites=tuple(sites) if len(set(sites)) > 1 else (),
         deviation=finite(apart.size) if apart is not None else None,
         steps_bound=trace.steps,
     )
-
-
-def steps_per_second(times: Sequence[float]) -> float | None:
-    """Backward calls a second, without the first fifth, at least 3; None if fewer than 3 steps are left.
-
-    Args:
-        times: when each call began, in seconds.
-    """
-    start = max(_WARM, len(times) // 5)
-    steps = len(times) - 1 - start
-    if steps < _LEAST or times[-1] <= times[start]:
-        return None
-    return steps / (times[-1] - times[start])
 
 
 def _verdict(checks: Sequence[Check]) -> Verdict:
@@ -141,13 +140,17 @@ def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check]) 
     return f"The migrated script repeats the original in float32 bit for bit; all {len(checks)} checks hold."
 
 
-def _notes(traces: Traces) -> Iterator[str]:
+def _notes(traces: Traces, asked: Asked) -> Iterator[str]:
     stands_in = sorted({name for trace in traces.values() for rank in trace.ranks for name in rank.stands_in})
     for name in stands_in:
         yield f"{name} is not installed: a stand-in took its place in the original, which so trains in float32."
-    if (trace := traces.get(O1_FP16)) is not None and trace.usable:
-        return
-    if trace is not None and runs.is_left_out(traces, trace):
+    if (plain := traces.get(PLAIN_AMP)) is not None and not plain.usable:
+        yield (
+            f"Under torch's own autocast the original does not get through on this device ({runs.reason(plain)}): that "
+            "run cannot tell what half precision does to the script by itself."
+        )
+    trace = traces.get(O1_FP16)
+    if trace is not None and runs.is_left_out(traces, trace, asked):
         yield (
             f"{O1_FP16} did not get through ({runs.reason(trace)}), and the original does not under torch's own "
             "autocast in float16 either: nothing is said of that type."

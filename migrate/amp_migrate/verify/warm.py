@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import socket
 import subprocess
 import sys
@@ -110,13 +109,12 @@ class _Parent:
 
     def hear(self, seconds: float = 0.0) -> None:
         """Take note of what has ended since."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._socket, selectors.EVENT_READ)
-            if not selector.select(seconds):
-                return
+        self._socket.settimeout(seconds)
         try:
             data = self._socket.recv(1 << 16)
-        except ConnectionError:
+        except (BlockingIOError, TimeoutError):
+            return
+        except OSError:
             data = b""
         if not data:
             self._is_gone()
@@ -140,6 +138,7 @@ class _Parent:
             self.process.wait()
 
     def _say(self, request: Mapping[str, Any]) -> None:
+        self._socket.settimeout(_FAREWELL)
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:

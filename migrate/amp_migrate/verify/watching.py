@@ -43,14 +43,19 @@ class Watch:
     _counts: dict[str, int] = field(default_factory=dict, init=False)
     _went_on: float = field(default=0.0, init=False)
 
+    def look(self, seconds: float) -> bool:
+        """Look, if that is not long ago; whether there was a look."""
+        if 0 < seconds - self._looked < _LOOK:
+            return False
+        self._looked = seconds
+        counts = {path.name: _count(path) for path in self.record.glob("steps*-*")}
+        if counts != self._counts:
+            self._counts, self._went_on = counts, seconds
+            self.made = min(counts.values())
+        return True
+
     def is_stuck(self, seconds: float) -> bool:
-        """Look, now and then, and say whether no process has begun a step for too long."""
-        if seconds - self._looked >= _LOOK:
-            self._looked = seconds
-            counts = {path.name: _count(path) for path in self.record.glob("steps*-*")}
-            if counts != self._counts:
-                self._counts, self._went_on = counts, seconds
-                self.made = min(counts.values())
+        """Whether no process has begun a step for too long, by the last look."""
         return self.patience is not None and seconds - self._went_on > self.patience
 
 

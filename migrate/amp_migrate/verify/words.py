@@ -6,6 +6,8 @@ was measured in. Memory is told of a GPU's allocator only: that of a process on 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify.evidence import Check, Evidence, Measured, Speed, Verdict
 from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN
@@ -14,6 +16,7 @@ VARIES = "varies"
 """What stands in place of a number of a script that does not repeat itself."""
 OTHER_NUMBERS = "The script does not repeat itself: a second verification finds other losses and other distances."
 
+_WORST: tuple[Verdict, ...] = ("disproved", "unproved", "proved")
 _UNTIL = {
     "failed": "an error",
     "timeout": "its time was up",
@@ -37,6 +40,16 @@ def reach(evidence: Evidence) -> str:
 def in_the_way(evidence: Evidence) -> tuple[Check, ...]:
     """The checks that keep a migration from being proved: those that do not hold, else those that are open."""
     return tuple(check for check in evidence.checks if check.verdict == evidence.verdict != "proved")
+
+
+def worst_first(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """Those that do not hold, then the open ones, then those that hold, each in their own order."""
+    return tuple(sorted(checks, key=lambda check: _WORST.index(check.verdict)))
+
+
+def worst_last(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """The other way round, for a terminal: it is read from below, where the verdict stands."""
+    return tuple(sorted(checks, key=lambda check: -_WORST.index(check.verdict)))
 
 
 def until(run: Measured) -> str:

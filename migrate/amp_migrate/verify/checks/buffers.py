@@ -2,11 +2,13 @@
 
 Alone at O0 they are the original's bit for bit. In several processes they are equal on all ranks after equally many
 steps, as the parameters are: what one rank alone keeps of its own samples goes into a checkpoint, and into every
-evaluation. The running statistics of a batch norm that is not synchronised are left to ``sync-bn``.
+evaluation. So are the parameters of copies that no optimizer holds, such as an average of the weights. What only some
+ranks have is left out, as is a batch norm's own: running statistics that are not synchronised are left to ``sync-bn``.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from amp_migrate.out.terminal import plural
@@ -33,12 +35,21 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     ranks = together(traces)
     if ranks and not is_compared_together(traces) and len({len(rank.backwards) for rank in ranks}) == 1:
         own_norm = any("batch_norm" in rank.events for rank in ranks)
-        differing = sorted({name for rank in ranks[1:] for name in _names(ranks[0].buffers, rank.buffers)})
+        differing = sorted({name for rank in ranks[1:] for name in _apart(ranks[0].buffers, rank.buffers)})
         differing = [name for name in differing if not (own_norm and name in _STATISTICS)]
         if differing:
             message = (
                 f"Of {len(ranks)} ranks {_listed(differing)} differ at the end. What is updated from a rank's own "
                 "samples has to be averaged over the ranks: prepare the module with amp.prepare_model."
+            )
+            yield Check(ID, TITLE, "disproved", message)
+            return
+        copies = sorted({name for rank in ranks[1:] for name in _apart(ranks[0].unheld, rank.unheld)})
+        if copies:
+            message = (
+                f"Parameters of copies of a model ({together_in_words(copies[:_FEW])}), such as an average of its "
+                "weights, are others on each rank at the end. Copy the model after it was prepared, and change copies "
+                "on all ranks alike."
             )
             yield Check(ID, TITLE, "disproved", message)
             return
@@ -64,3 +75,20 @@ def _listed(names: Sequence[str]) -> str:
 def _names(one: Sequence[str], other: Sequence[str]) -> list[str]:
     """The names of the buffers that only one side has with these numbers."""
     return sorted({fact.partition(" ")[0] for fact in set(one) ^ set(other)})
+
+
+def _apart(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """The names of those that both ranks have equally many of, with other numbers."""
+    found = []
+    for facts in (one, other):
+        by_name: defaultdict[str, set[str]] = defaultdict(set)
+        for fact in facts:
+            name, _, numbers = fact.rpartition(" ")
+            by_name[name].add(numbers)
+        found.append(by_name)
+    first, second = found
+    return [
+        name.partition(" ")[0]
+        for name in sorted(first.keys() & second.keys())
+        if len(first[name]) == len(second[name]) and first[name] != second[name]
+    ]

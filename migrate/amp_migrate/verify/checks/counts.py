@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from amp_migrate.verify.checks.loaders import epochs, indices, training_loaders
 from amp_migrate.verify.traces import Batch, RankTrace
 
 
@@ -16,6 +17,30 @@ def is_of_steps(rank: RankTrace, number: float, end: int | None) -> bool:
     """Whether it is a number of batches, backward calls or updates, of all or of a pass; or one less, or more."""
     found = set(_steps(rank, end))
     return bool({number - 1, number, number + 1} & found)
+
+
+def ends_of_passes(rank: RankTrace) -> set[int]:
+    """The numbers of backward calls made when a pass over a training loader begins or ends."""
+    found = {0, len(rank.backwards)}
+    known: set[tuple[int, int]] = set()
+    loaders = training_loaders(rank)
+    for batch in rank.batches:
+        if batch.loader in loaders and (batch.loader, batch.epoch) not in known:
+            known.add((batch.loader, batch.epoch))
+            found.add(batch.before)
+    return found
+
+
+def shared_evaluations(ranks: Sequence[RankTrace]) -> set[int]:
+    """The numbers of backward calls after which the ranks read shares of what is only evaluated."""
+    found: set[int] = set()
+    for loader in sorted({batch.loader for batch in ranks[0].batches}):
+        for parts in zip(*(epochs(rank, loader) for rank in ranks), strict=False):
+            if any(batch.learns for part in parts for batch in part):
+                continue
+            if any(indices(part) != indices(parts[0]) for part in parts[1:]):
+                found |= {batch.before for batch in parts[0]}
+    return found
 
 
 def _passes(rank: RankTrace, end: int | None) -> dict[int, dict[int, list[Batch]]]:

@@ -41,8 +41,8 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         return
     right = passes(original, ended=traces[ORIGINAL].status == "ended")
     found = [passes(rank, ended=traces[O0_TOGETHER].status == "ended") for rank in ranks]
-    compared = [_Drawn(own, theirs) for own, theirs in _beside_each_other(right, found)]
-    wrong = _evaluated(right, found) or next(
+    compared = [_Drawn(own, theirs, original, ranks[0]) for own, theirs in _beside_each_other(right, found)]
+    wrong = _evaluated(right, found, ranks[0]) or next(
         (f"{words} {_WHAT_TO_DO}" for drawn in compared if (words := drawn.wrong())), ""
     )
     if wrong:
@@ -102,10 +102,14 @@ class _Drawn:
     Attributes:
         own: the original's.
         theirs: beside each of them the passes of the ranks, as far as there are as many.
+        original: what the original recorded.
+        rank: what the first rank did.
     """
 
     own: Sequence[Pass]
     theirs: Sequence[Sequence[Pass]]
+    original: RankTrace
+    rank: RankTrace
 
     def wrong(self) -> str:
         """What differs, as a sentence; empty if nothing does, or nothing is known."""
@@ -114,8 +118,16 @@ class _Drawn:
         for number, (own, parts) in enumerate(self.pairs):
             words = self._lengths(own, parts) or self._samples(own, parts)
             if words:
-                return f"In pass {number + 1} over {own.data.partition('/')[0]} the original draws {words}."
+                return f"In pass {number + 1} {self._where(own, parts)} the original draws {words}."
         return self._shares()
+
+    def _where(self, own: Pass, parts: Sequence[Pass]) -> str:
+        """The data, and the backward calls that its batches lead to, in both versions."""
+        right, other = (
+            rank.backwards[min(part.begin, len(rank.backwards) - 1)]
+            for rank, part in ((self.original, own), (self.rank, parts[0]))
+        )
+        return f"over {own.data.partition('/')[0]} before {at(right, other)}"
 
     @cached_property
     def pairs(self) -> list[tuple[Pass, Sequence[Pass]]]:
@@ -203,7 +215,8 @@ class _Drawn:
         other = [named(batch) for _, parts in drawn for part in parts for batch in part.batches]
         if not frequencies.apart(one, other):
             return ""
-        return "The processes draw samples in other shares than the original does, as if by another sampler."
+        where = self._where(*self.pairs[0])
+        return f"The processes draw samples {where} in other shares than the original does, as if by another sampler."
 
 
 def _in_turns(parts: Sequence[Pass]) -> list[Sample]:
@@ -221,7 +234,7 @@ def _agree(right: Sequence[Sample], other: Sequence[Sample], spare: int) -> bool
 # ---- evaluation ------------------------------------------------------------------------------------------------------
 
 
-def _evaluated(right: Sequence[Pass], found: Sequence[Sequence[Pass]]) -> str:
+def _evaluated(right: Sequence[Pass], found: Sequence[Sequence[Pass]], rank: RankTrace) -> str:
     """What is evaluated with and trained on, where the original keeps them apart, as a sentence; empty if nothing."""
     only = {part.loader: part for part in right if part.trains is False and _is_indexed(part)}
     for part in right:
@@ -230,9 +243,10 @@ def _evaluated(right: Sequence[Pass], found: Sequence[Sequence[Pass]]) -> str:
     for part in itertools.chain(*found):
         own = only.get(part.loader)
         if part.trains and own is not None and _kind(part) == _kind(own):
+            where = at(rank.backwards[min(part.begin, len(rank.backwards) - 1)])
             return (
-                f"The processes train on a loader over {plural(own.batches[0].size, 'sample')} that the original only "
-                "evaluates with. Train on the loader that it trains on."
+                f"At {where} the processes train on a loader over {plural(own.batches[0].size, 'sample')} that the "
+                "original only evaluates with. Train on the loader that it trains on."
             )
     own_leaks = {part.loader: _kind(part) for part, _ in _leaks([right])}
     evaluated = {part.loader for part in right if part.trains is False}
@@ -240,9 +254,10 @@ def _evaluated(right: Sequence[Pass], found: Sequence[Sequence[Pass]]) -> str:
         if part.loader in own_leaks or (part.loader not in evaluated and _kind(part) in own_leaks.values()):
             continue
         listed = ", ".join(str(index) for _, index in sorted(samples)[:_FEW])
+        where = at(rank.backwards[max(0, min(part.begin, len(rank.backwards)) - 1)])
         return (
-            f"{plural(len(samples), 'sample')} (such as {listed}) are trained on and then evaluated with, in the "
-            "original none. All ranks must split the data alike: seed the split, or draw it before ranks draw apart."
+            f"{plural(len(samples), 'sample')} (such as {listed}) are trained on at {where} and then evaluated with, "
+            "in the original none. All ranks must split the data alike: seed the split, or draw it before the loop."
         )
     return ""
 

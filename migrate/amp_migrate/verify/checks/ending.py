@@ -2,8 +2,9 @@
 
 At O0 it ends by itself after as many backward calls and passes over its data, or goes on as long; its last line on
 standard output is the original's. In several processes it ends by itself where the original does, after as many passes
-over each loader, or as the original on the joined batches of all ranks. Where a number that was measured decides when
-training stops, another number of passes is no mistake, so it is left open; so is one of a script that counts steps.
+over a loader that it trains on, or as the original on the joined batches of all ranks. Where a number that was measured
+decides when training stops, another number of passes is no mistake, so it is left open; so is one of a script that
+counts steps.
 
 That each run exits as the original does is a part of ``runs``.
 """
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify import printed
 from amp_migrate.verify.checks.common import Traces, keeps_its_own, together
+from amp_migrate.verify.checks.loaders import training_loaders
 from amp_migrate.verify.checks.outputs import calls, quoted, repeats, where
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import O0, O0_TOGETHER, ORIGINAL, ORIGINAL_MERGED, Asked
@@ -62,7 +64,9 @@ def _together(original: Trace, run: Trace, merged: Trace | None) -> Iterator[Che
         yield Check(TOGETHER_ID, title, "unproved", message)
         return
     joined = passes_by_loader(merged.ranks[0]) if merged is not None and merged.status == "ended" else None
-    if passes[1] not in (passes[0], joined):
+    # One that is begun again whenever it is exhausted beside another makes passes by its length.
+    epochs = any(passes[0][loader] == passes[1].get(loader) for loader in training_loaders(original.ranks[0]))
+    if passes[1] not in (passes[0], joined) and not epochs:
         message = f"They make {_in_words(passes[1])} over their loaders, the original {_in_words(passes[0])}."
         reason = "A number that is measured, or one of steps, may decide when training ends."
         yield Check(TOGETHER_ID, title, "unproved", f"{message} {reason}")

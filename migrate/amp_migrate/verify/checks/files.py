@@ -15,6 +15,7 @@ project is not seen.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,6 +29,9 @@ from amp_migrate.verify.traces import Trace, WrittenFile
 
 ID = "o0-files"
 TITLE = "O0 writes the files that the original writes"
+
+
+_EVERYWHERE = sys.stdlib_module_names | {"__builtin__"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     for level, trace in lossy_runs(traces):
         if original.usable and original.files and trace.files:
             title = f"{level} writes checkpoints that the original can read"
-            yield _judged(traces, level, f"{level.lower()}-files", title, exact=False)
+            yield _judged(traces, level, f"{level.lower().replace(', ', '-')}-files", title, exact=False)
 
 
 def differs(traces: Traces) -> bool:
@@ -74,17 +78,22 @@ def where_written(trace: Trace, name: str) -> str:
     return f" (written at {sites[0]})" if sites else ""
 
 
+def _sentence(words: str) -> str:
+    # A name of a file stays as it is written.
+    return f"It{words[2:]}." if words.startswith("it ") else f"{words}."
+
+
 def _judged(traces: Traces, name: str, id_: str, title: str, *, exact: bool) -> Check:
     open_: Difference | None = None
     for difference in _differences(traces, name, exact=exact):
         steady = _is_steady(traces, difference, exact=exact)
-        message = f"{difference.words[0].upper()}{difference.words[1:]}."
+        message = _sentence(difference.words)
         if steady:
             return Check(id_, title, "disproved", message)
         if steady is None:
             open_ = open_ or difference
     if open_ is not None:
-        message = f"{open_.words[0].upper()}{open_.words[1:]}. Whether the original repeats itself there is not known."
+        message = f"{_sentence(open_.words)} Whether the original repeats itself there is not known."
         return Check(id_, title, "unproved", message)
     original, other = by_name(traces[ORIGINAL]), by_name(traces[name])
     values = sum(len(original[key].entries) for key in original.keys() & other.keys())
@@ -125,6 +134,8 @@ def _differences(traces: Traces, name: str, *, exact: bool) -> Iterator[Differen
             yield Difference(key, words)
     for key in sorted(right.keys() & mine.keys()):
         place = where_written(original, right[key].name)
+        there = where_written(other, mine[key].name).replace(" (written at", "")
+        place = f"{place[:-1]}, in the migrated version{there}" if place and there else place
         for found in _of_file(
             key, right[key], mine[key], whole=whole and other.status == "ended", exact=exact and whole
         ):
@@ -164,12 +175,15 @@ def _of_texts(name: str, right: WrittenFile, other: WrittenFile, *, whole: bool,
 
 
 def _of_values(name: str, right: WrittenFile, other: WrittenFile, *, exact: bool) -> Iterator[Difference]:
-    one, two = ({entry.key: entry for entry in file.entries} for file in (right, other))
+    # What hooks a module that is saved whole carries does not matter to who loads it.
+    one, two = (
+        {entry.key: entry for entry in file.entries if exact or "_hooks" not in entry.key} for file in (right, other)
+    )
     missing, added = sorted(one.keys() - two.keys()), sorted(two.keys() - one.keys())
     if missing or added:
         yield Difference(name, other_keys(missing, added), "keys")
         return
-    strange = sorted(set(other.classes) - set(right.classes))
+    strange = strange_classes(right, other)
     if strange:
         yield Difference(name, f"holds an object of {strange[0]}, which the original's does not", "classes")
     for key, entry in one.items():
@@ -188,6 +202,15 @@ def other_keys(missing: list[str], added: list[str]) -> str:
     if missing:
         return f"lacks the key {missing[0]}, which the original's has"
     return f"has the key {added[0]}, which the original's has not"
+
+
+def strange_classes(right: WrittenFile, other: WrittenFile) -> list[str]:
+    """Classes that a loader has to find for one file and not for the other, and may not have."""
+    return [
+        name
+        for name in sorted(set(other.classes) - set(right.classes))
+        if name.partition(".")[0] not in _EVERYWHERE and not name.startswith("torch.nn.modules.")
+    ]
 
 
 def is_array(kind: str) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, keeps_its_own, together
 from amp_migrate.verify.checks.counts import is_of_samples, is_of_steps
-from amp_migrate.verify.checks.files import by_name, is_array, other_keys, where_written
+from amp_migrate.verify.checks.files import by_name, is_array, other_keys, strange_classes, where_written
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, Asked
 from amp_migrate.verify.traces import Entry, RankTrace, Trace, WrittenFile
@@ -44,9 +44,8 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
             if found == verdict:
                 yield Check(ID, title, found, message)
                 return
-    yield Check(
-        ID, title, "proved", f"{plural(len(run.files), 'file').capitalize()} are there and hold what they should."
-    )
+    message = f"{plural(len(run.files), 'file').capitalize()} with what the original's hold."
+    yield Check(ID, title, "proved", message)
 
 
 def _pattern(name: str) -> str:
@@ -117,12 +116,12 @@ def _lines(name: str, right: WrittenFile, other: WrittenFile, original: Trace, r
 
 
 def _values(right: WrittenFile, other: WrittenFile, original: RankTrace, rank: RankTrace) -> Iterator[Finding]:
-    one, two = _by_key(right.entries), _by_key(other.entries)
+    one, two = (_by_key([entry for entry in file.entries if "_hooks" not in entry.key]) for file in (right, other))
     missing, added = sorted(one.keys() - two.keys()), sorted(two.keys() - one.keys())
     if missing or added:
         yield "disproved", other_keys(missing, added)
         return
-    strange = sorted(set(other.classes) - set(right.classes))
+    strange = strange_classes(right, other)
     if strange:
         yield "disproved", f"holds an object of {strange[0]}, which the original's does not"
     for key in one:

@@ -15,6 +15,8 @@ from collections.abc import Hashable, Sequence
 
 _SIGMAS = 6.0
 """A difference of so many standard errors is no chance, also where many scripts are looked at."""
+_OF_REPEATS = 4.0
+"""The same for repeats, which scatter less than if each came by itself."""
 _OWN = 3.0
 _FEWEST = 8
 _LEAST = 0.02
@@ -39,7 +41,7 @@ def repeats(one: Batches, other: Batches) -> bool:
     # As many of each, for repeats grow with the square of their number.
     length = min(map(len, draws))
     counts = [length - len(set(part[:length])) for part in draws]
-    return abs(counts[0] - counts[1]) > _SIGMAS * math.sqrt(max(sum(counts), 1))
+    return abs(counts[0] - counts[1]) > _OF_REPEATS * math.sqrt(max(sum(counts), 1))
 
 
 def _shares(batches: Batches, group: set[Hashable]) -> list[float]:

@@ -3,7 +3,7 @@
 The products that led to a loss (of layers, matrices, attention) are counted by the type they were computed in, for
 the first calls of each backward call of the script. One that has only products in float32 behind it was left out of
 autocast. Some in float32 beside others in half are as it should be: a script may say so, and a level keeps some
-operations there."""
+operations there. The backward call itself stands outside of autocast, as torch asks for."""
 
 from __future__ import annotations
 
@@ -58,6 +58,12 @@ def _judge(traces: Traces, id_: str, name: str, trace: Trace, rank: RankTrace) -
             "not under autocast. Put autocast around the model's call and the loss."
         )
         yield Check(id_, title, "disproved", message)
+    elif under_autocast := sorted({step.site or "a backward call" for step in rank.backwards if step.autocast}):
+        message = (
+            f"backward is called under autocast at {together_in_words(under_autocast)}, so it is not known in which "
+            "type gradients are computed there. End the region after the loss."
+        )
+        yield Check(id_, title, "unproved", message)
     elif any(half.values()):
         shares = [
             f"{percent(half[number] / (half[number] + full[number]))} of the products behind {places[number]}"

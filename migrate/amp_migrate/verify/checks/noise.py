@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks.common import Traces, at, keeps_its_own, together, together_in_words
+from amp_migrate.verify.checks.common import Traces, at, first_rank, keeps_its_own, together, together_in_words
 from amp_migrate.verify.evidence import Check
-from amp_migrate.verify.plan import Asked
+from amp_migrate.verify.plan import ORIGINAL, Asked
 from amp_migrate.verify.traces import RankTrace
 
 ID = "noise"
@@ -49,9 +49,31 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         )
         yield Check(ID, TITLE, "disproved", message)
         return
+    if what := _not_their_own(traces, ranks):
+        message = (
+            f"The original draws random numbers {what} ({at(ranks[0].backwards[0])}), the processes draw none of their "
+            "own there: they are the same on all ranks, or left out. Only what chooses for all ranks is drawn alike."
+        )
+        yield Check(ID, TITLE, "unproved", message)
+        return
     drawn += ["in workers of loaders"] if all(rank.worker_draws for rank in ranks) else []
     if drawn:
         yield Check(ID, TITLE, "proved", f"Other numbers are drawn on each rank {together_in_words(drawn)}.")
+
+
+def _not_their_own(traces: Traces, ranks: Sequence[RankTrace]) -> str:
+    """Where the original mostly draws and no rank does, as when each goes on with numbers that all share."""
+    original = first_rank(traces, ORIGINAL)
+    if original is None:
+        return ""
+    places = (
+        ("to fetch samples", [[batch.drew for batch in rank.batches if batch.learns] for rank in (original, *ranks)]),
+        ("in its steps", [[_of_torch(step.drew) for step in rank.backwards] for rank in (original, *ranks)]),
+    )
+    for words, (own, *others) in places:
+        if sum(map(bool, own)) * 2 > len(own) and not any(any(part) for part in others):
+            return words
+    return ""
 
 
 def _of_torch(drew: Sequence[str]) -> tuple[str, ...]:

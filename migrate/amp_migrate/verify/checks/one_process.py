@@ -20,15 +20,15 @@ rate depends on the number of steps, steps are not compared: see :mod:`.rates`.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeVar
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks import runs
+from amp_migrate.verify.checks.averages import made_anew, on_average
+from amp_migrate.verify.checks.averages import ratio as ratio_of
 from amp_migrate.verify.checks.band import deviation, own_distance
 from amp_migrate.verify.checks.common import (
     Traces,
@@ -53,8 +53,6 @@ _EARLY, _EARLY_UPDATES = 1e-3, 3
 _FACTOR = 0.15
 """How near a ratio has to be to N, of numbers that only agree on average."""
 _SOME = 10
-_AVERAGE = 0.65, 1.3
-"""Between what two processes make of gradients that are divided, or summed; larger batches have smaller gradients."""
 
 T = TypeVar("T")
 
@@ -72,7 +70,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         why = f"the original could not be run on the same samples in one process: {why}"
         mean = mean_losses(ranks)
         losses, updates = _pairs(mean, original.backwards), _pairs(ranks[0].updates, original.updates)
-        verdict, message = _on_average(losses, updates, why)
+        verdict, message = on_average(losses, updates, why)
         yield Check(ID, title, verdict, message)
         return
     if own_distance(traces) > _FIRST:
@@ -106,7 +104,7 @@ class _Comparison:
             for update, other in zip(self.ranks[0].updates, self.merged.updates, strict=False)
             if update.after == other.after <= self.steps
         ]
-        self._end_at(_made_anew(self.merged.updates))
+        self._end_at(made_anew(self.merged.updates))
 
     def _end_at(self, step: int | None) -> None:
         """Compare no further than the losses of so many steps, and what they lead to."""
@@ -124,7 +122,7 @@ class _Comparison:
             return lr
         inexact = self._inexact()
         if inexact:
-            return self._factor() or _on_average(self.losses, self.updates, inexact)
+            return self._factor() or on_average(self.losses, self.updates, inexact)
         return self._first_losses() or self._first_gradients() or self._rest()
 
     # ---- what keeps losses from being equal ------------------------------------------------------------------
@@ -160,10 +158,10 @@ class _Comparison:
     def _factor(self) -> Judgement | None:
         """Factors of N between numbers that agree on average only."""
         first = self.losses[: max(3, self.steps // 5)]
-        if self._is_inverse(_ratio([step.loss for step, _ in first], [other.loss for _, other in first]), _FACTOR):
+        if self._is_inverse(ratio_of([step.loss for step, _ in first], [other.loss for _, other in first]), _FACTOR):
             return self._divided(_FACTOR)
         pairs = self.updates[:5]
-        ratio = _ratio([update.norm for update, _ in pairs], [other.norm for _, other in pairs])
+        ratio = ratio_of([update.norm for update, _ in pairs], [other.norm for _, other in pairs])
         # Batch norm over fewer samples has other gradients.
         if ratio and relative(ratio, self.processes) <= _FACTOR and not self._has_own_batch_norm:
             return "disproved", self._summed(ratio)
@@ -177,7 +175,7 @@ class _Comparison:
         count = max(3, self.steps // 5)
         own = [step.loss for step in self.mean[:count]]
         alone = [step.loss for step in self.original.backwards[:count]]
-        ratio = _ratio(own, alone)
+        ratio = ratio_of(own, alone)
         if ratio and self._is_inverse(ratio, 2 * _FACTOR):
             message = (
                 f"Each process's loss is 1/{self.processes} of the original's ({at(self.mean[0])}). It is divided by "
@@ -222,7 +220,7 @@ class _Comparison:
         for number, (step, other) in enumerate(self.losses[: max(1, end)]):
             if relative(step.loss, other.loss) <= _FIRST:
                 continue
-            ratio = _ratio([step.loss], [other.loss])
+            ratio = ratio_of([step.loss], [other.loss])
             if self._is_inverse(ratio, _EARLY):
                 return self._made_up_for() or self._divided(_EARLY)
             mine, one = pair(step.loss, other.loss)
@@ -243,7 +241,7 @@ class _Comparison:
         update, other = self.updates[0]
         if relative(update.norm, other.norm) <= _EARLY:
             return None
-        ratio = _ratio([update.norm], [other.norm])
+        ratio = ratio_of([update.norm], [other.norm])
         if ratio and relative(ratio, self.processes) <= _EARLY:
             return "disproved", self._summed(ratio)
         mine, one = pair(update.norm, other.norm)
@@ -315,49 +313,8 @@ class _Comparison:
         return f"For the optimizer that steps after {where} it is {by}, so {self.processes} processes train otherwise."
 
 
-def _made_anew(updates: Sequence[Update]) -> int | None:
-    """After how many backward calls a script trains something else, as for another fold; None if it never does.
-
-    What it makes then has other first weights, for the random numbers before were drawn in another order.
-    """
-    last = {update.optimizer: number for number, update in enumerate(updates)}
-    first = {update.optimizer: number for number, update in reversed(list(enumerate(updates)))}
-    for number, (before, update) in enumerate(pairwise(updates)):
-        # All that stepped before never steps again.
-        if first[update.optimizer] == number + 1 and all(
-            last[known] <= number for known in first if first[known] <= number
-        ):
-            return before.after
-    return None
-
-
-def _on_average(
-    losses: Sequence[tuple[Backward, Backward]], updates: Sequence[tuple[Update, Update]], why: str
-) -> Judgement:
-    """What can be said where numbers need not be equal: that the first losses and gradients are of one size."""
-    first, steps = losses[: max(_SOME, len(losses) // 5)], updates[:_SOME]
-    ratio = _ratio([step.loss for step, _ in first], [other.loss for _, other in first])
-    norms = _ratio([update.norm for update, _ in steps], [other.norm for _, other in steps])
-    reason = f"Equal losses cannot be expected: {why}."
-    if _AVERAGE[0] <= ratio <= _AVERAGE[1] and _AVERAGE[0] <= norms <= _AVERAGE[1]:
-        message = (
-            f"{reason} On average the first losses are {ratio:.2f} times those of one process, and the first "
-            f"gradients {norms:.2f} times: neither summed nor divided."
-        )
-        return "proved", message
-    return "unproved", reason
-
-
 def _pairs(mine: Sequence[T], others: Sequence[T]) -> list[tuple[T, T]]:
     return list(zip(mine, others, strict=False))
-
-
-def _ratio(numbers: Sequence[float], others: Sequence[float]) -> float:
-    """The ratio of the means; 0 where it means nothing, because signs differ or numbers are not finite."""
-    if not numbers or not others or not all(map(math.isfinite, (*numbers, *others))):
-        return 0.0
-    first, second = statistics.fmean(numbers), statistics.fmean(others)
-    return first / second if first * second > 0 else 0.0
 
 
 def _is_constant(rates: Sequence[tuple[float | None, float | None]]) -> bool:

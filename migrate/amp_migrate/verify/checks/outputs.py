@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amp_migrate.verify import printed
-from amp_migrate.verify.checks.common import Traces, first_rank
+from amp_migrate.verify.checks.common import Traces, as_far
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.plan import ORIGINAL
 from amp_migrate.verify.printed import Line
@@ -19,11 +19,8 @@ def repeats(traces: Traces, name: str, right: str = ORIGINAL) -> bool:
 
     Where the training differs, the check of that says so, and outputs differ in consequence.
     """
-    one, two = first_rank(traces, right), first_rank(traces, name)
-    if one is None or two is None:
-        return False
-    difference = first_difference(one, two)
-    return difference is None or (difference.kind == "steps" and not same_reach(traces, name, right))
+    one, two = as_far(traces, right, name)
+    return one is not None and two is not None and first_difference(one, two) is None
 
 
 def same_reach(traces: Traces, name: str, right: str = ORIGINAL) -> bool:

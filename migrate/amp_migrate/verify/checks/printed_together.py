@@ -14,26 +14,32 @@ original's. What can be held against each other:
 - A whole number that is 1/N of the original's and is the number of samples that the rank has read is one of its share;
   so is no number of batches, steps or calls, which is 1/N in each rank rightly.
 
-A rank's own estimate of a mean, such as the loss of its last batch, is left out. A script that was written for several
+- After an evaluation whose samples the ranks share, a number that they agree on is printed.
+
+A rank's own estimate of a mean over its training, such as the loss of its last batch, counts as one where the mean over
+the ranks is that of one process. So are counts in a line that is printed within a pass, such as "[128/512]", those of a
+rank, and left out. A script that was written for several
 processes is compared with itself in several, rank by rank, where its training repeats to the last bit.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from statistics import mean
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify import printed
-from amp_migrate.verify.checks import one_process
-from amp_migrate.verify.checks.common import Traces, keeps_its_own, together
-from amp_migrate.verify.checks.counts import is_of_samples, is_of_steps
+from amp_migrate.verify.checks.common import Traces, first_rank, keeps_its_own, relative, together
+from amp_migrate.verify.checks.counts import ends_of_passes, is_of_samples, is_of_steps, shared_evaluations
 from amp_migrate.verify.checks.differences import first_difference
+from amp_migrate.verify.checks.number_series import Series, aligned
 from amp_migrate.verify.checks.outputs import common_part, quoted, reach, where
+from amp_migrate.verify.checks.pairing import mean_losses
 from amp_migrate.verify.evidence import Check, Verdict
-from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_MERGED, ORIGINAL_TOGETHER, Asked
-from amp_migrate.verify.printed import Line, is_count, last_digit, value
+from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, ORIGINAL_AGAIN, ORIGINAL_MERGED, ORIGINAL_TOGETHER, Asked
+from amp_migrate.verify.printed import last_digit, value
 from amp_migrate.verify.traces import RankTrace
 
 ID = "together-printed"
@@ -41,6 +47,9 @@ ID = "together-printed"
 _EXACT, _SUM = 0.02, 0.05
 """How near a number has to be to 1/N of the same steps' number, and the sum over the ranks to the original's."""
 _LEAST = 1e-6
+
+# A model that is printed has a wrapper, and batch norms of another class.
+_OF_A_MODEL = re.compile(r"(?:\(\w+\): )?\w+\(.*\)?$|\)$")
 
 Finding = tuple[Verdict, str]
 
@@ -88,37 +97,6 @@ def _as_before(traces: Traces, title: str) -> Iterator[Check]:
         yield Check(ID, title, "proved", f"{plural(count, 'line').capitalize()} are those of the original's processes.")
 
 
-@dataclass(frozen=True)
-class _Series:
-    """One number of one sentence, each time that it is printed.
-
-    Attributes:
-        line: of rank 0, where it is printed first.
-        right: in the original, as often as rank 0 prints it; empty where it does not print it as often.
-        mine: by rank 0.
-        joined: by the original on joined batches, as far as that went.
-        others: by each other rank, had it not been kept silent; empty where that is not known.
-        ends: for each time the numbers of backward calls made before, in the original and by rank 0.
-    """
-
-    line: Line
-    before: Line | None
-    right: tuple[str, ...]
-    mine: tuple[str, ...]
-    joined: tuple[str, ...]
-    others: tuple[tuple[str, ...], ...]
-    ends: tuple[tuple[int | None, int | None], ...]
-
-    @property
-    def are_counts(self) -> bool:
-        return all(map(is_count, (*self.right, *self.mine)))
-
-    @property
-    def agree(self) -> bool:
-        """Whether all ranks are known to have the same number each time."""
-        return bool(self.others) and all(other == self.mine for other in self.others)
-
-
 class _Comparison:
     """The lines of all runs side by side."""
 
@@ -135,16 +113,22 @@ class _Comparison:
         merged = traces.get(ORIGINAL_MERGED)
         usable = merged if merged is not None and merged.usable else None
         self.joined = common_part(usable, self.run)[0] if usable is not None else []
+        self.series = list(aligned(self.right if self.whole else [], self.mine, self.joined, self.others))
+        again = traces.get(ORIGINAL_AGAIN)
+        pair = common_part(self.original, again) if again is not None and again.usable else ([], [])
+        self.unsteady = printed.unsteady(*pair)
+        self.ends = ends_of_passes(ranks[0])
         self.compared = self.left_out = 0
 
     def findings(self) -> Iterator[Finding]:
         """What speaks against it."""
         yield from self._other_ranks()
         yield from self._sentences()
-        for series in self._series():
+        for series in self.series:
             found = self._judged(series)
             if found is not None:
                 yield found
+        yield from self._shared_evaluations()
 
     def summary(self) -> str:
         """What was compared."""
@@ -180,8 +164,14 @@ class _Comparison:
             )
             return
         # Before the first step nothing has been measured that a line could depend on.
-        missing = [line for line in self.right if line.before == 0 and line.sentence not in mine]
-        added = [line for line in self.mine if line.before == 0 and line.sentence not in right]
+        missing, added = (
+            [
+                line
+                for line in lines
+                if line.before == 0 and line.sentence not in known and not _OF_A_MODEL.match(line.raw)
+            ]
+            for lines, known in ((self.right, mine), (self.mine, right))
+        )
         if missing:
             yield "unproved", f"Rank 0 does not print {quoted(missing[0])}{where(missing[0], None)} before it trains."
         elif added:
@@ -189,34 +179,22 @@ class _Comparison:
 
     # ---- numbers -------------------------------------------------------------------------------------------------
 
-    def _series(self) -> Iterator[_Series]:
-        right, mine, joined, *others = map(_by_sentence, (self.right, self.mine, self.joined, *self.others))
-        for sentence, lines in mine.items():
-            before = right.get(sentence, [])
-            same = before if self.whole and len(before) == len(lines) else []
-            silent = [other.get(sentence, []) for other in others]
-            known = all(len(found) == len(lines) for found in silent)
-            for place in range(len(lines[0].numbers)):
-                yield _Series(
-                    lines[0],
-                    before[0] if before else None,
-                    tuple(line.numbers[place] for line in same),
-                    tuple(line.numbers[place] for line in lines),
-                    tuple(line.numbers[place] for line in joined.get(sentence, [])[: len(lines)]),
-                    tuple(tuple(line.numbers[place] for line in found) for found in silent) if known else (),
-                    tuple((one.before, two.before) for one, two in zip(same, lines, strict=False)),
-                )
-
-    def _judged(self, series: _Series) -> Finding | None:
+    def _judged(self, series: Series) -> Finding | None:
         self.compared += 1
         if series.mine == series.right:
             return None
-        if not (series.right or series.joined):
+        # "[128/512]" within a pass is how far this rank has come.
+        within = series.are_counts and any(end is not None and end not in self.ends for _, end in series.ends)
+        unsteady = (series.line.sentence, series.place) in self.unsteady
+        if within or unsteady or not (series.right or series.joined):
             self._leave_out()
             return None
         found = self._share_of_steps(series) or self._share_of_sum(series) or self._share_of_count(series)
         if found is not None:
             return found
+        if series.are_counts and series.others and not series.agree:
+            message = f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and other ranks have"
+            return "unproved", f"{message} another number in place of {series.mine[0]}: it may count one rank's share."
         if series.joined and not self._is_near(series) and self._trains_alike():
             message = (
                 f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and one process on the same "
@@ -231,14 +209,29 @@ class _Comparison:
         self.compared -= 1
         self.left_out += 1
 
-    def _share_of_steps(self, series: _Series) -> Finding | None:
+    def _shared_evaluations(self) -> Iterator[Finding]:
+        """Evaluations whose samples the ranks share, and after which no number is printed that they agree on."""
+        for end in sorted(shared_evaluations(self.ranks)):
+            shown = [series for series in self.series if any(before == end for _, before in series.ends)]
+            own = [series for series in shown if series.others and not series.agree and not series.are_counts]
+            if not own:
+                continue
+            message = (
+                f"The ranks share the samples of an evaluation, and rank 0 prints {quoted(own[0].line)}"
+                f"{where(own[0].before, own[0].line)} about its own. Average it over the ranks."
+            )
+            agreed = [series for series in shown if series.agree and not series.are_counts]
+            yield "unproved" if agreed else "disproved", message
+            return
+
+    def _share_of_steps(self, series: Series) -> Finding | None:
         """A number that is 1/N of what one process prints after the same steps on the same samples."""
         mine = series.mine[: len(series.joined)]
         if not self._is_share(mine, series.joined, _EXACT) or _near(mine, series.right[: len(mine)], _EXACT):
             return None
         return "disproved", self._words(series, series.joined[0], "one process on the same samples")
 
-    def _share_of_sum(self, series: _Series) -> Finding | None:
+    def _share_of_sum(self, series: Series) -> Finding | None:
         """A number that ranks do not agree on, and whose sum is the original's."""
         if not series.others or series.agree or not series.right:
             return None
@@ -251,7 +244,7 @@ class _Comparison:
             return "disproved", self._words(series, series.right[0], "the original")
         return "unproved", f"{self._words(series, series.right[0], 'the original')} It may be chance."
 
-    def _share_of_count(self, series: _Series) -> Finding | None:
+    def _share_of_count(self, series: Series) -> Finding | None:
         """A whole number that is 1/N of the original's."""
         if not series.right or not series.are_counts or not self._is_share(series.mine, series.right, _SUM):
             return None
@@ -277,36 +270,33 @@ class _Comparison:
             abs(two) > _LEAST and abs(one * self.size - two) <= bound * abs(two) for one, two in pairs
         )
 
-    def _is_near(self, series: _Series) -> bool:
-        """Whether the numbers are those of the same steps in one process; or of a rank's own batches around them."""
-        if not (series.agree or not series.others):
-            return True
+    def _is_near(self, series: Series) -> bool:
+        """Whether the numbers, or their means over the ranks, are those of the same steps in one process."""
+        mine = [mean(map(value, column)) for column in zip(series.mine, *series.others, strict=True)]
         joined = list(map(value, series.joined))
         scatter = max((abs(one - two) for one, two in itertools.pairwise(joined)), default=0.0)
-        for one, two in zip(series.mine, series.joined, strict=False):
+        for one, two, written in zip(mine, joined, series.mine, strict=False):
             # A sum over the batches of all ranks is N times that over the joined batches.
-            apart = min(abs(value(one) - factor * value(two)) for factor in (1, self.size))
-            allowed = self.asked.tolerance * max(abs(value(one)), abs(value(two))) + scatter + last_digit(one)
-            if apart > allowed and not _near((one,), series.right[:1], self.asked.tolerance):
+            apart = min(abs(one - factor * two) for factor in (1, self.size))
+            allowed = self.asked.tolerance * max(abs(one), abs(two)) + scatter + last_digit(written)
+            if apart > allowed and not _near((written,), series.right[:1], self.asked.tolerance):
                 return False
         return True
 
     def _trains_alike(self) -> bool:
-        return any(found.verdict == "proved" for found in one_process.check(self.traces, self.asked))
+        """Whether the losses are those of one process on the same samples, so that what is measured has to agree."""
+        merged = first_rank(self.traces, ORIGINAL_MERGED)
+        if merged is None:
+            return False
+        pairs = zip(mean_losses(self.ranks), merged.backwards, strict=False)
+        return all(relative(step.loss, other.loss) <= self.asked.tolerance for step, other in pairs)
 
-    def _words(self, series: _Series, right: str, who: str) -> str:
+    def _words(self, series: Series, right: str, who: str) -> str:
         return (
             f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, where {who} prints {right} in "
             f"place of {series.mine[0]}: it is 1/{self.size}, a number of one rank's share of the data. Sum it over "
             "the ranks."
         )
-
-
-def _by_sentence(lines: Sequence[Line]) -> dict[str, list[Line]]:
-    found: dict[str, list[Line]] = {}
-    for line in lines:
-        found.setdefault(line.sentence, []).append(line)
-    return found
 
 
 def _near(mine: Sequence[str], right: Sequence[str], bound: float) -> bool:

@@ -127,41 +127,41 @@ class _Found:
 
 
 def _compare(right: _Curve, other: _Curve) -> _Found | None:
-    known = [rate for rate in right.rates if rate is not None]
-    if not known or not other.rates:
+    if not other.rates or all(rate is None for rate in right.rates):
         return None
-    slack = _ALLOWED * max(known)
-    if found := _scaled(right, other):
-        return found
+    first = _first_apart(right, other, 1.0)
+    one, two = right.rates[0], other.rates[0]
+    if one and two and relative(one, two) > _SAME:
+        if _first_apart(right, other, two / one) is None or _by_step(right, other, two / one):
+            return _Found("scaled", other.updates[0], two, one)
+    if first is None:
+        return None
+    number, expected = first
+    rate = other.rates[number]
+    assert rate is not None
+    kind = "step" if _by_step(right, other, 1.0) else "other"
+    return _Found(kind, other.updates[number], rate, expected)
+
+
+def _first_apart(right: _Curve, other: _Curve, factor: float) -> tuple[int, float] | None:
+    """The first rate that the original does not have in this place of the data, times a factor, and what it has."""
+    slack = _ALLOWED * max(rate for rate in right.rates if rate is not None) * factor
     around = _AROUND * max(other.step, right.step)
-    for place, rate, update in zip(other.places, other.rates, other.updates, strict=True):
+    for number, (place, rate) in enumerate(zip(other.places, other.rates, strict=True)):
         if rate is None or place > right.places[-1]:
             continue
         low = max(0, bisect_left(right.places, place - around) - 1)
-        near = [r for r in right.rates[low : bisect_right(right.places, place + around) + 1] if r is not None]
+        near = [r * factor for r in right.rates[low : bisect_right(right.places, place + around) + 1] if r is not None]
         if near and not min(near) - slack <= rate <= max(near) + slack:
             expected = right.rates[min(bisect_left(right.places, place), len(right.rates) - 1)]
-            return _Found(_kind(right, other), update, rate, expected if expected is not None else near[0])
+            return number, near[0] if expected is None else expected
     return None
 
 
-def _scaled(right: _Curve, other: _Curve) -> _Found | None:
-    """Whether every rate is the original's at the same step or place, times a constant."""
-    first = right.rates[0], other.rates[0]
-    if not first[0] or not first[1] or relative(first[0], first[1]) <= _SAME:
-        return None
-    ratio = first[1] / first[0]
-    by_step = zip(right.rates, other.rates, strict=False)
-    if all(r is not None and o is not None and relative(r * ratio, o) <= _ALLOWED for r, o in by_step) or (
-        len(set(other.rates)) == len(set(right.rates)) == 1
-    ):
-        return _Found("scaled", other.updates[0], first[1], first[0])
-    return None
-
-
-def _kind(right: _Curve, other: _Curve) -> str:
+def _by_step(right: _Curve, other: _Curve, factor: float) -> bool:
+    """Whether the rates are the original's after as many steps, times a factor."""
     pairs = list(zip(right.rates, other.rates, strict=False))
-    return "step" if all(r is not None and o is not None and relative(r, o) <= _SAME for r, o in pairs) else "other"
+    return all(one is not None and two is not None and relative(one * factor, two) <= _SAME for one, two in pairs)
 
 
 def _curves(rank: RankTrace, processes: int) -> dict[int, _Curve]:

@@ -1,8 +1,9 @@
 """Every run of the migrated script gets as far as the original.
 
 A run that stops with an error where the original does not is disproof, and so is one that comes to no end: processes
-of which none begins a step for far longer than the longest of one process alone takes wait for each other. One that is
-only slow is none. More memory than several times what one process needs for each of them is disproof too.
+of which none computes, nor has begun a step for far longer than the longest of one process alone takes, wait for each
+other. One that is only slow is none, and neither is one in which some process still evaluates. More memory than several
+times what one process needs for each of them is disproof too.
 
 What is the machine's doing is none: a missing GPU or port, a full disk, a bound of time or memory that is too small
 for what one process takes. A level that computes in half is excused where torch's own autocast does not get the
@@ -23,6 +24,7 @@ from amp_migrate.verify.checks.reference import reference_run
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.failures import wants_gpu
 from amp_migrate.verify.plan import O0, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, PLAIN_AMP, Asked
+from amp_migrate.verify.processes import LONG_IDLE
 from amp_migrate.verify.traces import Trace
 
 ID = "runs"
@@ -46,7 +48,7 @@ _MEMORY = 3
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Say of every run of the migrated script that did not get through what stopped it."""
-    migrated = [trace for trace in traces.values() if trace.level is not None and not is_left_out(traces, trace)]
+    migrated = [trace for trace in traces.values() if trace.level is not None and not is_left_out(traces, trace, asked)]
     stopped = [trace for trace in migrated if not trace.usable]
     verdicts: list[Verdict] = []
     sentences: list[str] = []
@@ -64,9 +66,10 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     yield Check(ID, TITLE, "disproved" if "disproved" in verdicts else "unproved", " ".join(sentences))
 
 
-def is_left_out(traces: Traces, trace: Trace) -> bool:
-    """Whether a run is float16's besides bfloat16, and says nothing because torch's own autocast fails in it too."""
-    return trace.name == O1_FP16 and not trace.usable and _judge(trace, traces)[0] == "unproved"
+def is_left_out(traces: Traces, trace: Trace, asked: Asked) -> bool:
+    """Whether a run is in float16 unasked, and says nothing because torch's own autocast fails in it too."""
+    is_besides = trace.name == O1_FP16 and "fp16" not in asked.half_types
+    return is_besides and not trace.usable and _judge(trace, traces)[0] == "unproved"
 
 
 def reason(trace: Trace) -> str:
@@ -98,7 +101,7 @@ def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
 
 def _sentence(trace: Trace) -> str:
     name = f"{trace.name} ({trace.processes} processes)" if trace.processes > 1 else trace.name
-    return f"{name} did not get through: {reason(trace)}."
+    return f"{name} did not get through: {reason(trace)}.{_stood(trace)}"
 
 
 def _lacks_gpu(trace: Trace, traces: Traces) -> bool:
@@ -107,6 +110,20 @@ def _lacks_gpu(trace: Trace, traces: Traces) -> bool:
     if original is None or original.device != "cpu" or trace.failure is None:
         return False
     return wants_gpu(trace.failure)
+
+
+def _stood(trace: Trace) -> str:
+    """Where each process of several last began a backward call, where no line is known; empty otherwise."""
+    if trace.processes == 1 or (trace.failure is not None and trace.failure.path is not None):
+        return ""
+    known = [rank for rank in trace.ranks if rank.backwards and rank.backwards[-1].site]
+    if not known:
+        return ""
+    verbs = [" was", *([""] * (len(known) - 1))]
+    places = [
+        f"of rank {rank.rank}{verb} at {rank.backwards[-1].site}" for rank, verb in zip(known, verbs, strict=True)
+    ]
+    return f" The last backward call {', '.join(places)}."
 
 
 def _message(trace: Trace) -> str:
@@ -128,9 +145,11 @@ def _out_of_time(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
     if alone is None:
         return "unproved", more
     waited = trace.seconds - max((step.time for rank in trace.ranks for step in rank.backwards), default=0.0)
-    if waited <= patience(alone, trace.processes):
+    if waited <= patience(alone, trace.processes) or trace.idle < LONG_IDLE:
         return "unproved", more
-    why = f"It had begun no step for more than {_PATIENCE} times as long as {alone.name} ever takes for one"
+    why = (
+        f"It computed nothing any more, and had begun no step for {_PATIENCE} times as long as {alone.name} ever takes"
+    )
     if trace.processes == 1:
         return "disproved", f"{why}."
     hint = "look for a rank that makes fewer steps, or leaves out a call that all must make"

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks.common import Traces, at, keeps_its_own, pair, together
+from amp_migrate.verify.checks.common import Traces, at, keeps_its_own, pair, talk, together
 from amp_migrate.verify.checks.passes import passes, training
 from amp_migrate.verify.evidence import Check
-from amp_migrate.verify.plan import Asked
+from amp_migrate.verify.plan import O0_TOGETHER, Asked
 from amp_migrate.verify.traces import RankTrace
 
 ID = "steering"
@@ -23,12 +23,17 @@ TITLE = "All processes take the same decisions"
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Compare the ranks' learning rates, metrics and passes."""
-    ranks = together(traces)
-    if not ranks or keeps_its_own(traces, asked):
+    trace = traces.get(O0_TOGETHER)
+    if trace is None or keeps_its_own(traces, asked) or not talk(trace.ranks):
         return
-    wrong = _metrics(ranks) or _rates(ranks) or _passes(ranks)
+    # Up to where a run failed, it may show why.
+    wrong = _metrics(trace.ranks) or _rates(trace.ranks)
+    ranks = together(traces)
+    if not wrong and ranks:
+        wrong = _passes(ranks)
     if wrong:
         yield Check(ID, TITLE, "disproved", wrong)
+    if wrong or not ranks:
         return
     count = len(ranks[0].metrics)
     also = f", and {plural(count, 'metric')} that schedules decided by" if count else ""
@@ -60,5 +65,8 @@ def _passes(ranks: Sequence[RankTrace]) -> str:
     counts = [{key: len(part) for key, part in training(passes(rank, ended=True)).items()} for rank in ranks]
     if any(other != counts[0] for other in counts[1:]):
         listed = ", ".join(f"rank {rank.rank}: {sum(part.values())}" for rank, part in zip(ranks, counts, strict=True))
-        return f"The ranks make other numbers of passes over the training data ({listed}). They must end together."
+        where = at(ranks[0].backwards[-1])
+        return (
+            f"The ranks make other numbers of passes over the data before {where} ({listed}). They must end together."
+        )
     return ""

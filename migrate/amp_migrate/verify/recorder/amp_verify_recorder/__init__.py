@@ -7,6 +7,7 @@ it leaves out. Besides that folder it reads:
 ``AMP_VERIFY_STEPS``: the process ends at the start of the backward call after so many; without it, with the script;
 ``AMP_VERIFY_SECONDS``: or at the first round number of them after that time, but not before ``AMP_VERIFY_LEAST``;
 ``AMP_VERIFY_SEED``: torch, random and numpy are seeded with it when they are imported;
+``AMP_VERIFY_CLOCK``: how many times as fast the script's clock goes, see :mod:`.clock`;
 ``AMP_VERIFY_ROOT``: the folder that names of files are relative to, which is a copy;
 ``AMP_VERIFY_PROJECT``: the folder that it is a copy of, from which no module should come;
 ``AMP_VERIFY_BATCHES``: a JSON file of batches for loaders to read instead of those of their samplers;
@@ -27,6 +28,7 @@ from typing import Any
 def start() -> None:
     """Begin to record in this process, and to seed what the script imports."""
     from . import (
+        clock,
         imports,
         left,
         loading,
@@ -36,6 +38,7 @@ def start() -> None:
         noise,
         one_replica,
         plain_amp,
+        processor,
         saying,
         scaling,
         schedules,
@@ -46,7 +49,7 @@ def start() -> None:
     from .record import Record, guarded
 
     record = Record()
-    for watch_outputs in (saying.watch, writing.watch):
+    for watch_outputs in (clock.watch, saying.watch, writing.watch):
         guarded(watch_outputs)(record)
     seeding.seed_python(record)
     imports.after("numpy.random", lambda module: seeding.seed_numpy(record, module))
@@ -57,7 +60,7 @@ def start() -> None:
         # What changes how a script computes comes first: what is recorded is recorded of that. And what is recorded is
         # what the script hands over, before plain_amp scales its loss.
         changing = (no_gpu, native_amp, one_replica, plain_amp)
-        for part in (*changing, steps, models, loading, noise, scaling, schedules, left):
+        for part in (*changing, steps, models, loading, noise, scaling, schedules, processor, left):
             guarded(part.watch)(seen)
 
     imports.after("torch", watch)

@@ -17,10 +17,12 @@ _KEPT = 1000
 
 
 def watch(steps: Steps) -> None:
-    """Note modules when they get a buffer, and describe what is left at the end."""
+    """Note modules when they get a buffer or are copied, and describe what is left at the end."""
     left = _Left(steps)
     module = steps.torch.nn.Module
     module.register_buffer = left.noting(module.register_buffer)
+    # Called for each module of a copy, such as an average of the weights.
+    module.__setstate__ = left.noting(module.__setstate__)
     steps.record.finishers.append(left.facts)
 
 
@@ -41,15 +43,19 @@ class _Left:
 
     def facts(self) -> Iterator[tuple[str, Any]]:
         """What is known at the end."""
-        yield "buffers", sorted({fact for module in self._modules for fact in self._buffers(module)})
+        modules = {id(module): module for module in self._modules}.values()
+        yield "buffers", sorted({fact for module in modules for fact in self._described(module._buffers)})
+        held = {id(p) for made in self.steps.optimizers for group in made.param_groups for p in group["params"]}
+        free = ({name: p for name, p in module._parameters.items() if id(p) not in held} for module in modules)
+        yield "unheld", sorted({fact for parameters in free for fact in self._described(parameters)})
         yield (
             "rates",
             [float(group["lr"]) for made in self.steps.optimizers for group in made.param_groups if "lr" in group],
         )
         yield "generators", self.steps.draws.digest()
 
-    def _buffers(self, module: Any) -> Iterator[str]:
+    def _described(self, tensors: dict[str, Any]) -> Iterator[str]:
         torch = self.steps.torch
-        for name, buffer in module._buffers.items():
-            if type(buffer) is torch.Tensor and not buffer.is_sparse:
-                yield f"{name} {tuple(buffer.shape)} {hashlib.sha256(bytes_of(torch, buffer)).hexdigest()[:16]}"
+        for name, tensor in tensors.items():
+            if type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_sparse:
+                yield f"{name} {tuple(tensor.shape)} {hashlib.sha256(bytes_of(torch, tensor)).hexdigest()[:16]}"

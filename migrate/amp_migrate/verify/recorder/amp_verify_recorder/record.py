@@ -21,6 +21,8 @@ _KEPT = 50
 _KEPT_SECONDS = 1.0
 _PATIENCE = 120.0
 _PAUSE = 0.02
+# The script's clock may go otherwise; see :mod:`.clock`.
+_now = time.perf_counter
 
 
 def complain(text: str) -> None:
@@ -72,10 +74,12 @@ class Record:
         self.ranks = int(os.environ.get("WORLD_SIZE") or 1)
         self.backwards = 0
         self.finishers: list[Callable[[], Iterator[tuple[str, Any]]]] = []
-        self._started = time.perf_counter()
+        self._started = _now()
         self._pending: list[dict[str, Any]] = []
         self._kept = 0
         self._counter: int | None = None
+        # At the first backward call and at the last.
+        self._processor_times: list[float] = []
         self._written = 0.0
         self._finished = False
         atexit.register(self._ended)
@@ -85,7 +89,7 @@ class Record:
 
     def seconds(self) -> float:
         """The time since the recorder started."""
-        return time.perf_counter() - self._started
+        return _now() - self._started
 
     def look_around(self) -> None:
         """Note which of the processes that train together this one is; at the end their group may be gone."""
@@ -104,6 +108,7 @@ class Record:
             self.stop()
         self.backwards += 1
         self._count()
+        self._processor_times[1:] = [time.process_time()] * (1 if self._processor_times else 2)
         self._kept += 1
         if self._kept > _KEPT or self.seconds() - self._written > _KEPT_SECONDS:
             try:
@@ -180,14 +185,14 @@ class Record:
                         self.add(**{name: value})
                 except Exception as error:
                     complain(f"{finisher.__qualname__}: {type(error).__name__}: {error}")
-            self.add(end=how)
+            self.add(end=how, processor_times=self._processor_times)
             self.write()
             (self.folder / f"there{self.rank}").touch()
 
     def _meet(self) -> None:
         """Wait for the others: one that leaves early would break a collective that they are in."""
-        end = time.monotonic() + _PATIENCE
-        while time.monotonic() < end and len(list(self.folder.glob("there*"))) < self.ranks:
+        end = _now() + _PATIENCE
+        while _now() < end and len(list(self.folder.glob("there*"))) < self.ranks:
             time.sleep(_PAUSE)
 
     def _retire(self) -> None:

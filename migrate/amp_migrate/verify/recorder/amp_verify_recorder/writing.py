@@ -29,6 +29,7 @@ class _Opened:
         self._record = record
         self._known: set[tuple[str, str]] = set()
         self._inside = False
+        self._own = os.path.join(os.path.realpath(record.folder), "")
 
     def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Called by the interpreter for every event that it tells of."""
@@ -78,7 +79,7 @@ class _Opened:
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
         name = os.path.realpath(os.fsdecode(path))
-        if not name.startswith(self._record.root):
+        if not name.startswith(self._record.root) or name.startswith(self._own):
             return
         site = self._record.sites.saying(sys._getframe(1))
         name = name[len(self._record.root) :]

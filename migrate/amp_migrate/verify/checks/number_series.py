@@ -1,0 +1,85 @@
+"""The numbers that several runs print in the same sentence, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from amp_migrate.verify.printed import Line, is_count
+
+
+@dataclass(frozen=True)
+class Series:
+    """One number of one sentence, each time that it is printed.
+
+    Attributes:
+        line: of rank 0, where it is printed first.
+        place: which of the line's numbers it is, from 0.
+        right: in the original, as often as rank 0 prints it; empty where it does not print it as often.
+        mine: by rank 0.
+        joined: by the original on joined batches, as far as that went.
+        others: by each other rank, had it not been kept silent; empty where that is not known.
+        ends: for each time the numbers of backward calls made before, in the original and by rank 0; None where they
+            are not known.
+    """
+
+    line: Line
+    place: int
+    before: Line | None
+    right: tuple[str, ...]
+    mine: tuple[str, ...]
+    joined: tuple[str, ...]
+    others: tuple[tuple[str, ...], ...]
+    ends: tuple[tuple[int | None, int | None], ...]
+
+    @property
+    def are_counts(self) -> bool:
+        """Whether they are whole numbers."""
+        return all(map(is_count, (*self.right, *self.mine)))
+
+    @property
+    def agree(self) -> bool:
+        """Whether all ranks are known to have the same number each time."""
+        return bool(self.others) and all(other == self.mine for other in self.others)
+
+
+def aligned(
+    right: Sequence[Line], mine: Sequence[Line], joined: Sequence[Line], others: Sequence[Sequence[Line]]
+) -> Iterator[Series]:
+    """The numbers of each sentence that rank 0 prints.
+
+    Args:
+        right: what the original prints, to its end; nothing if it was stopped before.
+        mine: what rank 0 prints.
+        joined: what the original prints on joined batches.
+        others: what each other rank would print.
+    """
+    of_right, of_mine, of_joined, *of_others = map(by_sentence, (right, mine, joined, *others))
+    for sentence, lines in of_mine.items():
+        before = of_right.get(sentence, [])
+        same = before if len(before) == len(lines) else []
+        silent = [other.get(sentence, []) for other in of_others]
+        known = all(len(found) == len(lines) for found in silent)
+        for place in range(len(lines[0].numbers)):
+            yield Series(
+                lines[0],
+                place,
+                before[0] if before else None,
+                tuple(line.numbers[place] for line in same),
+                tuple(line.numbers[place] for line in lines),
+                tuple(line.numbers[place] for line in of_joined.get(sentence, [])[: len(lines)]),
+                tuple(tuple(line.numbers[place] for line in found) for found in silent) if known else (),
+                tuple((one, line.before) for one, line in zip(_befores(same, lines), lines, strict=True)),
+            )
+
+
+def _befores(same: Sequence[Line], lines: Sequence[Line]) -> list[int | None]:
+    return [line.before for line in same] or [None] * len(lines)
+
+
+def by_sentence(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """The lines of each sentence, in order."""
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(line.sentence, []).append(line)
+    return found
