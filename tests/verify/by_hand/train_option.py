@@ -32,6 +32,8 @@ def main(args):
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
+        if args.local_rank <= 0:
+            print(epoch, loss.item())
 
 
 if __name__ == "__main__":

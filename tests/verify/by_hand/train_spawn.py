@@ -33,6 +33,8 @@ def main(rank, args):
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
+        if rank == 0:
+            print(epoch, loss.item())
     dist.destroy_process_group()
 
 
