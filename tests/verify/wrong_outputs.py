@@ -169,6 +169,7 @@ WRITTEN = {
         "best1.pt",
         "",
         TO_THE_END_TOGETHER,
+        "unproved",
     ),
     "a checkpoint of each rank's own weights": Wrong(
         AVERAGING,
