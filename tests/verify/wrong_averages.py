@@ -80,6 +80,7 @@ AVERAGED = {
         "step",
         "",
         TOGETHER,
+        verdict="unproved",
     ),
     "learning rate times the number of processes": Wrong(
         PLAIN, (("lr=0.5", "lr=0.5 * amp.world_size()"),), "one-process", "The learning rate is 1,", BACKWARD, TOGETHER
@@ -91,6 +92,7 @@ AVERAGED = {
         "learning rate",
         "",
         TOGETHER,
+        verdict="unproved",
     ),
     "batch norm not synchronised": Wrong(
         PLAIN,

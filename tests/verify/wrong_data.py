@@ -80,6 +80,7 @@ DATA = {
         "",
         BACKWARD,
         TOGETHER,
+        verdict="unproved",
     ),
     "the split differs by rank": Wrong(
         EVALUATION,
@@ -134,9 +135,9 @@ DATA = {
                 "        if amp.rank() and x.sum() > 2:\n            continue\n        optimizer.zero_grad()\n",
             ),
         ),
-        "runs",
+        "steering",
         "",
-        BACKWARD,
+        "",
         TOGETHER,
     ),
 }

@@ -20,7 +20,7 @@ def main():
 
 DECISIONS = {
     "a validation share that is not summed": Wrong(
-        EVALUATION, ((VALIDATION, SHARED_VALIDATION),), "together-printed", "val", "", (*TOGETHER, "--full")
+        EVALUATION, ((VALIDATION, SHARED_VALIDATION),), "runs", "", "", (*TOGETHER, "--full")
     ),
     "early stopping and schedule by a rank's own loss": Wrong(
         EVALUATION,
@@ -28,9 +28,9 @@ DECISIONS = {
             (VALIDATION, SHARED_VALIDATION),
             (EVALUATED, EVALUATED.replace("len(loader.dataset)", "(len(loader) * 4)")),
         ),
-        "steering",
+        "runs",
         "",
-        "scheduler.step(val_loss)",
+        "",
         (*TOGETHER, "--full"),
     ),
     "a schedule that one rank steps": Wrong(
@@ -41,7 +41,7 @@ DECISIONS = {
                 "        if amp.is_main_process():\n            scheduler.step(val_loss)\n",
             ),
         ),
-        "ranks-agree",
+        "steering",
         "",
         "",
         (*TOGETHER, "--full"),
@@ -80,9 +80,9 @@ DECISIONS = {
     "steps left out by a rank's own loss": Wrong(
         ALIKE,
         (("if amp.reduce_mean(loss.item()) > 1.9:", "if loss.item() > 1.9:"),),
-        "steering",
+        "runs",
         "",
-        "if loss.item() > 1.9:",
+        "",
         (*TOGETHER, "--full"),
     ),
     "a choice drawn by each rank": Wrong(
@@ -92,6 +92,7 @@ DECISIONS = {
         "",
         "head = random.choice([0, 1])",
         (*TOGETHER, "--full"),
+        missed="a draw that chooses what is trained looks like any other draw in a step",
     ),
     "noise on weights drawn by each rank": Wrong(
         ALIKE,
@@ -113,6 +114,7 @@ DECISIONS = {
         "",
         "",
         TOGETHER,
+        missed="one-process does not apply where a step draws, and what samples hold is not compared there",
     ),
     "resumed on one rank": Wrong(
         AVERAGING,

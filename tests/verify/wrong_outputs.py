@@ -64,6 +64,7 @@ PRINTED = {
         "left out",
         'print(f"epoch {epoch + 1}: loss {loss.item():.4f}, {left_out} left out")',
         TO_THE_END_TOGETHER,
+        verdict="unproved",
     ),
     "lines printed by all ranks": Wrong(
         LAUNCHED,

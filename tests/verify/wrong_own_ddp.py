@@ -70,6 +70,7 @@ OWN_DDP = {
         "validation",
         "",
         (*TOGETHER, "--full"),
+        verdict="unproved",
     ),
     "own sum behind a guard": Wrong(
         LAUNCHED,

@@ -52,6 +52,7 @@ AUTOCAST = {
         "backward",
         BACKWARD,
         HALF,
+        missed="no check looks at whether autocast is on during the backward pass",
     ),
     "a count in the activation's type": Wrong(
         PLAIN,
