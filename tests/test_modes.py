@@ -14,9 +14,10 @@ SCRIPT = (ROOT / "scripts/test.sh").read_text(encoding="utf-8")
 
 
 @pytest.mark.heavy
-def test_every_file_of_tests_has_some_in_full():
-    # What it leaves to the expression in pyproject.toml would not be all.
-    assert re.search(r'^        tests -m "" "\$@"$', SCRIPT, re.MULTILINE)
+def test_every_file_of_tests_has_some_in_full_or_is_a_campaign():
+    # What they leave to the expression in pyproject.toml would not be all.
+    assert re.search(r'^        twice -m "not campaign" "\$@"$', SCRIPT, re.MULTILINE)
+    assert 'verify) tests -m campaign "$@"' in SCRIPT
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout[-3000:]
@@ -32,9 +33,9 @@ def test_every_file_of_tests_has_some_in_full():
 def test_each_mode_leaves_out_what_its_marker_says():
     assert 'tests -m "not slow and not heavy" "$@"' in SCRIPT
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert "-m 'not slow'" in pyproject
+    assert "-m 'not slow and not campaign'" in pyproject
     markers = set(re.findall(r'^    "(\w+): .*`scripts/test\.sh \w+`', pyproject, re.MULTILINE))
-    assert markers == {"slow", "heavy", "half"}
+    assert markers == {"slow", "heavy", "half", "campaign"}
 
 
 def test_a_mode_draws_as_many_programs_as_it_says():

@@ -18,6 +18,7 @@ from forked import Forked
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
     pytest.mark.heavy,
+    pytest.mark.campaign,
 ]
 
 BY_HAND = Path(__file__).with_name("by_hand")

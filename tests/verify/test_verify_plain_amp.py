@@ -243,6 +243,7 @@ def verified(forked: Forked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return verify
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="oneDNN's variable is for x86")
 def test_a_bfloat16_lstm_that_this_processor_lacks_disproves_nothing(
     verified: Any, monkeypatch: pytest.MonkeyPatch
@@ -254,6 +255,7 @@ def test_a_bfloat16_lstm_that_this_processor_lacks_disproves_nothing(
     assert evidence["verdict"] == "proved", evidence["checks"]
 
 
+@pytest.mark.campaign
 def test_processes_that_hang_are_wrong(verified: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks_runs, "_PATIENCE", 5)
     evidence = verified(HANGING, ("    optimizer.zero_grad()\n", WAITING), "--levels", "O0", "--timeout", "120")

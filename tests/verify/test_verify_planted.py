@@ -112,11 +112,15 @@ def places(wrong: Wrong, text: str) -> list[str]:
 
 
 def marked(kind: str) -> Any:
-    missed = WRONG[kind].missed
-    return pytest.param(kind, marks=pytest.mark.xfail(strict=True, reason=missed) if missed else ())
+    wrong = WRONG[kind]
+    marks = [pytest.mark.xfail(strict=True, reason=wrong.missed)] if wrong.missed else []
+    # In several processes, to the end of a script, each takes half a minute.
+    if wrong.missed or wrong.options != ALONE:
+        marks.append(pytest.mark.campaign)
+    return pytest.param(kind, marks=marks)
 
 
-@pytest.mark.parametrize("kind", map(marked, WRONG))
+@pytest.mark.parametrize("kind", [marked(kind) for kind in WRONG])
 def test_a_wrong_migration_is_found(kind: str, verified: Any) -> None:
     wrong = WRONG[kind]
     status, evidence, text = verified(wrong.script, wrong.edits, *wrong.options)
@@ -130,7 +134,14 @@ def test_a_wrong_migration_is_found(kind: str, verified: Any) -> None:
     assert (status, evidence["verdict"]) == ({"disproved": 1, "unproved": 3}[wrong.verdict], wrong.verdict)
 
 
-RIGHT = (PLAIN, ACCUMULATION, GAN, EVALUATION, SAMPLING, AVERAGING, ALIKE, DISTRIBUTED, LAUNCHED)
+OFTEN = (PLAIN, ACCUMULATION, GAN)
+RIGHT = (
+    *OFTEN,
+    *(
+        pytest.param(script, marks=pytest.mark.campaign)
+        for script in (EVALUATION, SAMPLING, AVERAGING, ALIKE, DISTRIBUTED, LAUNCHED)
+    ),
+)
 
 
 @pytest.mark.parametrize("script", RIGHT)
@@ -151,7 +162,8 @@ def marked_right(kind: str) -> Any:
     return pytest.param(kind, marks=pytest.mark.xfail(strict=True, reason=reason) if reason else ())
 
 
-@pytest.mark.parametrize("kind", map(marked_right, HARMLESS))
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", [marked_right(kind) for kind in HARMLESS])
 def test_a_right_variant_is_proved(kind: str, verified: Any) -> None:
     script, edits = HARMLESS[kind]
     status, evidence, _ = verified(script, edits, *TOGETHER, "--full")

@@ -24,6 +24,7 @@ from warm import Start, Warm
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
     pytest.mark.heavy,
+    pytest.mark.campaign,
 ]
 
 PLANTED = Path(__file__).with_name("planted")
