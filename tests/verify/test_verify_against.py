@@ -113,7 +113,12 @@ CLIP = "            scaler.unscale_(optimizer)\n"
 DDP = "    model = DistributedDataParallel(model, device_ids=[rank], output_device=rank)\n"
 WRONG: dict[str, tuple[str, tuple[tuple[str, str], ...], str, tuple[str, ...]]] = {
     "clipped while scaled": (GPUS, ((CLIP, ""),), "o0-scaled", ALONE),
-    "stepped on scaled gradients": (GPUS, (("scaler.step(optimizer)", "optimizer.step()"),), "o0-scaled", ALONE),
+    "stepped on scaled gradients": (
+        GPUS,
+        ((CLIP, ""), ("scaler.step(optimizer)", "optimizer.step()")),
+        "o0-scaled",
+        ALONE,
+    ),
     "no update of the scaler": (GPUS, (("            scaler.update()\n", ""),), "runs", ALONE),
     "a loss outside of autocast": (
         GPUS,

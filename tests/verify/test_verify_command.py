@@ -193,7 +193,7 @@ def test_a_script_that_does_not_run_is_shown_with_its_line(name: str, verify: Ve
     result = verify(text)
     assert result.exit_code == 3
     last = result.stdout.splitlines()[-1]
-    assert last.startswith("? not proved: ") and "Nothing is proved, because the original does not run" in last
+    assert last.startswith("? not proved: ") and "The original does not run: " in last
     assert message in last and place(text, line) in last
     assert "temporary" not in result.stdout
 
