@@ -7,7 +7,7 @@ line that was written over, with carriage returns, its last state counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from amp_migrate.verify.left_out import NUMBER, OMITTED, steady
@@ -173,16 +173,3 @@ def _agree(first: str, second: str, tolerance: float) -> bool:
     if one != one or two != two:
         return one != one and two != two
     return abs(one - two) <= tolerance * max(abs(one), abs(two)) + max(last_digit(first), last_digit(second))
-
-
-def by_sentence(output: Sequence[Line]) -> dict[str, list[tuple[str, ...]]]:
-    """For each sentence its numbers, each time that it was printed."""
-    found: dict[str, list[tuple[str, ...]]] = {}
-    for one in output:
-        found.setdefault(one.sentence, []).append(one.numbers)
-    return found
-
-
-def words(output: Sequence[Line]) -> Iterator[str]:
-    """The sentences, in order."""
-    return (one.sentence for one in output)
