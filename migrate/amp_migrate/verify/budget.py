@@ -54,13 +54,15 @@ class Budget:
     Attributes:
         steps: after how many backward calls the original ends; None for its end, within a time.
         full: whether every run goes as far as the original, and that to its end.
-        started: seconds that were spent before the first run, and are spent once.
-        spent: seconds of all runs so far.
+        started: seconds that importing torch takes; the original alone would spend them, too.
+        besides: seconds that were spent before the first run, on the migration.
+        spent: seconds of all runs so far, with what lies between them.
     """
 
     steps: int | None = None
     full: bool = False
     started: float = 0.0
+    besides: float = 0.0
     spent: float = field(default=0.0, init=False)
     _original: Trace | None = field(default=None, init=False)
     _in_half: Trace | None = field(default=None, init=False)
@@ -87,9 +89,9 @@ class Budget:
         # Several processes do not end at the same time, and have to after the same step.
         return Bound(steps, allowed * _SLACK if planned.processes == 1 else None, least)
 
-    def note(self, planned: Planned, trace: Trace) -> None:
-        """A run has been made."""
-        self.spent += trace.seconds
+    def note(self, planned: Planned, trace: Trace, seconds: float | None = None) -> None:
+        """A run has been made; with the copy of the project before it, and the reading after, it took so long."""
+        self.spent += trace.seconds if seconds is None else seconds
         self._to_come = [other for other in self._to_come if other.name != planned.name]
         if planned.name == ORIGINAL:
             self._original = trace if trace.usable else None
@@ -132,7 +134,7 @@ class Budget:
         """What a reader has to know."""
         if self._original is None or self.full:
             return
-        if self.spent + self.started > FACTOR * self._own(self._original) * _SLACK:
+        if self.spent + self.started + self.besides > FACTOR * self._own(self._original) * _SLACK:
             yield (
                 f"All runs together took more than {FACTOR} times what the original takes: each makes at least "
                 f"{_least(self._original)} steps, or all that there are, and begins with what the script does before "
@@ -153,7 +155,7 @@ class Budget:
 
     def _share(self, planned: Planned, original: Trace) -> float:
         """The seconds that a run may take which shares what is left with others."""
-        left = FACTOR * self._own(original) - self.started - self.spent
+        left = FACTOR * self._own(original) - self.started - self.besides - self.spent
         left -= sum(self.estimate(run) for run in self._to_come if run.reach == "whole" and run != planned)
         sharing = {run.name for run in self._to_come if run.reach == "part"} | {planned.name}
         return left / len(sharing)
