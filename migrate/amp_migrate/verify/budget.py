@@ -65,6 +65,7 @@ class Budget:
     besides: float = 0.0
     spent: float = field(default=0.0, init=False)
     _original: Trace | None = field(default=None, init=False)
+    _before: float = field(default=0.0, init=False)
     _in_half: Trace | None = field(default=None, init=False)
     _to_come: list[Planned] = field(default_factory=list, init=False)
 
@@ -83,7 +84,7 @@ class Budget:
             return whole
         least = _least(original)
         allowed = self._share(planned, original)
-        steps = max(least, _rounded_down(int((allowed - _before(original)) / self._pace(planned, original))))
+        steps = max(least, _rounded_down(int((allowed - self._before) / self._pace(planned, original))))
         if steps >= (whole.steps or _steps(original)):
             return whole
         # Several processes do not end at the same time, and have to after the same step.
@@ -95,7 +96,11 @@ class Budget:
         self._to_come = [other for other in self._to_come if other.name != planned.name]
         if planned.name == ORIGINAL:
             self._original = trace if trace.usable else None
-        elif trace.usable and trace.processes == 1 and _is_in_half(planned):
+            self._before = _before(trace) if trace.usable else 0.0
+        elif trace.usable and trace.processes == 1:
+            # Less than the first time, where what the original imports is there already.
+            self._before = min(self._before, _before(trace))
+        if trace.usable and trace.processes == 1 and _is_in_half(planned):
             self._in_half = trace
 
     @property
@@ -128,7 +133,7 @@ class Budget:
             return 0.0
         bound = self.bound(planned) if planned.reach == "part" else self._whole(planned, original)
         made = _steps(original) / planned.processes
-        return _before(original) + (bound.steps or made) * self._pace(planned, original)
+        return self._before + (bound.steps or made) * self._pace(planned, original)
 
     def notes(self) -> Iterator[str]:
         """What a reader has to know."""

@@ -101,6 +101,7 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         versions=tuple(last.get("versions", {}).items()),
         said=tuple(map(_said, (facts for facts in lines if "said" in facts))),
         opened=tuple(map(_opened, (facts for facts in lines if "opened" in facts))),
+        imported=tuple(last.get("imported", ())),
     )
 
 
