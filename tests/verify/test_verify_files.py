@@ -281,3 +281,28 @@ def test_losses_of_all_steps_are_as_many_as_steps() -> None:
     whole, part = (replace(STATE, entries=(Entry("losses", f"float64 ({count},)"),)) for count in (8, 4))
     made = found(trace(O0_TOGETHER, part, ranks=2), original=(whole,))
     assert made[files_together.ID].verdict == "proved"
+
+
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [(3, "proved"), (5, "proved"), (6, "disproved"), (7, "unproved"), (9, "disproved"), (10, "disproved")],
+)
+def test_a_log_that_grows_with_the_passes_has_as_many_lines_for_each(lines: int, verdict: str) -> None:
+    """The original makes four passes and writes a head and a line for each, rank 0 of two stops after two."""
+    log = replace(LOG, lines=5)
+    original, run = (
+        passes_made(trace(name, written, ranks=ranks), count)
+        for name, written, ranks, count in (
+            (ORIGINAL, log, 1, 4),
+            (O0_TOGETHER, replace(log, lines=lines), 2, 2 if lines < 9 else 4),
+        )
+    )
+    checks = {check.id: check for check in files_together.check({ORIGINAL: original, O0_TOGETHER: run}, ASKED)}
+    assert checks[files_together.ID].verdict == verdict
+
+
+def passes_made(run: Trace, passes: int) -> Trace:
+    """The run with its batches shared out over so many passes."""
+    each = len(run.ranks[0].batches) // passes
+    batches = tuple(replace(batch, epoch=batch.before // each, length=each) for batch in run.ranks[0].batches)
+    return replace(run, ranks=tuple(replace(rank, batches=batches) for rank in run.ranks))

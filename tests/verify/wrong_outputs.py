@@ -65,6 +65,7 @@ PRINTED = {
         'print(f"epoch {epoch + 1}: loss {loss.item():.4f}, {left_out} left out")',
         TO_THE_END_TOGETHER,
         verdict="unproved",
+        missed="the ranks agree on it: a number of steps is 1/N of the original's, too, and rightly",
     ),
     "lines printed by all ranks": Wrong(
         LAUNCHED,
@@ -155,7 +156,7 @@ WRITTEN = {
             ("torch.save(model.module.state_dict()", "torch.save(model.state_dict()"),
             ("model.module.load_state_dict", "model.load_state_dict"),
         ),
-        "together-files",
+        "o0-files",
         "module.",
         "",
         TO_THE_END_TOGETHER,
@@ -204,9 +205,9 @@ WRITTEN = {
     "an end with another status": Wrong(
         PLAIN,
         (("    main()\n", "    main()\n    raise SystemExit(3)\n"),),
-        "o0-ending",
-        "3",
-        "raise SystemExit(3)",
+        "runs",
+        "ended with status 3",
+        "",
         TO_THE_END,
     ),
     "an end that fails": Wrong(
