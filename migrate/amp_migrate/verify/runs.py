@@ -8,14 +8,13 @@ import re
 import shutil
 import socket
 import stat
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from amp_migrate.problems import NothingShownError, UserError, shown
+from amp_migrate.problems import NothingShownError, shown
 from amp_migrate.verify import failures, reading
 from amp_migrate.verify.budget import Bound, Budget
 from amp_migrate.verify.by_hand import ByHand
@@ -26,16 +25,15 @@ from amp_migrate.verify.interpreter import Interpreter
 from amp_migrate.verify.joined import Joined
 from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN, Planned
 from amp_migrate.verify.processes import Fresh, Outcome, Rank, Starter, run_together
+from amp_migrate.verify.runtime_copy import RuntimeCopy
 from amp_migrate.verify.traces import RankTrace, Trace
 from amp_migrate.verify.warm import UnfitError
 from amp_migrate.verify.watching import Going, Watch
 from amp_migrate.verify.written_files import listing
-from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
 
 RECORDER = Path(__file__).parent / "recorder"
 STAND_IN = RECORDER / "stand_in"
 _TRIES = 5
-_COMPILING = 60.0
 # Seconds before the first step that are worth a branch of the process that runs are forked from.
 _WORTH_REMEMBERING = 0.5
 _DROP_IN = b"amp_runtime.apex"
@@ -104,8 +102,11 @@ class Maker:
     _losses: list[float] = field(default_factory=list, init=False)
     by_hand: ByHand = field(default_factory=ByHand)
     _half_type: str | None = field(default=None, init=False)
-    _runtime: Path | None = field(default=None, init=False)
+    _runtime: RuntimeCopy = field(init=False)
     _imported_from: list[Path] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._runtime = RuntimeCopy(self.folder / "runtime", self.settings.interpreter.command)
 
     def make(self, planned: Planned, batches: Joined | None = None) -> Trace:
         """Make one run.
@@ -288,7 +289,7 @@ class Maker:
         settings = self.settings
         first = [RECORDER]
         if planned.migrated:
-            first.append(self._runtime_folder())
+            first.append(self._runtime.folder())
         elif self.stand_in:
             first.append(STAND_IN)
         environment = interpreter_environment(settings.threads) | {
@@ -315,26 +316,6 @@ class Maker:
             environment["AMP_VERIFY_CLOCK"] = "3"
         environment.update(self.by_hand.environment(planned))
         return environment
-
-    def _runtime_folder(self) -> Path:
-        """A folder with nothing but the runtime: beside it may lie packages for another Python."""
-        if self._runtime is None:
-            self._runtime = self.folder / "runtime"
-            self._runtime.mkdir(exist_ok=True)
-            if not (self._runtime / PACKAGE).exists() and (problem := copy_runtime(self._runtime, runtime_folder())):
-                raise UserError(str(problem))
-            self._compile(self._runtime)
-        return self._runtime
-
-    def _compile(self, folder: Path) -> None:
-        """Compile what many processes import, and none of them keeps; without it they only take longer."""
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
-                (self.settings.interpreter.command, "-I", "-m", "compileall", "-q", str(folder)),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_COMPILING,
-            )
 
 
 def _slug(name: str) -> str:
