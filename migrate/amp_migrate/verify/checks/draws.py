@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks import frequencies
+from amp_migrate.verify.checks import frequencies, ways
 from amp_migrate.verify.checks.common import Traces, at, first_rank, keeps_its_own, together
 from amp_migrate.verify.checks.passes import Pass, Sample, named, passes, training
 from amp_migrate.verify.evidence import Check
@@ -41,7 +41,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         return
     right = passes(original, ended=traces[ORIGINAL].status == "ended")
     found = [passes(rank, ended=traces[O0_TOGETHER].status == "ended") for rank in ranks]
-    compared = [_Drawn(own, theirs, original, ranks[0]) for own, theirs in _beside_each_other(right, found)]
+    compared = [_Drawn(own, theirs, original, ranks[0], ranks[1:]) for own, theirs in _beside_each_other(right, found)]
     wrong = _evaluated(right, found, ranks[0]) or next(
         (f"{words} {_WHAT_TO_DO}" for drawn in compared if (words := drawn.wrong())), ""
     )
@@ -104,19 +104,21 @@ class _Drawn:
         theirs: beside each of them the passes of the ranks, as far as there are as many.
         original: what the original recorded.
         rank: what the first rank did.
+        others: what the others did.
     """
 
     own: Sequence[Pass]
     theirs: Sequence[Sequence[Pass]]
     original: RankTrace
     rank: RankTrace
+    others: Sequence[RankTrace]
 
     def wrong(self) -> str:
         """What differs, as a sentence; empty if nothing does, or nothing is known."""
         if not self.is_known:
             return ""
         for number, (own, parts) in enumerate(self.pairs):
-            words = self._lengths(own, parts) or self._samples(own, parts)
+            words = self._lengths(own, parts) or self._samples(own, parts) or self._by_content(own, parts)
             if words:
                 return f"In pass {number + 1} {self._where(own, parts)} the original draws {words}."
         return self._shares()
@@ -197,6 +199,28 @@ class _Drawn:
         if self.fixed is not None and len(distinct - self.fixed) > spare:
             return f"the same {len(self.fixed)} samples as always, the processes {len(distinct - self.fixed)} others"
         return ""
+
+    @cached_property
+    def held(self) -> set[str]:
+        """What the samples hold that the original has in each of its passes; empty where it is not always the same.
+
+        What lies at one place may change from pass to pass, as in a list that is shuffled itself.
+        """
+        found = [part.contents for part in self.own if part.whole]
+        first = set(found[0]) if len(found) > 1 else set()
+        return first if all(len(part) == len(first) and set(part) == first for part in found) else set()
+
+    def _by_content(self, own: Pass, parts: Sequence[Pass]) -> str:
+        """Whether a whole pass has all samples, whatever places they have."""
+        if not self.held or not (own.whole and all(part.whole and part.contents for part in parts)):
+            return ""
+        drawn = {held for part in parts for held in part.contents}
+        missing = len(self.held - drawn)
+        if drawn - self.held or missing <= self._left_out(own.samples, parts):
+            return ""
+        apart = ways.drawing_apart([self.rank, *self.others])
+        hint = f" Each rank draws numbers of its own at {apart}: shuffle the data alike on all ranks" if apart else ""
+        return f"{plural(len(self.held), 'sample')}, the processes together {len(drawn)} by what they hold.{hint}"
 
     def _left_out(self, right: Sequence[Sample], parts: Sequence[Pass]) -> int:
         """How many samples may be left out, so that all ranks have equally many, and whole batches."""

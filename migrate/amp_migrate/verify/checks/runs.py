@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator
 
 from amp_migrate.problems import place
+from amp_migrate.verify.checks import ways
 from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank
 from amp_migrate.verify.checks.reference import reference_run
 from amp_migrate.verify.evidence import Check, Verdict
@@ -96,7 +97,8 @@ def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
         verdict, why = "unproved", f"Neither does the original in {trace.processes} processes."
     else:
         verdict, why = "disproved", "The original gets through."
-    return verdict, f"{sentence} {why}"
+    parted = ways.parting_in_words(trace.ranks) if verdict == "disproved" else ""
+    return verdict, f"{sentence} {why}{parted}"
 
 
 def _sentence(trace: Trace) -> str:

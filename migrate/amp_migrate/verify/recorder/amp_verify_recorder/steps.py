@@ -9,8 +9,8 @@ import platform
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
 
 from .digests import bytes_of, contents
 from .record import Record, guarded
@@ -45,6 +45,19 @@ def watch(steps: Steps) -> None:
     module.register_optimizer_step_post_hook(steps.after_update)
 
 
+class Follower(Protocol):
+    """Goes along with the training."""
+
+    def made(self) -> None:
+        """An optimizer was made."""
+
+    def begins(self, tensors: Any) -> None:
+        """A backward call from these tensors is about to begin."""
+
+    def ends(self) -> None:
+        """It has ended."""
+
+
 class Steps:
     """The backward calls and updates of this process.
 
@@ -54,6 +67,9 @@ class Steps:
         updates: how many steps of optimizers were seen.
         optimizers: all that were made, in that order.
         events: see :class:`amp_migrate.verify.traces.RankTrace`.
+        fetching: whether a loader is fetching samples.
+        handed_out: how many batches loaders handed out to be trained on.
+        followers: told when an optimizer is made, and when a backward call begins and ends; see :mod:`.ways`.
     """
 
     def __init__(self, record: Record, torch: Any) -> None:
@@ -65,6 +81,9 @@ class Steps:
         self.device: str | None = None
         self.updates = 0
         self.events: set[str] = set()
+        self.fetching = False
+        self.handed_out = 0
+        self.followers: list[Follower] = []
         self._inside = False
         self.optimizers: list[Any] = []
         self._stepping: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -80,12 +99,16 @@ class Steps:
                 return backward(tensors, *args, **kwargs)
             self.record.step()
             self._before(tensors)
+            for follower in self.followers:
+                follower.begins(tensors)
             self._inside = True
             try:
                 return backward(tensors, *args, **kwargs)
             finally:
                 self._inside = False
                 self._after()
+                for follower in self.followers:
+                    follower.ends()
 
         return recorded
 
@@ -98,6 +121,8 @@ class Steps:
             if all(optimizer is not known for known in self.optimizers):
                 self.optimizers.append(optimizer)
             init(optimizer, *args, **kwargs)
+            for follower in self.followers:
+                follower.made()
 
         return remembered
 
@@ -147,17 +172,10 @@ class Steps:
         """
         counts = [0, 0]
         inputs: list[list[str]] = []
-        pending = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-        seen = set(pending)
-        while pending and len(seen) < _LARGEST_GRAPH:
-            node = pending.pop()
+        for node in nodes(tensors):
             self._look_at(node, counts)
             if len(inputs) < _INPUTS and (rows := self._input(node)):
                 inputs.append(rows)
-            for following, _ in node.next_functions:
-                if following is not None and following not in seen:
-                    seen.add(following)
-                    pending.append(following)
         return counts[0], counts[1], inputs
 
     def _input(self, node: Any) -> list[str]:
@@ -262,6 +280,19 @@ class Steps:
                 depth = name.count(".") + 1 + parts[-1].startswith("__init__.")
                 found.add(os.sep.join(parts[:-depth]))
         return found
+
+
+def nodes(tensors: Iterable[Any]) -> Iterator[Any]:
+    """The nodes of autograd's graph that led to these tensors, as far as it is not too large."""
+    pending = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    seen = set(pending)
+    while pending and len(seen) < _LARGEST_GRAPH:
+        node = pending.pop()
+        yield node
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                pending.append(following)
 
 
 def _norm(torch: Any, gradients: list[Any]) -> Any:
