@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from amp_migrate.verify.traces import Backward, Batch, Changed, Drawn, Line, Opened, RankTrace, Said, ScalerCall, Update
+from amp_migrate.verify.followed import followed
+from amp_migrate.verify.traces import Backward, Batch, Opened, RankTrace, Said, ScalerCall, Update
 
 
 def read_ranks(folder: Path, main: Iterable[int] = ()) -> tuple[RankTrace, ...]:
@@ -88,12 +89,7 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         scaler_calls=tuple(map(_scaler_call, (facts for facts in lines if "scaler" in facts))),
         metrics=tuple((facts["after"], _number(facts["metric"])) for facts in lines if "metric" in facts),
         metric_sites=tuple(facts.get("site", "") for facts in lines if "metric" in facts),
-        ways=_ways(lines),
-        changed=tuple(map(_changed, (facts for facts in lines if "changed" in facts))),
-        drawn=tuple(map(_drawn, (facts for facts in lines if "drawn" in facts))),
-        reached=tuple((facts["reached"], facts["parameters_reached"]) for facts in lines if "reached" in facts),
-        carried=tuple(facts["carried"] for facts in lines if "carried" in facts),
-        unordered=tuple(last.get("unordered", ())),
+        followed=followed(lines),
         worker_draws=tuple(sorted(set(workers))),
         skipped=last.get("skipped", 0) + last.get("plain_skipped", 0) + len(updates) - len(made),
         peak_memory=last.get("peak_memory", 0),
@@ -106,30 +102,6 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         said=tuple(map(_said, (facts for facts in lines if "said" in facts))),
         opened=tuple(map(_opened, (facts for facts in lines if "opened" in facts))),
     )
-
-
-def _ways(lines: list[dict[str, Any]]) -> tuple[tuple[Line, ...], ...]:
-    """The way to each backward call; each was written in full but once."""
-    places: list[Line] = []
-    known: dict[int, tuple[Line, ...]] = {}
-    result: list[tuple[Line, ...]] = []
-    for facts in lines:
-        if "way" not in facts:
-            continue
-        places += [Line(*place) for place in facts.get("new_places", ())]
-        if "lines" in facts:
-            known[facts["way"]] = tuple(places[number] for number in facts["lines"])
-        result += [()] * (facts["leads_to"] - len(result))
-        result[facts["leads_to"] - 1] = known[facts["way"]]
-    return tuple(result)
-
-
-def _changed(facts: dict[str, Any]) -> Changed:
-    return Changed(facts["changed"], tuple(facts["places"]), facts["before"])
-
-
-def _drawn(facts: dict[str, Any]) -> Drawn:
-    return Drawn(facts["drawn"], tuple(facts["states"]), facts["before"])
 
 
 def _said(facts: dict[str, Any]) -> Said:

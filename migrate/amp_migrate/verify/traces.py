@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from amp_migrate.verify.followed import Followed
+
 Status = Literal["ended", "stopped", "failed", "timeout", "memory"]
 """By itself; after the steps asked for; with an error; because a bound was reached."""
 
@@ -189,49 +191,6 @@ class WrittenFile:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of the project.
-
-    Attributes:
-        site: ``file:line``.
-        text: what stands there, without the space around it.
-    """
-
-    site: str
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class Changed:
-    """Lines that changed weights outside of an optimizer, or gradients between a backward call and a step.
-
-    Attributes:
-        what: ``"weights"`` or ``"gradients"``.
-        sites: the lines, ``file:line``.
-        before: number of backward calls made before.
-    """
-
-    what: str
-    sites: tuple[str, ...]
-    before: int = 0
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A line that drew random numbers, the first time that it did.
-
-    Attributes:
-        site: the line, ``file:line``.
-        states: which generators, and a digest of the state of each after that: ``"random:0a1b"``.
-        before: number of backward calls made before.
-    """
-
-    site: str
-    states: tuple[str, ...]
-    before: int = 0
-
-
-@dataclass(frozen=True)
 class RankTrace:
     """What one process recorded.
 
@@ -244,13 +203,7 @@ class RankTrace:
         scaler_calls: the steps and updates of loss scalers.
         metrics: the numbers that schedules were given to decide by, and after how many backward calls.
         metric_sites: where each of them was given.
-        ways: the lines of the project that led to each backward call from the one before, as far as they were followed,
-            and those after the last call, as if they led to one more.
-        changed: what lines changed that no optimizer and no scaler did, where lines were followed.
-        drawn: the lines that drew random numbers, where lines were followed.
-        reached: of the first backward calls, a digest of which parameters the loss leads back to, and their number.
-        carried: the lines at which a module is given what it gave for an earlier batch, where lines were followed.
-        unordered: the lines that take the order of a set, which is another one in each process.
+        followed: what is known where the lines of the project were followed.
         worker_draws: of the worker processes that drew random numbers for samples, which generators drew them, and a
             digest of the state in which each began.
         skipped: number of steps that the scaler skipped.
@@ -282,12 +235,7 @@ class RankTrace:
     scaler_calls: tuple[ScalerCall, ...] = ()
     metrics: tuple[tuple[int, float], ...] = ()
     metric_sites: tuple[str, ...] = ()
-    ways: tuple[tuple[Line, ...], ...] = ()
-    changed: tuple[Changed, ...] = ()
-    drawn: tuple[Drawn, ...] = ()
-    reached: tuple[tuple[str, int], ...] = ()
-    carried: tuple[str, ...] = ()
-    unordered: tuple[str, ...] = ()
+    followed: Followed = field(default_factory=Followed)
     worker_draws: tuple[str, ...] = ()
     skipped: int = 0
     peak_memory: int = 0

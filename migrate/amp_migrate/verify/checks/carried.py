@@ -31,7 +31,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     ranks, original = together(traces), first_rank(traces, ORIGINAL)
     if not ranks or original is None or keeps_its_own(traces, asked):
         return
-    sites = list(dict.fromkeys(site for rank in ranks for site in rank.carried))
+    sites = list(dict.fromkeys(site for rank in ranks for site in rank.followed.carried))
     if not sites:
         return
     where = together_in_words(sites)

@@ -1,12 +1,14 @@
-"""A sample holds the same on every rank as in one process.
+"""A sample holds the same on all ranks.
 
-A sample is known by its place in the data. What it holds is compared with what it holds where the same version runs in
-one process, if it is the same there whenever it comes up: in each pass, and in the run on the joined batches, which
-reads samples in another order. Samples that are drawn, cropped at random or padded to the longest of a batch are not.
+A sample is known by its place in the data. What it holds is compared where it is the same in one process whenever it
+comes up: in each pass, and in the run on the joined batches, which reads samples in another order. Samples that are
+drawn, cropped at random or padded to the longest of a batch are not.
 
-Labels tell what differs. Where those of a rank are the others under new names, each for one, they were numbered in an
-order that differs from process to process, as that of a set does: that is disproof. Where a rank has other samples
-altogether, as random data that each rank draws by itself, it stays open.
+Mostly each rank has samples of its own, so that ranks are compared by way of the same version in one process: where
+one rank has what that has, the others must have it, too. Labels tell more. Where those of a rank are the ones of one
+process under other names, each for one, and of another rank under others again, they are numbered in an order that
+differs from process to process, as that of a set does: that is disproof. Where a rank has other samples altogether, as
+random data that each rank draws by itself, it stays open.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from amp_migrate.verify.plan import O0, ORIGINAL, ORIGINAL_MERGED, Asked
 from amp_migrate.verify.traces import Batch, RankTrace
 
 ID = "contents"
-TITLE = "A sample holds the same on every rank as in one process"
+TITLE = "A sample holds the same on all ranks"
 
 _CERTAIN = 20
 """So many bits speak against chance."""
@@ -45,18 +47,21 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         return
     if not _is_fixed(before, _contents):
         return
-    right, compared = _table([alone], _contents), 0
-    for rank in ranks:
-        mine = _table([rank], _contents)
-        both = [sample for sample in mine if sample in right]
-        other = sorted(sample for sample in both if not mine[sample] <= right[sample])
-        if other:
-            yield Check(ID, TITLE, "unproved", _other_contents(ranks, rank, other, len(both)))
-            return
-        compared += len(both)
-    if compared:
-        message = f"{plural(compared, 'sample')} hold what they hold in one process, on each of {len(ranks)} ranks."
+    right = _table([alone], _contents)
+    tables = [_table([rank], _contents) for rank in ranks]
+    common = [[sample for sample in mine if sample in right] for mine in tables]
+    other = [
+        sorted(sample for sample in both if not mine[sample] <= right[sample])
+        for mine, both in zip(tables, common, strict=True)
+    ]
+    wrong = next((number for number, part in enumerate(other) if part), None)
+    if wrong is None and any(common):
+        message = f"{plural(sum(map(len, common)), 'sample')} hold on {len(ranks)} ranks what they hold in one process."
         yield Check(ID, TITLE, "proved", message)
+    elif wrong is not None and not all(other):
+        # What all ranks have otherwise than one process, they may well have alike.
+        message = _other_contents(ranks, ranks[wrong], other[wrong], len(common[wrong]))
+        yield Check(ID, TITLE, "unproved", message)
 
 
 def _contents(batch: Batch) -> Sequence[str]:
@@ -98,29 +103,38 @@ def _other_labels(before: Sequence[RankTrace], alone: RankTrace, ranks: Sequence
     if not _is_fixed(before, _labels):
         return None
     right = _table([alone], _labels)
+    known: dict[str, str] = {}
     for rank in ranks:
         mine = _table([rank], _labels)
         pairs = [(sample, min(right[sample]), min(mine[sample])) for sample in sorted(mine) if sample in right]
-        other = [(sample, one, two) for sample, one, two in pairs if one != two]
-        if other and _is_renamed([(one, two) for _, one, two in pairs]):
-            (_, place), one, two = other[0]
-            message = (
-                f"{len(other)} of {plural(len(pairs), 'sample')} have other labels on rank {rank.rank} than in one "
-                f"process, such as sample {place} before {_where(rank, other[0][0])} {two} in place of {one}: labels "
-                f"are numbered in another order there.{_unordered(ranks)} Number them in a sorted order, or in one "
-                "that amp.same_order gives."
-            )
-            return Check(ID, TITLE, "disproved", message)
+        names = _names([(one, two) for _, one, two in pairs])
+        if any(known.get(one, two) != two for one, two in names.items()):
+            return _renamed(ranks, rank, pairs, known)
+        known |= names
     return None
 
 
-def _is_renamed(pairs: Sequence[tuple[str, str]]) -> bool:
-    """Whether each label always became the same other one, and so often that it is no chance."""
+def _names(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """What each label became, where that is always the same and another one for each, and too often for chance."""
     names = dict(pairs)
     kinds = len(set(names.values()))
     if any(names[one] != two for one, two in pairs) or kinds < len(names) or kinds < 2:
-        return False
-    return (len(pairs) - len(names)) * math.log2(kinds) >= _CERTAIN
+        return {}
+    return names if (len(pairs) - len(names)) * math.log2(kinds) >= _CERTAIN else {}
+
+
+def _renamed(
+    ranks: Sequence[RankTrace], rank: RankTrace, pairs: Sequence[tuple[Sample, str, str]], known: Mapping[str, str]
+) -> Check:
+    other = [(sample, one, two) for sample, one, two in pairs if known.get(one, two) != two]
+    sample, one, two = other[0]
+    message = (
+        f"{len(other)} of {plural(len(pairs), 'sample')} have other labels on rank {rank.rank} than on the ranks "
+        f"before it, such as sample {sample[1]} before {_where(rank, sample)}: {two} in place of {known[one]}. Labels "
+        f"are numbered in another order there.{_unordered(ranks)} Number them in a sorted order, or in one that "
+        "amp.same_order gives."
+    )
+    return Check(ID, TITLE, "disproved", message)
 
 
 def _other_contents(ranks: Sequence[RankTrace], rank: RankTrace, other: Sequence[Sample], count: int) -> str:
@@ -144,5 +158,5 @@ def _where(rank: RankTrace, sample: Sample) -> str:
 
 
 def _unordered(ranks: Sequence[RankTrace]) -> str:
-    sites = list(dict.fromkeys(site for rank in ranks for site in rank.unordered))
+    sites = list(dict.fromkeys(site for rank in ranks for site in rank.followed.unordered))
     return f" The order of a set is taken at {together_in_words(sites[:_MOST_SHOWN])}." if sites else ""

@@ -50,7 +50,7 @@ def _trained(ranks: Sequence[RankTrace]) -> str:
     A layer that is dropped at random is such a part, too, so it is no disproof.
     """
     drawn = ways.drawing_apart(ranks)
-    for number, row in enumerate(zip(*(rank.reached for rank in ranks), strict=False)):
+    for number, row in enumerate(zip(*(rank.followed.reached for rank in ranks), strict=False)):
         if drawn and len(set(row)) > 1:
             listed = ", ".join(f"rank {rank.rank}: {count}" for rank, (_, count) in zip(ranks, row, strict=True))
             return (

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from amp_migrate.verify.checks.common import together_in_words
-from amp_migrate.verify.traces import Line, RankTrace
+from amp_migrate.verify.followed import Line
+from amp_migrate.verify.traces import RankTrace
 
 # What one rank does for all, by the words that say so.
 _FOR_ALL = re.compile(r"(?i)rank|is_?main|main_?process|master|primary|chief|leader")
@@ -53,14 +54,14 @@ def parting(ranks: Sequence[RankTrace]) -> Parting | None:
     if not ranks:
         return None
     first, *others = ranks
-    for number, way in enumerate(first.ways):
+    for number, way in enumerate(first.followed.ways):
         for other in others:
-            if number >= len(other.ways) or not way or not other.ways[number]:
+            if number >= len(other.followed.ways) or not way or not other.followed.ways[number]:
                 continue
             pair = first, other
             # The last way of a run that was ended is cut off where it was ended.
-            is_last = number + 1 in map(len, (first.ways, other.ways))
-            if (found := _between(pair, way, other.ways[number], number + 1, is_last=is_last)) is not None:
+            is_last = number + 1 in map(len, (first.followed.ways, other.followed.ways))
+            if (found := _between(pair, way, other.followed.ways[number], number + 1, is_last=is_last)) is not None:
                 return found
     return None
 
@@ -111,7 +112,7 @@ def _is_for_all(line: Line, ranks: Sequence[RankTrace]) -> bool:
 
 
 def _following(rank: RankTrace, line: Line) -> list[Line]:
-    return [after for way in rank.ways for before, after in pairwise(way) if before == line]
+    return [after for way in rank.followed.ways for before, after in pairwise(way) if before == line]
 
 
 # ---- lines that change something -------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ def changing_weights(ranks: Sequence[RankTrace]) -> str:
     return _listed(
         site
         for rank in ranks
-        for changed in rank.changed
+        for changed in rank.followed.changed
         if changed.what == "weights" and changed.before
         for site in changed.sites
     )
@@ -132,7 +133,7 @@ def changing_gradients(rank: RankTrace, call: int) -> str:
     """The lines that changed gradients between a backward call and the step after it, in words; empty if none."""
     return _listed(
         site
-        for changed in rank.changed
+        for changed in rank.followed.changed
         if changed.what == "gradients" and changed.before == call
         for site in changed.sites
     )
@@ -142,7 +143,7 @@ def drawing_apart(ranks: Sequence[RankTrace]) -> str:
     """The lines that drew numbers of each rank's own from generators that torch's layers do not use; empty if none."""
     found: defaultdict[str, list[set[str]]] = defaultdict(list)
     for rank in ranks:
-        for drawn in rank.drawn:
+        for drawn in rank.followed.drawn:
             found[drawn.site].append({state for state in drawn.states if state.startswith(_OF_PYTHON)})
     return _listed(
         site

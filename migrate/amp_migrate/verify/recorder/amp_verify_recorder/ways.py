@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from .graphs import nodes
 from .orders import taking_orders_of_sets
 from .record import guarded
 from .seeding import Draws
-from .steps import Steps, nodes
+from .steps import Steps
 
 # So many lines of the project are followed, calls of functions looked at, and tensors compared: about a second.
 _LINES, _CALLS, _TENSORS = 200_000, 2_000_000, 4_000_000
@@ -185,6 +186,8 @@ class _Ways:
             site = self.steps.record.sites.of(frame)
             self._places.append(site)
             text = linecache.getline(*key, frame.f_globals).strip()[:_LONGEST_TEXT]
+            if "seed" in text:
+                self._drew.add(site)  # which changes a generator, too, and draws nothing
             self._new_places.append((site, text))
         if len(self._way) < _LONGEST_WAY:
             self._way.append(number)
@@ -242,12 +245,13 @@ class _Ways:
             self._on_gradients.append(here)
 
     def _compare_draws(self, here: str) -> None:
-        if self._draws is None or here in self._drew or self._lines > _DRAWS:
+        if self._draws is None or self._lines > _DRAWS:
             return
-        if moved := self._draws.moved():
+        if (moved := self._draws.moved()) and here not in self._drew:
             self._drew.add(here)
             self.steps.record.add(drawn=here, states=moved, before=self.steps.record.backwards)
-        self._draws.mark()
+        if moved:
+            self._draws.mark()
 
 
 def _mark(gradient: Any) -> tuple[int, int] | None:
