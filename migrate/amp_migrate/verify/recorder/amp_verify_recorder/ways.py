@@ -126,10 +126,9 @@ class _Ways:
 
     @guarded
     def before_update(self, *_: Any) -> None:
-        """An optimizer is about to step."""
+        """An optimizer is about to step, in a line that may well unscale first."""
         if not self._is_on:
             return
-        self._compare()
         if self._on_gradients:
             places = list(dict.fromkeys(self._on_gradients))
             self.steps.record.add(changed="gradients", places=places, before=self.steps.record.backwards)
