@@ -33,14 +33,14 @@ class _Carrying:
         self.steps = steps
         self._module = steps.torch.nn.Module
         self._own = self._module.__call__
-        self._compile = steps.torch.compile
+        self._followed = self._own
         self._given: dict[int, list[tuple[Any, int]]] = {}
         self._told: set[str] = set()
 
     def begin(self) -> None:
         """Follow every call of a module."""
-        self._module.__call__ = self._following(self._own)
-        self.steps.torch.compile = self._ended_by(self._compile)
+        self._followed = self._module.__call__ = self._following(self._own)
+        self.steps.torch.compile = self._ended_by(self.steps.torch.compile)
 
     def _following(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
@@ -66,7 +66,9 @@ class _Carrying:
     @guarded
     def _end(self) -> None:
         self._given.clear()
-        self._module.__call__ = self._own
+        # Something else may have put its own there meanwhile.
+        if self._module.__call__ is self._followed:
+            self._module.__call__ = self._own
 
     @property
     def _batch(self) -> int:

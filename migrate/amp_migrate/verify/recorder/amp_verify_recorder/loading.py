@@ -172,6 +172,8 @@ class _Loading:
             return following(iterator)
         finally:
             self.steps.fetching = False
+            for follower in self.steps.followers:
+                follower.fetched()
 
     @guarded
     def _hand_out(self, reading: _Reading, batch: Any) -> None:

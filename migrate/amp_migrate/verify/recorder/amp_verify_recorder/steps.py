@@ -45,6 +45,9 @@ class Follower(Protocol):
     def ends(self) -> None:
         """It has ended."""
 
+    def fetched(self) -> None:
+        """A loader has fetched samples."""
+
 
 class Steps:
     """The backward calls and updates of this process.
@@ -57,7 +60,7 @@ class Steps:
         events: see :class:`amp_migrate.verify.traces.RankTrace`.
         fetching: whether a loader is fetching samples.
         handed_out: how many batches loaders handed out to be trained on.
-        followers: told when an optimizer is made, and when a backward call begins and ends; see :mod:`.ways`.
+        followers: told when optimizers are made, backward calls begin and end, samples are fetched; see :mod:`.ways`.
     """
 
     def __init__(self, record: Record, torch: Any) -> None:

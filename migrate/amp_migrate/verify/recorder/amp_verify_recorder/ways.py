@@ -141,6 +141,12 @@ class _Ways:
         if self._is_on:
             self._look()
 
+    @guarded
+    def fetched(self) -> None:
+        """Samples were fetched: what was drawn for them no line drew."""
+        if self._draws is not None:
+            self._draws.mark()
+
     def facts(self) -> Iterator[tuple[str, Any]]:
         """What is known at the end: the way since the last backward call, too."""
         self.stop()
@@ -162,7 +168,10 @@ class _Ways:
         if not self._is_on or self._calls > _CALLS or not self.steps.record.active:
             self.stop()
             return None
-        return self._lined if self._is_projects(frame) and not self.steps.fetching else None
+        try:
+            return self._lined if self._is_projects(frame) and not self.steps.fetching else None
+        except (OSError, ValueError):  # of a file with a name that is none
+            return None
 
     def _lined(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not self._is_on:
@@ -185,8 +194,9 @@ class _Ways:
             site = self.steps.record.sites.of(frame)
             self._places.append(site)
             text = linecache.getline(*key, frame.f_globals).strip()[:_LONGEST_TEXT]
-            if "seed" in text:
-                self._drew.add(site)  # which changes a generator, too, and draws nothing
+            if "seed" in text or (text.startswith("for ") and "rand" not in text):
+                # Which changes generators, too, and draws nothing that counts: a prepared loader seeds.
+                self._drew.add(site)
             self._new_places.append((site, text))
         if len(self._way) < _LONGEST_WAY:
             self._way.append(number)
