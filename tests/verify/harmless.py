@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wrong import ACCUMULATION, GAN, PLAIN
+from wrong import ACCUMULATION, GAN, PLAIN, RECURRENT, SHUFFLED
 
 LOADER = "    train_loader = amp.prepare_loader(DataLoader(make_spirals(24), batch_size=4, shuffle=True))\n"
 OWN_LOADER = """\
@@ -57,6 +57,28 @@ HARMLESS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
                 "        model.train()\n",
                 "        model.train()\n        if sampler is not None:\n            sampler.set_epoch(epoch)\n",
             ),
+        ),
+    ),
+    # Each rank has half of the rows of each batch, and these go on where they ended.
+    "whole rows for a state that goes on": (
+        RECURRENT,
+        (
+            ('amp.init(opt_level="O1")', 'amp.init(opt_level="O1", ddp=True)'),
+            (
+                "loader = DataLoader(dataset, batch_size=ROWS)\n",
+                "share = ROWS // amp.world_size()\n"
+                "first = amp.rank() * share\n"
+                "rows = range(first, first + share)\n"
+                "batches = [[at + row for row in rows] for at in range(0, len(dataset), ROWS)]\n"
+                "loader = DataLoader(dataset, batch_sampler=batches)\n",
+            ),
+        ),
+    ),
+    "a list that all ranks shuffle alike": (
+        SHUFFLED,
+        (
+            ("        optimizer.zero_grad()\n", ""),
+            ("        amp.scaler.update()\n", "        amp.scaler.update()\n        optimizer.zero_grad()\n"),
         ),
     ),
 }

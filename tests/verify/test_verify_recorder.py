@@ -7,95 +7,19 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent, indent
-from typing import Any
 
 import pytest
-from amp_migrate.verify.processes import Outcome, Rank
 from amp_migrate.verify.reading import complaints, got_through, read_ranks, was_stopped
 from amp_migrate.verify.runs import RECORDER
-from amp_migrate.verify.traces import RankTrace
 from amp_migrate.verify.watching import Watch
-from forked import Forked
+from recording import HEAD, LOOP, Record
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
     pytest.mark.heavy,
 ]
-
-RUNTIME = Path(__file__).parents[2] / "runtime"
-HEAD = """
-import random, sys, torch
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
-
-torch.manual_seed(1)
-data = TensorDataset(torch.randn(32, 6), torch.randn(32, 1))
-model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-"""
-LOOP = """
-for x, y in DataLoader(data, batch_size=4, shuffle=True):
-    optimizer.zero_grad()
-    loss = F.mse_loss(model(x), y)
-    loss.backward()
-    print(loss.item().hex(), sum(p.grad.double().square().sum() for p in model.parameters()).sqrt().item())
-    optimizer.step()
-print("after")
-"""
-
-
-class Recorded:
-    """What came of a recorded script."""
-
-    def __init__(self, folder: Path, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self.record = folder / "record"
-        self.stdout = (folder / "stdout0").read_text()
-        self.ranks = read_ranks(self.record)
-
-    @property
-    def rank(self) -> RankTrace:
-        assert self.outcome.statuses == (0,)
-        assert complaints(self.record) == []
-        (rank,) = self.ranks
-        return rank
-
-
-Record = Callable[..., Recorded]
-
-
-@pytest.fixture
-def record(forked: Forked, tmp_path: Path) -> Record:
-    """Runs a script under the recorder, in one process or several."""
-
-    def run(body: str, processes: int = 1, folder: str = ".", **variables: Any) -> Recorded:
-        place = tmp_path / folder
-        (place / "record").mkdir(parents=True)
-        (place / "train.py").write_text(HEAD + dedent(body))
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(map(str, (RECORDER, RUNTIME))),
-            "AMP_VERIFY_RECORD": str(place / "record"),
-            "AMP_VERIFY_ROOT": str(place),
-            **{f"AMP_VERIFY_{name.upper()}": str(value) for name, value in variables.items()},
-        }
-        ranks = [
-            Rank(
-                (sys.executable, str(place / "train.py")),
-                environment | ({"RANK": str(rank), "WORLD_SIZE": str(processes)} if processes > 1 else {}),
-                place / f"stdout{rank}",
-                place / f"stderr{rank}",
-            )
-            for rank in range(processes)
-        ]
-        outcome = forked.run_together(ranks, place, timeout=60, memory=0)
-        print((place / "stderr0").read_text())
-        return Recorded(place, outcome)
-
-    return run
 
 
 def test_losses_updates_and_batches_are_those_of_the_script(record: Record) -> None:

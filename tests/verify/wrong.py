@@ -7,6 +7,7 @@ from dataclasses import dataclass
 PLAIN, ACCUMULATION, DISTRIBUTED = "plain/train.py", "accumulation/train.py", "distributed/main.py"
 GAN, EVALUATION, SAMPLING = "gan/train.py", "evaluation/train.py", "sampling/train.py"
 AVERAGING, ALIKE, LAUNCHED = "averaging/train.py", "alike/train.py", "launched/main.py"
+RECURRENT, SHUFFLED = "recurrent/train.py", "shuffled/train.py"
 
 ALONE = ("--procs", "1", "--levels", "O0")
 HALF = ("--procs", "1", "--levels", "O1")

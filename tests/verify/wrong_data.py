@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wrong import EVALUATION, PLAIN, SAMPLING, TOGETHER, Wrong
+from wrong import EVALUATION, PLAIN, RECURRENT, SAMPLING, SHUFFLED, TOGETHER, Wrong
 
 BACKWARD = "amp.scaler.scale(loss).backward()"
 LOADER = "    train_loader = amp.prepare_loader(DataLoader(make_spirals(24), batch_size=4, shuffle=True))\n"
@@ -21,7 +21,29 @@ if amp.world_size() > 1:
 loader = amp.prepare_loader(loader)
 """
 
+WHOLE_BATCHES = "loader = DataLoader(dataset, batch_size=ROWS)\n"
+
 DATA = {
+    "rows that a state goes on in shared out": Wrong(
+        RECURRENT,
+        (
+            ('amp.init(opt_level="O1")', 'amp.init(opt_level="O1", ddp=True)'),
+            (WHOLE_BATCHES, f"{WHOLE_BATCHES}loader = amp.prepare_loader(loader)\n"),
+        ),
+        "carried",
+        "is followed in its row by",
+        "y_pred, state = model(x, state)",
+        TOGETHER,
+        "unproved",
+    ),
+    "a list that each rank shuffles by itself": Wrong(
+        SHUFFLED,
+        (("for epoch in range(3):\n", "amp.seed_by_rank()\nfor epoch in range(3):\n"),),
+        "draws",
+        "by what they hold",
+        "random.shuffle(items)",
+        (*TOGETHER, "--full"),
+    ),
     "loader not prepared": Wrong(
         PLAIN,
         ((LOADER, LOADER.replace("amp.prepare_loader(", "").replace("))", ")")),),

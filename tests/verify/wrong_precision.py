@@ -49,10 +49,10 @@ AUTOCAST = {
         PLAIN,
         ((f"{REGION}            {BACKWARD}\n", f"{REGION}                {BACKWARD}\n"),),
         "o1-half",
-        "backward",
+        "backward is called under autocast",
         BACKWARD,
         HALF,
-        missed="no check looks at whether autocast is on during the backward pass",
+        "unproved",
     ),
     "a count in the activation's type": Wrong(
         PLAIN,

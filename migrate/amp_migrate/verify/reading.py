@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from amp_migrate.verify.followed import followed
 from amp_migrate.verify.traces import Backward, Batch, Opened, RankTrace, Said, ScalerCall, Update
 
 
@@ -90,6 +91,8 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         generators=last.get("generators", ""),
         scaler_calls=tuple(map(_scaler_call, (facts for facts in lines if "scaler" in facts))),
         metrics=tuple((facts["after"], _number(facts["metric"])) for facts in lines if "metric" in facts),
+        metric_sites=tuple(facts.get("site", "") for facts in lines if "metric" in facts),
+        followed=followed(lines),
         worker_draws=tuple(sorted(set(workers))),
         skipped=last.get("skipped", 0) + last.get("plain_skipped", 0) + len(updates) - len(made),
         peak_memory=last.get("peak_memory", 0),
@@ -140,6 +143,7 @@ def _batch(facts: dict[str, Any]) -> Batch:
         data=facts.get("data", ""),
         samples=tuple(facts.get("samples", facts["indices"]) if facts.get("data") else ()),
         contents=tuple(facts.get("contents", ())),
+        labels=tuple(facts.get("labels", ())),
         learns=facts.get("learns", True),
         drew=tuple(facts.get("drew", ())),
     )

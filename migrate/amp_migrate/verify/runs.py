@@ -309,6 +309,8 @@ class Maker:
         half_type = planned.half_type or self._half_type
         if planned.migrated and half_type is not None:
             environment["AMP_DTYPE"] = half_type
+        if planned.migrated and (planned.processes > 1 or planned.loss_scale is not None):
+            environment["AMP_VERIFY_WAYS"] = "1"
         if planned.plain_amp:
             environment["AMP_VERIFY_PLAIN_AMP"] = half_type or "bf16"
         if planned.name == ORIGINAL_AGAIN:

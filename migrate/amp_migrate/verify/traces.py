@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from amp_migrate.verify.followed import Followed
+
 Status = Literal["ended", "stopped", "failed", "timeout", "memory"]
 """By itself; after the steps asked for; with an error; because a bound was reached."""
 
@@ -60,6 +62,7 @@ class Batch:
             have no indices.
         samples: their places in it, which no split changes.
         contents: a digest of each sample as it was handed out; empty where it is not made of tensors.
+        labels: the whole numbers that each sample has one of, with commas between; empty where there are none.
         learns: whether gradients were recorded when it was handed out.
         drew: which generators drew random numbers to fetch it in this process, as in :class:`Backward`.
     """
@@ -74,6 +77,7 @@ class Batch:
     data: str = ""
     samples: tuple[int, ...] = ()
     contents: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     learns: bool = True
     drew: tuple[str, ...] = ()
 
@@ -198,6 +202,8 @@ class RankTrace:
         generators: a digest over the states of the generators of random, numpy and torch at the end.
         scaler_calls: the steps and updates of loss scalers.
         metrics: the numbers that schedules were given to decide by, and after how many backward calls.
+        metric_sites: where each of them was given.
+        followed: what is known where the lines of the project were followed.
         worker_draws: of the worker processes that drew random numbers for samples, which generators drew them, and a
             digest of the state in which each began.
         skipped: number of steps that the scaler skipped.
@@ -229,6 +235,8 @@ class RankTrace:
     generators: str = ""
     scaler_calls: tuple[ScalerCall, ...] = ()
     metrics: tuple[tuple[int, float], ...] = ()
+    metric_sites: tuple[str, ...] = ()
+    followed: Followed = field(default_factory=Followed)
     worker_draws: tuple[str, ...] = ()
     skipped: int = 0
     peak_memory: int = 0

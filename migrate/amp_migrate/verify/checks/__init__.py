@@ -8,6 +8,8 @@ several. Its docstring says what it shows, when it holds, and why the bounds are
 from amp_migrate.verify.checks import (
     band,
     buffers,
+    carried,
+    contents,
     draws,
     ending,
     files,
@@ -52,6 +54,8 @@ CHECKS = (
     steering,
     shares,
     draws,
+    contents,
+    carried,
     noise,
     rates,
     in_order,

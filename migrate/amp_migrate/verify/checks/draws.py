@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks import frequencies
+from amp_migrate.verify.checks import frequencies, leaks, ways
 from amp_migrate.verify.checks.common import Traces, at, first_rank, keeps_its_own, together
 from amp_migrate.verify.checks.passes import Pass, Sample, named, passes, training
 from amp_migrate.verify.evidence import Check
@@ -41,8 +41,8 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         return
     right = passes(original, ended=traces[ORIGINAL].status == "ended")
     found = [passes(rank, ended=traces[O0_TOGETHER].status == "ended") for rank in ranks]
-    compared = [_Drawn(own, theirs, original, ranks[0]) for own, theirs in _beside_each_other(right, found)]
-    wrong = _evaluated(right, found, ranks[0]) or next(
+    compared = [_Drawn(own, theirs, original, ranks[0], ranks[1:]) for own, theirs in _beside_each_other(right, found)]
+    wrong = leaks.evaluated(right, found, ranks[0]) or next(
         (f"{words} {_WHAT_TO_DO}" for drawn in compared if (words := drawn.wrong())), ""
     )
     if wrong:
@@ -104,19 +104,21 @@ class _Drawn:
         theirs: beside each of them the passes of the ranks, as far as there are as many.
         original: what the original recorded.
         rank: what the first rank did.
+        others: what the others did.
     """
 
     own: Sequence[Pass]
     theirs: Sequence[Sequence[Pass]]
     original: RankTrace
     rank: RankTrace
+    others: Sequence[RankTrace]
 
     def wrong(self) -> str:
         """What differs, as a sentence; empty if nothing does, or nothing is known."""
         if not self.is_known:
             return ""
         for number, (own, parts) in enumerate(self.pairs):
-            words = self._lengths(own, parts) or self._samples(own, parts)
+            words = self._lengths(own, parts) or self._samples(own, parts) or self._by_content(own, parts)
             if words:
                 return f"In pass {number + 1} {self._where(own, parts)} the original draws {words}."
         return self._shares()
@@ -198,6 +200,30 @@ class _Drawn:
             return f"the same {len(self.fixed)} samples as always, the processes {len(distinct - self.fixed)} others"
         return ""
 
+    @cached_property
+    def held(self) -> set[str]:
+        """What the samples hold that the original has in each of its passes; empty where it is not always the same.
+
+        What lies at one place may change from pass to pass, as in a list that is shuffled itself. A script may make a
+        loader for each pass.
+        """
+        every = passes(self.original, ended=False)
+        found = [part.contents for part in every if part.trains and part.whole and part.data == self.own[0].data]
+        first = set(found[0]) if len(found) > 1 else set()
+        return first if all(len(part) == len(first) and set(part) == first for part in found) else set()
+
+    def _by_content(self, own: Pass, parts: Sequence[Pass]) -> str:
+        """Whether a whole pass has all samples, whatever places they have."""
+        if not self.held or not (own.whole and all(part.whole and part.contents for part in parts)):
+            return ""
+        drawn = {held for part in parts for held in part.contents}
+        missing = len(self.held - drawn)
+        if drawn - self.held or missing <= self._left_out(own.samples, parts):
+            return ""
+        apart = ways.drawing_apart([self.rank, *self.others])
+        hint = f" Each rank draws numbers of its own at {apart}: shuffle the data alike on all ranks" if apart else ""
+        return f"{plural(len(self.held), 'sample')}, the processes together {len(drawn)} by what they hold.{hint}"
+
     def _left_out(self, right: Sequence[Sample], parts: Sequence[Pass]) -> int:
         """How many samples may be left out, so that all ranks have equally many, and whole batches."""
         sizes = [part.sizes for part in parts]
@@ -229,55 +255,3 @@ def _agree(right: Sequence[Sample], other: Sequence[Sample], spare: int) -> bool
     """Whether the same samples were drawn equally often, but for so many."""
     one, two = Counter(right), Counter(other)
     return max((one - two).total(), (two - one).total()) <= spare
-
-
-# ---- evaluation ------------------------------------------------------------------------------------------------------
-
-
-def _evaluated(right: Sequence[Pass], found: Sequence[Sequence[Pass]], rank: RankTrace) -> str:
-    """What is evaluated with and trained on, where the original keeps them apart, as a sentence; empty if nothing."""
-    only = {part.loader: part for part in right if part.trains is False and _is_indexed(part)}
-    for part in right:
-        if part.trains is not False:
-            only.pop(part.loader, None)
-    for part in itertools.chain(*found):
-        own = only.get(part.loader)
-        if part.trains and own is not None and _kind(part) == _kind(own):
-            where = at(rank.backwards[min(part.begin, len(rank.backwards) - 1)])
-            return (
-                f"At {where} the processes train on a loader over {plural(own.batches[0].size, 'sample')} that the "
-                "original only evaluates with. Train on the loader that it trains on."
-            )
-    own_leaks = {part.loader: _kind(part) for part, _ in _leaks([right])}
-    evaluated = {part.loader for part in right if part.trains is False}
-    for part, samples in _leaks(found):
-        if part.loader in own_leaks or (part.loader not in evaluated and _kind(part) in own_leaks.values()):
-            continue
-        listed = ", ".join(str(index) for _, index in sorted(samples)[:_FEW])
-        where = at(rank.backwards[max(0, min(part.begin, len(rank.backwards)) - 1)])
-        return (
-            f"{plural(len(samples), 'sample')} (such as {listed}) are trained on at {where} and then evaluated with, "
-            "in the original none. All ranks must split the data alike: seed the split, or draw it before the loop."
-        )
-    return ""
-
-
-def _leaks(found: Sequence[Sequence[Pass]]) -> Iterator[tuple[Pass, set[Sample]]]:
-    """Evaluations with samples that any rank was trained on since the one before."""
-    every = list(itertools.chain(*found))
-    evaluations = [part for part in every if part.trains is False and _is_indexed(part)]
-    begins = sorted({part.begin for part in evaluations})
-    learnt = [(batch.before, set(named(batch))) for part in every if part.trains for batch in part.batches]
-    for part in evaluations:
-        since = max((begin for begin in begins if begin < part.begin), default=0)
-        trained = {sample for before, samples in learnt if since <= before < part.begin for sample in samples}
-        if leaked := trained & set(part.samples):
-            yield part, leaked
-
-
-def _is_indexed(part: Pass) -> bool:
-    return all(batch.data for batch in part.batches)
-
-
-def _kind(part: Pass) -> tuple[str, int]:
-    return part.data, part.batches[0].size

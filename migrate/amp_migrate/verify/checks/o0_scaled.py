@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from amp_migrate.verify.checks import ways
 from amp_migrate.verify.checks.common import Traces, as_far, together_in_words
 from amp_migrate.verify.checks.differences import Difference, first_difference
 from amp_migrate.verify.checks.repeats import unrepeatable
@@ -101,7 +102,9 @@ def _reason(scaled: RankTrace, difference: Difference, scale: float) -> str:
             f"The loss at {together_in_words(unscaled)} is not scaled, and its gradients are divided by the scale all "
             "the same. Write amp.scaler.scale(loss).backward() there."
         )
+    sites = ways.changing_gradients(scaled, difference.step)
+    where = f" Between the backward call and the step they are changed at {sites}." if sites else ""
     return (
-        "Gradients are clipped, read or changed while they are still scaled, or unscaled twice. Call "
+        f"Gradients are clipped, read or changed while they are still scaled, or unscaled twice.{where} Call "
         "amp.scaler.unscale_(optimizer) once, after the last backward call and before gradients are touched."
     )

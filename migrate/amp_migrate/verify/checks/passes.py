@@ -46,6 +46,12 @@ class Pass:
         return all(map(named, self.batches))
 
     @property
+    def contents(self) -> list[str]:
+        """What its samples hold; empty where that is not known of all."""
+        held = [batch.contents for batch in self.batches]
+        return [digest for part in held for digest in part] if all(held) else []
+
+    @property
     def sizes(self) -> list[int]:
         """The number of samples in each batch."""
         return [count(batch) for batch in self.batches]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_migrate.out.terminal import plural
+from amp_migrate.verify.checks import ways
 from amp_migrate.verify.checks.common import Traces, at, is_compared_together, together
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import Asked
@@ -29,8 +30,8 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         if len(set(counts)) > 1:
             listed = ", ".join(f"rank {rank.rank}: {count}" for rank, count in zip(ranks, counts, strict=True))
             message = (
-                f"The processes make different numbers of {what} ({listed}). Give all of them equally many batches: "
-                "amp.prepare_loader does."
+                f"The processes make different numbers of {what} ({listed}).{ways.parting_in_words(ranks)} Give all of "
+                "them equally many batches: amp.prepare_loader does."
             )
             yield Check(ID, TITLE, "disproved", message)
             return
@@ -58,7 +59,13 @@ def _apart(traces: Traces) -> str:
                 f"(after {at(step)}): norms {norms}. They are not averaged there: the model, or the part of it that "
                 "this optimizer trains, is not wrapped by amp.prepare_model."
             )
+    same = "The processes' parameters differ at the end, though their gradients are the same."
+    if sites := ways.changing_weights(ranks):
+        return (
+            f"{same} Weights are changed outside of the optimizers at {sites}: all ranks have to change them alike. "
+            "What is drawn for it is drawn once for all by amp.drawn_alike."
+        )
     return (
-        "The processes' parameters differ at the end, though their gradients are the same. They start from different "
-        "weights, or something changes weights on one rank alone: prepare the model after its weights are initialised."
+        f"{same} They start from different weights, or something changes weights on one rank alone: prepare the model "
+        "after its weights are initialised."
     )

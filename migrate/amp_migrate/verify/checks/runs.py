@@ -9,7 +9,8 @@ What is the machine's doing is none: a missing GPU or port, a full disk, a bound
 for what one process takes. A level that computes in half is excused where torch's own autocast does not get the
 original through either, which no migration had a hand in: this device lacks what the script needs in half. An error
 that has nothing to do with numbers, as of a name that is not there, is not excused. Float16 besides bfloat16 is then
-left out altogether.
+left out altogether. Where O1 gets through, and a level with weights in half mixes types in what the script computes
+with weights and gradients itself, that stays open: such a level has to be chosen.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import re
 from collections.abc import Iterator
 
 from amp_migrate.problems import place
+from amp_migrate.verify.checks import ways
 from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank
 from amp_migrate.verify.checks.reference import reference_run
 from amp_migrate.verify.evidence import Check, Verdict
@@ -36,6 +38,8 @@ _THE_MACHINE = re.compile(
 )
 # What torch says of a type that an operation was not written for.
 _NO_KERNEL = re.compile(r"not implemented for '(?:BFloat16|Half)'")
+# What it says of numbers of two types, one of them a half one.
+_TYPES_MIXED = re.compile(r"(?=.*(?:dtype|scalar type|same type))(?=.*(?:BFloat16|Half))(?=.*(?:[Ff]loat\b|Float32))")
 _NO_NUMBERS = re.compile(
     r"(?:Name|UnboundLocal|Attribute|Import|ModuleNotFound|Syntax|Indentation|Tab|Key|Index|FileNotFound)Error\b"
 )
@@ -96,7 +100,8 @@ def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
         verdict, why = "unproved", f"Neither does the original in {trace.processes} processes."
     else:
         verdict, why = "disproved", "The original gets through."
-    return verdict, f"{sentence} {why}"
+    parted = ways.parting_in_words(trace.ranks) if verdict == "disproved" else ""
+    return verdict, f"{sentence} {why}{parted}"
 
 
 def _sentence(trace: Trace) -> str:
@@ -190,4 +195,9 @@ def _half_itself(trace: Trace, traces: Traces) -> str:
         )
     if trace.level != "O1" and _NO_KERNEL.search(f"{message}\n{trace.failure.output if trace.failure else ''}"):
         return f"torch has no such operation on this device, and {trace.level} calls it in half."
+    if trace.level != "O1" and _TYPES_MIXED.search(message) and first_rank(traces, "O1") is not None:
+        return (
+            f"At {trace.level} weights and gradients are in half, and the script computes with them itself there. At "
+            "O1 it gets through: take that level, and leave this one out (--levels O0,O1)."
+        )
     return ""

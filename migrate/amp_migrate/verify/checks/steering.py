@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from amp_migrate.out.terminal import plural
+from amp_migrate.verify.checks import ways
 from amp_migrate.verify.checks.common import Traces, at, keeps_its_own, pair, talk, together
 from amp_migrate.verify.checks.passes import passes, training
 from amp_migrate.verify.evidence import Check
@@ -35,19 +36,41 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         yield Check(ID, TITLE, "disproved", wrong)
     if wrong or not ranks:
         return
+    if open_ := _trained(ranks):
+        yield Check(ID, TITLE, "unproved", open_)
+        return
     count = len(ranks[0].metrics)
     also = f", and {plural(count, 'metric')} that schedules decided by" if count else ""
     yield Check(ID, TITLE, "proved", f"Learning rates at {plural(len(ranks[0].updates), 'step')} are the same{also}.")
 
 
+def _trained(ranks: Sequence[RankTrace]) -> str:
+    """Whether the ranks train other parts of the model in a step, and draw what may choose them by themselves.
+
+    A layer that is dropped at random is such a part, too, so it is no disproof.
+    """
+    drawn = ways.drawing_apart(ranks)
+    for number, row in enumerate(zip(*(rank.followed.reached for rank in ranks), strict=False)):
+        if drawn and len(set(row)) > 1:
+            listed = ", ".join(f"rank {rank.rank}: {count}" for rank, (_, count) in zip(ranks, row, strict=True))
+            return (
+                f"At step {number + 1} ({at(ranks[0].backwards[number])}) the ranks' losses lead back to different "
+                f"parameters ({listed}), and each rank draws numbers of its own at {drawn}. What chooses the part of a "
+                "model that is trained is drawn once for all, by amp.drawn_alike."
+            )
+    return ""
+
+
 def _metrics(ranks: Sequence[RankTrace]) -> str:
-    for row in zip(*(rank.metrics for rank in ranks), strict=False):
+    for number, row in enumerate(zip(*(rank.metrics for rank in ranks), strict=False)):
         if len({value.hex() for _, value in row}) > 1:
             first, second = pair(row[0][1], next(value for _, value in row if value.hex() != row[0][1].hex()))
-            where = at(ranks[0].backwards[max(0, row[0][0] - 1)])
+            sites = ranks[0].metric_sites[number : number + 1]
+            after = f"After {at(ranks[0].backwards[max(0, row[0][0] - 1)])}"
+            where = f"At {sites[0]}" if any(sites) else after
             return (
-                f"After {where} the schedule decides by a number of each rank's own: {first} and {second}. Average it "
-                "over the ranks first, by amp.reduce_mean."
+                f"{where} the schedule decides by a number of each rank's own: {first} "
+                f"and {second}. Average it over the ranks first, by amp.reduce_mean."
             )
     return ""
 
@@ -68,5 +91,6 @@ def _passes(ranks: Sequence[RankTrace]) -> str:
         where = at(ranks[0].backwards[-1])
         return (
             f"The ranks make other numbers of passes over the data before {where} ({listed}). They must end together."
+            f"{ways.parting_in_words(ranks)}"
         )
     return ""

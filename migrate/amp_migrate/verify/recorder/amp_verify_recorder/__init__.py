@@ -11,6 +11,7 @@ it leaves out. Besides that folder it reads:
 ``AMP_VERIFY_ROOT``: the folder that names of files are relative to, which is a copy;
 ``AMP_VERIFY_PROJECT``: the folder that it is a copy of, from which no module should come;
 ``AMP_VERIFY_BATCHES``: a JSON file of batches for loaders to read instead of those of their samplers;
+``AMP_VERIFY_WAYS``: whether to follow the lines of the project, see :mod:`.ways`;
 ``AMP_VERIFY_PLAIN_AMP``: ``fp16`` or ``bf16``, to run the script under torch's own mixed precision in that type;
 ``AMP_VERIFY_NATIVE`` and what goes with it: see :mod:`.native_amp`, a version that was migrated by hand;
 ``AMP_VERIFY_NO_GPU``: see :mod:`.no_gpu`.
@@ -28,6 +29,7 @@ from typing import Any
 def start() -> None:
     """Begin to record in this process, and to seed what the script imports."""
     from . import (
+        carrying,
         clock,
         imports,
         left,
@@ -44,6 +46,7 @@ def start() -> None:
         schedules,
         seeding,
         steps,
+        ways,
         writing,
     )
     from .record import Record, guarded
@@ -60,7 +63,7 @@ def start() -> None:
         # What changes how a script computes comes first: what is recorded is recorded of that. And what is recorded is
         # what the script hands over, before plain_amp scales its loss.
         changing = (no_gpu, native_amp, one_replica, plain_amp)
-        for part in (*changing, steps, models, loading, noise, scaling, schedules, processor, left):
+        for part in (*changing, steps, models, loading, noise, scaling, schedules, processor, left, ways, carrying):
             guarded(part.watch)(seen)
 
     imports.after("torch", watch)

@@ -21,17 +21,10 @@ def bytes_of(torch: Any, tensor: Any) -> bytes:
 
 def contents(torch: Any, batch: Any) -> list[str]:
     """A digest of each sample of a batch: of the rows of all tensors in it that have one for each sample."""
-    tensors = [
-        part.detach()
-        for part in _tensors(torch, batch, _NESTED)
-        if part.device.type == "cpu" and part.layout is torch.strided and part.dim()
-    ]
-    if not tensors or not 0 < len(tensors[0]) <= _ROWS:
+    tensors = _by_sample(torch, batch)
+    if not tensors or sum(tensor.numel() * tensor.element_size() for tensor in tensors) > _LARGEST:
         return []
     count = len(tensors[0])
-    tensors = [tensor for tensor in tensors if len(tensor) == count]
-    if sum(tensor.numel() * tensor.element_size() for tensor in tensors) > _LARGEST:
-        return []
     rows = [hashlib.blake2b(digest_size=8) for _ in range(count)]
     with torch.no_grad():
         for tensor in tensors:
@@ -40,6 +33,28 @@ def contents(torch: Any, batch: Any) -> list[str]:
             for number, row in enumerate(rows):
                 row.update(data[number * length : (number + 1) * length])
     return [row.hexdigest() for row in rows]
+
+
+def labels(torch: Any, batch: Any) -> list[str]:
+    """The whole numbers of which a batch has one for each sample, as labels are; several with commas between."""
+    columns = [
+        tensor.reshape(-1).tolist()
+        for tensor in _by_sample(torch, batch)
+        if tensor.numel() == len(tensor) and not (tensor.is_floating_point() or tensor.is_complex())
+    ]
+    return [",".join(str(int(number)) for number in row) for row in zip(*columns, strict=True)]
+
+
+def _by_sample(torch: Any, batch: Any) -> list[Any]:
+    """The tensors in a batch that have a row for each sample."""
+    tensors = [
+        part.detach()
+        for part in tensors_in(torch, batch)
+        if part.device.type == "cpu" and part.layout is torch.strided and part.dim()
+    ]
+    if not tensors or not 0 < len(tensors[0]) <= _ROWS:
+        return []
+    return [tensor for tensor in tensors if len(tensor) == len(tensors[0])]
 
 
 def _as_rows(torch: Any, rows: Any) -> bytes:
@@ -54,10 +69,11 @@ def _as_rows(torch: Any, rows: Any) -> bytes:
     return bytes_of(torch, torch.cat([part, bits.sum(1, keepdim=True, dtype=torch.int64)], dim=1))
 
 
-def _tensors(torch: Any, batch: Any, depth: int) -> list[Any]:
+def tensors_in(torch: Any, batch: Any, depth: int = _NESTED) -> list[Any]:
+    """The first few tensors in lists, tuples and dicts, so deep inside each other."""
     if isinstance(batch, torch.Tensor):
         return [batch]
     parts = list(batch.values()) if isinstance(batch, Mapping) else batch
     if not depth or not isinstance(parts, (list, tuple)):
         return []
-    return [tensor for part in parts[:_PARTS] for tensor in _tensors(torch, part, depth - 1)][:_PARTS]
+    return [tensor for part in parts[:_PARTS] for tensor in tensors_in(torch, part, depth - 1)][:_PARTS]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import imports
-from .digests import contents
+from .digests import contents, labels
 from .record import guarded
 from .samples import Datasets
 from .steps import Steps
@@ -158,13 +158,22 @@ class _Loading:
     def _handing_out(self, following: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(following)
         def handed_out(iterator: Any) -> Any:
-            batch = following(iterator)
+            batch = self._fetched(following, iterator)
             reading: _Reading | None = iterator.__dict__.get(_READING)
             if reading is not None and self.steps.record.active:
                 self._hand_out(reading, batch)
             return batch
 
         return handed_out
+
+    def _fetched(self, following: Callable[[Any], Any], iterator: Any) -> Any:
+        self.steps.fetching = True
+        try:
+            return following(iterator)
+        finally:
+            self.steps.fetching = False
+            for follower in self.steps.followers:
+                follower.fetched()
 
     @guarded
     def _hand_out(self, reading: _Reading, batch: Any) -> None:
@@ -184,6 +193,7 @@ class _Loading:
         if drew and not reading.in_workers:
             facts["drew"] = drew
         facts["learns"] = torch.is_grad_enabled()
+        self.steps.handed_out += torch.is_grad_enabled()
         if indices and reading.dataset is not None:
             data, samples = self.datasets.samples(reading.dataset, indices)
             facts["data"] = data
@@ -191,4 +201,6 @@ class _Loading:
                 facts["samples"] = samples
         if digests := contents(torch, batch):
             facts["contents"] = digests
+        if numbers := labels(torch, batch):
+            facts["labels"] = numbers
         record.add(**facts)

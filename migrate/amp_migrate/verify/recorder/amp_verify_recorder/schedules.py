@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from . import imports
@@ -28,13 +30,14 @@ class _Plateaus:
     def _noting(self, step: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(step)
         def noted(scheduler: Any, metrics: Any, *args: Any, **kwargs: Any) -> Any:
-            self._note(metrics)
+            self._note(metrics, sys._getframe(1))
             return step(scheduler, metrics, *args, **kwargs)
 
         return noted
 
     @guarded
-    def _note(self, metric: Any) -> None:
+    def _note(self, metric: Any, frame: FrameType) -> None:
         torch, record = self.steps.torch, self.steps.record
         is_tensor = isinstance(metric, torch.Tensor)
-        record.add(metric=metric.detach().clone() if is_tensor else float(metric).hex(), after=record.backwards)
+        number = metric.detach().clone() if is_tensor else float(metric).hex()
+        record.add(metric=number, after=record.backwards, site=record.sites.of(frame))

@@ -38,13 +38,19 @@ class Sites:
     def _own(self, frame: Any) -> tuple[str, FrameType | None]:
         while frame is not None:
             name = frame.f_code.co_filename
-            if name not in self._names:
-                path = os.path.realpath(name)
-                is_own = (
-                    path.startswith(self._root) and f"{os.sep}amp_runtime{os.sep}" not in path and os.path.exists(path)
-                )
-                self._names[name] = path[len(self._root) :] if is_own else ""
-            if self._names[name]:
+            if self.is_own(name):
                 return f"{self._names[name]}:{frame.f_lineno}", frame
             frame = frame.f_back
         return "", None
+
+    def is_own(self, name: str) -> bool:
+        """Whether a file is one of the project's, and not the runtime's in it."""
+        if name not in self._names:
+            path = os.path.realpath(name)
+            is_own = path.startswith(self._root) and f"{os.sep}amp_runtime{os.sep}" not in path and os.path.exists(path)
+            self._names[name] = path[len(self._root) :] if is_own else ""
+        return bool(self._names[name])
+
+    def name(self, name: str) -> str:
+        """A file of the project, relative to its folder; empty for others."""
+        return self._names[name] if self.is_own(name) else ""

@@ -6,31 +6,18 @@ import functools
 import hashlib
 import os
 import platform
-import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
-from . import imports
-from .digests import bytes_of, contents
+from . import graphs, imports
+from .digests import bytes_of
 from .record import Record, guarded
 from .seeding import Draws
 
-# Nodes of autograd's graph that stand for products with weights, whatever module or function made them.
-_PRODUCT = re.compile(r"(?:[mM]m|[Mm]v|Convolution|Linear|Rnn\w*|DotProduct\w*Attention)\w*Backward")
-_BATCH_NORM = re.compile(r"(?:Native|Cudnn|Miopen)BatchNormBackward")
 # The types in which a script computes are seen in its first steps; to look at every graph would cost time.
 _LOOKED_AT = 3
-_LARGEST_GRAPH = 100_000
-# What of a product's operands may be data: part of the node's name, which edge is missing then, what the node keeps.
-_STARTS = (
-    ("AddmmBackward", 1, "_saved_mat1"),
-    ("MmBackward", 0, "_saved_self"),
-    ("ConvolutionBackward", 0, "_saved_input"),
-    ("EmbeddingBackward", None, "_saved_indices"),
-)
-_INPUTS = 4
 
 
 def watch(steps: Steps) -> None:
@@ -46,6 +33,22 @@ def watch(steps: Steps) -> None:
     module.register_optimizer_step_post_hook(steps.after_update)
 
 
+class Follower(Protocol):
+    """Goes along with the training."""
+
+    def made(self) -> None:
+        """An optimizer was made."""
+
+    def begins(self, tensors: Any) -> None:
+        """A backward call from these tensors is about to begin."""
+
+    def ends(self) -> None:
+        """It has ended."""
+
+    def fetched(self) -> None:
+        """A loader has fetched samples."""
+
+
 class Steps:
     """The backward calls and updates of this process.
 
@@ -55,6 +58,9 @@ class Steps:
         updates: how many steps of optimizers were seen.
         optimizers: all that were made, in that order.
         events: see :class:`amp_migrate.verify.traces.RankTrace`.
+        fetching: whether a loader is fetching samples.
+        handed_out: how many batches loaders handed out to be trained on.
+        followers: told when optimizers are made, backward calls begin and end, samples are fetched; see :mod:`.ways`.
     """
 
     def __init__(self, record: Record, torch: Any) -> None:
@@ -66,6 +72,9 @@ class Steps:
         self.device: str | None = None
         self.updates = 0
         self.events: set[str] = set()
+        self.fetching = False
+        self.handed_out = 0
+        self.followers: list[Follower] = []
         self._inside = False
         self.optimizers: list[Any] = []
         self._stepping: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -81,12 +90,16 @@ class Steps:
                 return backward(tensors, *args, **kwargs)
             self.record.step()
             self._before(tensors)
+            for follower in self.followers:
+                follower.begins(tensors)
             self._inside = True
             try:
                 return backward(tensors, *args, **kwargs)
             finally:
                 self._inside = False
                 self._after()
+                for follower in self.followers:
+                    follower.ends()
 
         return recorded
 
@@ -99,6 +112,8 @@ class Steps:
             if all(optimizer is not known for known in self.optimizers):
                 self.optimizers.append(optimizer)
             init(optimizer, *args, **kwargs)
+            for follower in self.followers:
+                follower.made()
 
         return remembered
 
@@ -121,7 +136,10 @@ class Steps:
         looked_at = self._looked_at.get(site, 0)
         if looked_at < _LOOKED_AT:
             self._looked_at[site] = looked_at + 1
-            facts["half"], facts["full"], facts["inputs"] = self._types(found)
+            graph = graphs.look_at(torch, found)
+            facts["half"], facts["full"], facts["inputs"] = graph.half, graph.full, graph.inputs
+            if graph.has_batch_norm:
+                self.events.add("batch_norm")
         if self.device is None:
             self.record.look_around()
             self.device = torch.cuda.get_device_name(loss.device) if loss.device.type == "cuda" else loss.device.type
@@ -140,49 +158,6 @@ class Steps:
             if kept is not None and kept[0]() is tensor:
                 return kept[1]
         return self.last_scale
-
-    def _types(self, tensors: list[Any]) -> tuple[int, int, list[list[str]]]:
-        """Of the products that led to these tensors, how many were in half and how many in float32.
-
-        And the data that went into them: of each tensor the digests of its rows.
-        """
-        counts = [0, 0]
-        inputs: list[list[str]] = []
-        pending = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-        seen = set(pending)
-        while pending and len(seen) < _LARGEST_GRAPH:
-            node = pending.pop()
-            self._look_at(node, counts)
-            if len(inputs) < _INPUTS and (rows := self._input(node)):
-                inputs.append(rows)
-            for following, _ in node.next_functions:
-                if following is not None and following not in seen:
-                    seen.add(following)
-                    pending.append(following)
-        return counts[0], counts[1], inputs
-
-    def _input(self, node: Any) -> list[str]:
-        """The digests of the rows of the data that a product starts from; empty where it starts from another result."""
-        for pattern, place, name in _STARTS:
-            if pattern in node.name() and (place is None or node.next_functions[place][0] is None):
-                return contents(self.torch, getattr(node, name, None))
-        return []
-
-    def _look_at(self, node: Any, counts: list[int]) -> None:
-        """Count a product; note a batch norm that looks at the batch of this process alone."""
-        name = node.name()
-        if not (_PRODUCT.search(name) or _BATCH_NORM.search(name)):
-            return
-        outputs = getattr(node, "_input_metadata", None)
-        if not outputs:
-            return
-        if _PRODUCT.search(name):
-            # What is in float64 stays there under autocast, and says nothing.
-            counts[0] += outputs[0].dtype in (self.torch.float16, self.torch.bfloat16)
-            counts[1] += outputs[0].dtype is self.torch.float32
-        # An instance norm is computed as a batch norm of one sample.
-        elif getattr(node, "_saved_training", True) and outputs[0].shape[0] > 1:
-            self.events.add("batch_norm")
 
     def before_update(self, optimizer: Any, *_: Any) -> None:
         """Called by torch before each step of an optimizer."""
