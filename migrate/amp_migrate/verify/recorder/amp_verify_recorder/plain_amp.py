@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from . import imports
+from . import imports, like_a_gpu
 from .record import guarded
 from .steps import Steps
 
@@ -60,6 +60,7 @@ class _PlainAmp:
         torch.autograd.grad = self._outside(torch.autograd.grad)
         functional = torch.nn.functional
         functional.binary_cross_entropy = self._in_float32(functional.binary_cross_entropy)
+        like_a_gpu.watch(torch, self._run_in_float32, lambda: self._kind == "cpu" and torch.is_autocast_enabled("cpu"))
         optimizer = torch.optim.Optimizer
         optimizer.__init__ = self._making(optimizer.__init__)
         optimizer.zero_grad = self._ending(optimizer.zero_grad)
@@ -149,16 +150,17 @@ class _PlainAmp:
             self.torch.set_autocast_enabled(kind, was_on)
 
     def _in_float32(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that torch refuses under autocast."""
+        """A function that torch refuses under autocast; what an evaluation gives it may be in half as well."""
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._kind is None:
-                return function(*args, **kwargs)
-            with self._paused():
-                return function(*map(self._widened, args), **{k: self._widened(v) for k, v in kwargs.items()})
+            return self._run_in_float32(function, args, kwargs)
 
         return call
+
+    def _run_in_float32(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        with self._paused():
+            return function(*map(self._widened, args), **{k: self._widened(v) for k, v in kwargs.items()})
 
     def _widened(self, value: Any) -> Any:
         is_half = isinstance(value, self.torch.Tensor) and value.dtype is self.dtype
