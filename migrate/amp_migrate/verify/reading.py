@@ -102,7 +102,7 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
 
 
 def _said(facts: dict[str, Any]) -> Said:
-    return Said(facts["said"], facts["site"], facts["before"], facts.get("silent", False))
+    return Said(facts["said"], facts["site"], facts["before"], facts.get("silent", False), facts.get("by_apex", False))
 
 
 def _opened(facts: dict[str, Any]) -> Opened:

@@ -125,12 +125,14 @@ class Said:
         site: where the script writes it, ``file:line``; followed by the caller where that line only hands it on.
         before: number of backward calls made before.
         silent: whether the runtime kept it back, as it does on ranks other than 0.
+        by_apex: whether Apex writes it, or what takes its place, and not the script.
     """
 
     text: str
     site: str = ""
     before: int = 0
     silent: bool = False
+    by_apex: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -35,16 +36,29 @@ class Sites:
         caller, _ = self._own(own.f_back)
         return f"{site}, {caller}" if caller else site
 
+    def is_said_by(self, packages: Sequence[str], frame: FrameType | None) -> bool:
+        """Whether a frame is one of these packages, and not of a line of the project that they call."""
+        while frame is not None and not self._name(frame):
+            module = str(frame.f_globals.get("__name__", ""))
+            if any(f"{module}.".startswith(f"{package}.") for package in packages):
+                return True
+            frame = frame.f_back
+        return False
+
     def _own(self, frame: Any) -> tuple[str, FrameType | None]:
         while frame is not None:
-            name = frame.f_code.co_filename
-            if name not in self._names:
-                path = os.path.realpath(name)
-                is_own = (
-                    path.startswith(self._root) and f"{os.sep}amp_runtime{os.sep}" not in path and os.path.exists(path)
-                )
-                self._names[name] = path[len(self._root) :] if is_own else ""
-            if self._names[name]:
-                return f"{self._names[name]}:{frame.f_lineno}", frame
+            if name := self._name(frame):
+                return f"{name}:{frame.f_lineno}", frame
             frame = frame.f_back
         return "", None
+
+    def _name(self, frame: FrameType) -> str:
+        """The file of the project that a frame is in; empty for a frame of another one."""
+        name = frame.f_code.co_filename
+        if name not in self._names:
+            path = os.path.realpath(name)
+            is_own = (
+                path.startswith(self._root) and f"{os.sep}amp_runtime{os.sep}" not in path and os.path.exists(path)
+            )
+            self._names[name] = path[len(self._root) :] if is_own else ""
+        return self._names[name]
