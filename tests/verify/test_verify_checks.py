@@ -845,6 +845,25 @@ def test_a_loss_that_is_a_sum_over_samples_is_not_taken_for_that() -> None:
     assert (check.verdict, "sum over the samples" in check.message) == ("unproved", True)
 
 
+@pytest.mark.parametrize(
+    ("moved", "losses", "verdict"),
+    [
+        (0.1, LOSSES, "proved"),
+        (0.2, LOSSES, "unproved"),  # as far as its gradients are large
+        (None, LOSSES, "unproved"),
+        (0.1, [loss * 1.1**step for step, loss in enumerate(LOSSES)], "unproved"),
+    ],
+)
+def test_a_sum_over_samples_trains_alike_where_steps_do_not_depend_on_its_size(
+    moved: float | None, losses: Sequence[float], verdict: str
+) -> None:
+    ranks = shared(updates=tuple(replace(update, moved=0.1) for update in rank().updates))
+    updates = tuple(replace(update, moved=moved, norm=2 * update.norm) for update in rank().updates)
+    one = merged(ranks, [2 * loss for loss in losses], updates=updates)
+    traces = runs(run(ORIGINAL, rank(), level=None), run(O0_TOGETHER, *ranks), one)
+    assert found(traces)["one-process"].verdict == verdict
+
+
 def test_a_loss_multiplied_by_the_number_of_processes_is_found() -> None:
     assert one_process([loss / 2 for loss in LOSSES]).verdict == "disproved"
 

@@ -88,6 +88,7 @@ class Update:
         norm: the 2-norm of all its gradients as the update saw them, in float64.
         lr: the learning rate of its first group of parameters; None if it has none.
         rates: those of the other groups, where they are others.
+        moved: how far it moved a sample of its parameters; known of the first steps of each optimizer only.
     """
 
     optimizer: int
@@ -95,6 +96,7 @@ class Update:
     norm: float
     lr: float | None = None
     rates: tuple[float, ...] = ()
+    moved: float | None = None
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,6 @@ class Sites:
         name = frame.f_code.co_filename
         if name not in self._names:
             path = os.path.realpath(name)
-            is_own = (
-                path.startswith(self._root) and f"{os.sep}amp_runtime{os.sep}" not in path and os.path.exists(path)
-            )
+            is_own = path.startswith(self._root) and f"{os.sep}amp_runtime{os.sep}" not in path and os.path.exists(path)
             self._names[name] = path[len(self._root) :] if is_own else ""
         return self._names[name]
