@@ -36,7 +36,7 @@ from amp_migrate.verify import printed
 from amp_migrate.verify.checks.common import Traces, first_rank, keeps_its_own, relative, together
 from amp_migrate.verify.checks.counts import ends_of_passes, is_of_samples, is_of_steps, shared_evaluations
 from amp_migrate.verify.checks.differences import first_difference
-from amp_migrate.verify.checks.number_series import Series, aligned
+from amp_migrate.verify.checks.number_series import Series, aligned, is_quotient
 from amp_migrate.verify.checks.outputs import common_part, quoted, reach, where
 from amp_migrate.verify.checks.pairing import mean_losses
 from amp_migrate.verify.evidence import Check, Verdict
@@ -197,6 +197,9 @@ class _Comparison:
         if series.are_counts and series.others and not series.agree:
             message = f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and other ranks have"
             return "unproved", f"{message} another number in place of {series.mine[0]}: it may count one rank's share."
+        of_its_line = [one for one in self.series if one.line is series.line]
+        if is_quotient(series, of_its_line):
+            return None
         if series.joined and not self._is_near(series) and self._trains_alike():
             message = (
                 f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and one process on the same "
