@@ -190,6 +190,15 @@ def test_an_evaluation_may_give_a_loss_half_and_float32(record: Record) -> None:
     assert record(body, plain_amp="bf16").stdout == "torch.float32\n"
 
 
+def test_what_is_computed_in_half_may_be_taken_to_numpy(record: Record) -> None:
+    body = """
+    output = model(data.tensors[0])
+    output.square().mean().backward()
+    print(output.dtype, output.detach().numpy().dtype, output.tolist() == output.detach().numpy().tolist())
+    """
+    assert record(body, plain_amp="bf16").stdout == "torch.bfloat16 float32 True\n"
+
+
 def test_a_cpu_computes_in_float32_what_a_gpu_does(record: Record) -> None:
     body = """
     classes = torch.arange(32) % 3

@@ -61,6 +61,8 @@ class _PlainAmp:
         functional = torch.nn.functional
         functional.binary_cross_entropy = self._in_float32(functional.binary_cross_entropy)
         like_a_gpu.watch(torch, self._run_in_float32, lambda: self._kind == "cpu" and torch.is_autocast_enabled("cpu"))
+        # numpy has no bfloat16, and what a script draws or counts with it is no part of its training.
+        torch.Tensor.numpy = self._in_float32(torch.Tensor.numpy)
         optimizer = torch.optim.Optimizer
         optimizer.__init__ = self._making(optimizer.__init__)
         optimizer.zero_grad = self._ending(optimizer.zero_grad)
