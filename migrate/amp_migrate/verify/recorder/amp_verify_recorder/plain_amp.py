@@ -4,9 +4,10 @@ Asked for by ``AMP_VERIFY_PLAIN_AMP``, which names the half type. This is the on
 no line of the script is edited, but the run is another one, which others are held against.
 
 Autocast is on from the first call of a model in a step until the backward pass begins, so that the loss lies in it as
-well. It is off where data are made, gradients computed and weights changed. In float16 the loss is scaled as
-``torch.amp.GradScaler`` does it, by the same rules for steps that are skipped and for the next scale; but gradients
-are unscaled at the end of every backward pass, so that a script may clip or read them wherever it does.
+well. It is off where data are made, gradients computed and weights changed. On a CPU it computes in float32 what it
+does on a GPU, as the runtime does: see :mod:`.like_a_gpu`. In float16 the loss is scaled as ``torch.amp.GradScaler``
+does it, by the same rules for steps that are skipped and for the next scale; but gradients are unscaled at the end of
+every backward pass, so that a script may clip or read them wherever it does.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class _PlainAmp:
         torch.autograd.grad = self._outside(torch.autograd.grad)
         functional = torch.nn.functional
         functional.binary_cross_entropy = self._in_float32(functional.binary_cross_entropy)
-        like_a_gpu.watch(torch, self._run_in_float32, lambda: self._kind == "cpu" and torch.is_autocast_enabled("cpu"))
+        # A version that does without the runtime computes on a CPU in the types that torch chooses there.
+        if "AMP_VERIFY_NATIVE" not in os.environ:
+            like_a_gpu.watch(torch, self._run_in_float32, self._is_on_for_a_cpu)
         # numpy has no bfloat16, and what a script draws or counts with it is no part of its training.
         torch.Tensor.numpy = self._in_float32(torch.Tensor.numpy)
         optimizer = torch.optim.Optimizer
@@ -78,6 +81,9 @@ class _PlainAmp:
         iterator.next = iterator.__next__
 
     # ---- autocast
+
+    def _is_on_for_a_cpu(self) -> bool:
+        return self._kind == "cpu" and bool(self.torch.is_autocast_enabled("cpu"))
 
     def _calling(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """A module's call, under autocast where it is a model's and no other's part."""
