@@ -422,6 +422,23 @@ def test_what_scatter_explains_is_not_disproved() -> None:
     assert level([loss * 3 for loss in right], right).verdict == "disproved"
 
 
+@pytest.mark.parametrize(
+    ("plain", "verdict"),
+    [
+        ([1.0] * STEPS, "disproved"),
+        ([1.0] * 10, "unproved"),  # what comes later it does not know
+        ([1.0] * 5 + [1.5] * 5, "unproved"),
+        ([1.0] * 5 + [2.5] * 7, "proved"),
+    ],
+)
+def test_a_level_is_held_against_plain_autocast_as_far_as_that_went(plain: Sequence[float], verdict: str) -> None:
+    values = [1.0] * 10 + [2.0] * (STEPS - 10)
+    reference = run(PLAIN_AMP, rank(plain), level=None, status="stopped")
+    made = run("O1", in_half(rank(values)), level="O1")
+    traces = runs(run(ORIGINAL, rank(FLAT), level=None), made, reference)
+    assert found(traces)["o1-band"].verdict == verdict
+
+
 def test_each_backward_call_is_judged_on_its_own_curve() -> None:
     """A small loss beside a large one: its doubling would not show in their mean."""
     right = tuple(

@@ -105,6 +105,28 @@ def test_gradients_are_accumulated_and_may_be_read_anywhere(record: Record) -> N
     assert max(map(float, run.stdout.split())) < 100
 
 
+def test_a_weight_that_is_used_several_times_is_cast_once(record: Record) -> None:
+    """Its gradients are summed in half then, and may overflow there."""
+    body = """
+    weight = nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(weight.parameters(), lr=1e-3)
+    with torch.no_grad():
+        weight(torch.ones(1, 1))
+    for number in range(3):
+        optimizer.zero_grad()
+        loss = sum(weight(torch.full((1, 1), 0.4)).float() for _ in range(4)).sum()
+        loss.backward()
+        optimizer.step()
+    """
+    rank = record(body, plain_amp="fp16").rank
+    by_hand = dedent(body).replace("loss = ", "with torch.autocast('cpu', torch.float16): loss = ")
+    by_hand = by_hand.replace("loss.backward()", "scaler.scale(loss).backward()")
+    by_hand = by_hand.replace("optimizer.step()", "scaler.step(optimizer); scaler.update()")
+    expected = record("scaler = torch.amp.GradScaler('cpu')\n" + dedent(by_hand), folder="by_hand").rank
+    assert rank.skipped == expected.skipped == 1
+    assert losses(rank) == losses(expected)
+
+
 def test_steps_on_gradients_that_are_not_finite_are_skipped_and_the_scale_falls(record: Record) -> None:
     body = """
     weight = nn.Linear(1, 1)

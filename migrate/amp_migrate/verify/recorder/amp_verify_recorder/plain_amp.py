@@ -46,7 +46,6 @@ class _PlainAmp:
         self.scale = _FIRST_SCALE
         self.skipped = 0
         self._kind: str | None = None  # the device type that autocast was turned on for
-        self._cached = False
         self._depth = 0
         self._in_backward = False
         self._good_steps = 0
@@ -94,12 +93,17 @@ class _PlainAmp:
                 return call(module, *args, **kwargs)
             self._on(module)
             self._depth += 1
+            learns = self.torch.is_grad_enabled()
+            was_cached = self.torch.is_autocast_cache_enabled()
+            # A weight that was cast without gradients must not be taken in a pass with them.
+            self.torch.set_autocast_cache_enabled(was_cached and learns)
             try:
                 return call(module, *args, **kwargs)
             finally:
+                self.torch.set_autocast_cache_enabled(was_cached)
                 self._depth -= 1
                 # Nothing that is learnt from comes of it.
-                if not self.torch.is_grad_enabled():
+                if not learns:
                     self._off()
 
         return called
@@ -111,9 +115,6 @@ class _PlainAmp:
         if weight is None or torch.is_autocast_enabled(weight.device.type):
             return
         self._kind = weight.device.type
-        # A weight that was cast in a pass without gradients must not be taken in one with them.
-        self._cached = torch.is_autocast_cache_enabled()
-        torch.set_autocast_cache_enabled(False)
         torch.set_autocast_dtype(self._kind, self.dtype)
         torch.set_autocast_enabled(self._kind, True)
 
@@ -121,7 +122,8 @@ class _PlainAmp:
     def _off(self) -> None:
         if self._kind is not None and not self._depth:
             self.torch.set_autocast_enabled(self._kind, False)
-            self.torch.set_autocast_cache_enabled(self._cached)
+            # Weights are about to change.
+            self.torch.clear_autocast_cache()
             self._kind = None
 
     def _ending(self, function: Callable[..., Any]) -> Callable[..., Any]:
