@@ -246,6 +246,19 @@ def test_a_step_left_out_is_found() -> None:
     assert (check.verdict, "not at all" in check.message) == ("disproved", True)
 
 
+def test_an_original_that_computes_in_half_itself_cannot_be_repeated_in_float32() -> None:
+    other = rank([loss * 1.001 for loss in LOSSES])
+    before = run(ORIGINAL, in_half(rank()), level=None)
+    assert found(runs(run(O0, other)))["o0-exact"].verdict == "disproved"
+    assert found(runs(run(O0, other), before))["o0-exact"].verdict == "unproved"
+
+
+def test_a_loss_scale_shows_nothing_where_the_script_computes_in_half_at_o0() -> None:
+    alone, other = in_half(rank()), scaled_by(in_half(rank([loss * 1.001 for loss in LOSSES])))
+    traces = runs(run(O0, alone), run(O0_SCALED, other, loss_scale=LOSS_SCALE))
+    assert found(traces)["o0-scaled"].verdict == "unproved"
+
+
 def test_a_version_without_levels_is_not_wrong_because_it_computes_in_half() -> None:
     other = in_half(rank([loss * 1.001 for loss in LOSSES]))
     assert found(runs(run(O0, replace(other, events=()))))["o0-exact"].verdict == "unproved"

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks.common import Traces, as_far, first_rank, together_in_words
+from amp_migrate.verify.checks.common import Traces, as_far, computes_in_half, first_rank, together_in_words
 from amp_migrate.verify.checks.differences import Difference, first_difference
 from amp_migrate.verify.checks.repeats import unrepeatable
 from amp_migrate.verify.evidence import Check, Verdict
@@ -62,12 +62,23 @@ def _without_apex(traces: Traces) -> str:
     )
 
 
+def _in_half_before(traces: Traces) -> str:
+    """That the original computes in half by itself, as a sentence; empty if it does not."""
+    original = first_rank(traces, ORIGINAL)
+    if original is None or not computes_in_half(original):
+        return ""
+    return (
+        "But the original computes in half itself, so it has no run in float32 to compare with. Turn that off by its "
+        "own arguments."
+    )
+
+
 def _without_levels(traces: Traces) -> str:
     """That a version that was given knows no O0, as a sentence; empty if it does, or computed nothing in half."""
     original, migrated = first_rank(traces, ORIGINAL), first_rank(traces, O0)
     if original is None or migrated is None or "amp" in migrated.events:
         return ""
-    if any(step.half for step in original.backwards) or not any(step.half for step in migrated.backwards):
+    if computes_in_half(original) or not computes_in_half(migrated):
         return ""
     return (
         "But it computes in half at O0 too, as a script does that uses torch.amp itself and not the runtime, so it has "
@@ -76,7 +87,8 @@ def _without_levels(traces: Traces) -> str:
 
 
 def _verdict(traces: Traces, difference: Difference) -> tuple[Verdict, str]:
-    if reason := _without_apex(traces) or _without_levels(traces) or unrepeatable(traces):
+    reason = _without_apex(traces) or _in_half_before(traces) or _without_levels(traces) or unrepeatable(traces)
+    if reason:
         return "unproved", reason
     hint = _WHAT_TO_DO[difference.kind]
     return "disproved", f"The original repeats itself.{_factor(difference)} Before that, {hint}."
