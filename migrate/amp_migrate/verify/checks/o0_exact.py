@@ -13,12 +13,12 @@ import math
 from collections.abc import Iterator
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks.common import Traces, as_far, computes_in_half, first_rank, together_in_words
+from amp_migrate.verify.checks.another_training import another_training
+from amp_migrate.verify.checks.common import Traces, as_far, computes_in_half, first_rank
 from amp_migrate.verify.checks.differences import Difference, first_difference
 from amp_migrate.verify.checks.repeats import unrepeatable
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import O0, ORIGINAL, Asked
-from amp_migrate.verify.traces import LACKS
 
 ID = "o0-exact"
 TITLE = "O0 repeats the original bit for bit"
@@ -50,29 +50,6 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     yield Check(ID, TITLE, verdict, f"{difference.words[0].upper()}{difference.words[1:]}. {reason}")
 
 
-def _without_apex(traces: Traces) -> str:
-    """What the original did without because Apex is not there, as a sentence; empty if nothing."""
-    original = first_rank(traces, ORIGINAL)
-    lacking = [event.removeprefix(LACKS) for event in original.events if event.startswith(LACKS)] if original else []
-    if not lacking:
-        return ""
-    return (
-        f"But the original went on without {together_in_words(lacking)}, which is not installed and has no stand-in, "
-        "so it is no longer the same training. Install Apex, or choose arguments that do not ask for it."
-    )
-
-
-def _in_half_before(traces: Traces) -> str:
-    """That the original computes in half by itself, as a sentence; empty if it does not."""
-    original = first_rank(traces, ORIGINAL)
-    if original is None or not computes_in_half(original):
-        return ""
-    return (
-        "But the original computes in half itself, so it has no run in float32 to compare with. Turn that off by its "
-        "own arguments."
-    )
-
-
 def _without_levels(traces: Traces) -> str:
     """That a version that was given knows no O0, as a sentence; empty if it does, or computed nothing in half."""
     original, migrated = first_rank(traces, ORIGINAL), first_rank(traces, O0)
@@ -87,7 +64,7 @@ def _without_levels(traces: Traces) -> str:
 
 
 def _verdict(traces: Traces, difference: Difference) -> tuple[Verdict, str]:
-    reason = _without_apex(traces) or _in_half_before(traces) or _without_levels(traces) or unrepeatable(traces)
+    reason = another_training(traces) or _without_levels(traces) or unrepeatable(traces)
     if reason:
         return "unproved", reason
     hint = _WHAT_TO_DO[difference.kind]
