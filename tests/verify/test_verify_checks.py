@@ -246,6 +246,19 @@ def test_a_step_left_out_is_found() -> None:
     assert (check.verdict, "not at all" in check.message) == ("disproved", True)
 
 
+def test_an_original_that_computes_in_half_itself_cannot_be_repeated_in_float32() -> None:
+    other = rank([loss * 1.001 for loss in LOSSES])
+    before = run(ORIGINAL, in_half(rank()), level=None)
+    assert found(runs(run(O0, other)))["o0-exact"].verdict == "disproved"
+    assert found(runs(run(O0, other), before))["o0-exact"].verdict == "unproved"
+
+
+def test_a_loss_scale_shows_nothing_where_the_script_computes_in_half_at_o0() -> None:
+    alone, other = in_half(rank()), scaled_by(in_half(rank([loss * 1.001 for loss in LOSSES])))
+    traces = runs(run(O0, alone), run(O0_SCALED, other, loss_scale=LOSS_SCALE))
+    assert found(traces)["o0-scaled"].verdict == "unproved"
+
+
 def test_a_version_without_levels_is_not_wrong_because_it_computes_in_half() -> None:
     other = in_half(rank([loss * 1.001 for loss in LOSSES]))
     assert found(runs(run(O0, replace(other, events=()))))["o0-exact"].verdict == "unproved"
@@ -420,6 +433,23 @@ def test_what_scatter_explains_is_not_disproved() -> None:
     right = [1.0 + (0.5 if step % 2 else -0.5) for step in range(STEPS)]
     assert level([loss * 1.2 for loss in right], right).verdict == "unproved"
     assert level([loss * 3 for loss in right], right).verdict == "disproved"
+
+
+@pytest.mark.parametrize(
+    ("plain", "verdict"),
+    [
+        ([1.0] * STEPS, "disproved"),
+        ([1.0] * 10, "unproved"),  # what comes later it does not know
+        ([1.0] * 5 + [1.5] * 5, "unproved"),
+        ([1.0] * 5 + [2.5] * 7, "proved"),
+    ],
+)
+def test_a_level_is_held_against_plain_autocast_as_far_as_that_went(plain: Sequence[float], verdict: str) -> None:
+    values = [1.0] * 10 + [2.0] * (STEPS - 10)
+    reference = run(PLAIN_AMP, rank(plain), level=None, status="stopped")
+    made = run("O1", in_half(rank(values)), level="O1")
+    traces = runs(run(ORIGINAL, rank(FLAT), level=None), made, reference)
+    assert found(traces)["o1-band"].verdict == verdict
 
 
 def test_each_backward_call_is_judged_on_its_own_curve() -> None:
@@ -843,6 +873,25 @@ def test_a_loss_divided_by_the_number_of_processes_is_found() -> None:
 def test_a_loss_that_is_a_sum_over_samples_is_not_taken_for_that() -> None:
     check = one_process([2 * loss for loss in LOSSES])
     assert (check.verdict, "sum over the samples" in check.message) == ("unproved", True)
+
+
+@pytest.mark.parametrize(
+    ("moved", "losses", "verdict"),
+    [
+        (0.1, LOSSES, "proved"),
+        (0.2, LOSSES, "unproved"),  # as far as its gradients are large
+        (None, LOSSES, "unproved"),
+        (0.1, [loss * 1.1**step for step, loss in enumerate(LOSSES)], "unproved"),
+    ],
+)
+def test_a_sum_over_samples_trains_alike_where_steps_do_not_depend_on_its_size(
+    moved: float | None, losses: Sequence[float], verdict: str
+) -> None:
+    ranks = shared(updates=tuple(replace(update, moved=0.1) for update in rank().updates))
+    updates = tuple(replace(update, moved=moved, norm=2 * update.norm) for update in rank().updates)
+    one = merged(ranks, [2 * loss for loss in losses], updates=updates)
+    traces = runs(run(ORIGINAL, rank(), level=None), run(O0_TOGETHER, *ranks), one)
+    assert found(traces)["one-process"].verdict == verdict
 
 
 def test_a_loss_multiplied_by_the_number_of_processes_is_found() -> None:

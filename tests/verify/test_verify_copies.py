@@ -35,6 +35,15 @@ def test_the_whole_project_is_copied_and_the_same_place_in_it_is_worked_in(tmp_p
     assert project.original(tmp_path / "copy", Path("/usr/lib/x.py")) is None
 
 
+@pytest.mark.parametrize(("imports", "root"), [("from nets.task import data", "downloaded"), ("import data", "task")])
+def test_a_package_that_is_imported_by_its_name_is_copied_whole(tmp_path: Path, imports: str, root: str) -> None:
+    folder = make(tmp_path / "downloaded", "nets/__init__.py", "nets/task/__init__.py", "nets/task/data.py")
+    script, data = folder / "nets" / "task" / "train.py", folder / "nets" / "task" / "data.py"
+    script.write_text(imports)
+    modules = [data, folder / "nets" / "__init__.py"] if root == "downloaded" else [data]
+    assert project_of(script, script.parent, modules=modules).root.name == root
+
+
 def test_a_project_without_git_is_known_by_its_marks_and_a_script_alone_by_its_folder(tmp_path: Path) -> None:
     marked = make(tmp_path / "marked", "setup.py", "src/train.py")
     assert project_of(marked / "src" / "train.py", tmp_path).root == marked

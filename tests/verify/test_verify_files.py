@@ -225,6 +225,11 @@ def test_times_in_names_and_lines_are_left_out() -> None:
 def test_checkpoints_in_half_are_disproved_at_lossy_levels() -> None:
     half = changed("net/a.bias", kind="bfloat16 (2,)")
     assert found(trace("O1", LOG, half, level="O1"))["o1-files"].verdict == "disproved"
+    # An original that went on without a part of Apex is another training.
+    original = trace(ORIGINAL, LOG, STATE, level=None)
+    alone = replace(original.ranks[0], events=("lacks apex.fp16_utils",))
+    traces = trace("O1", LOG, half, level="O1"), replace(original, ranks=(alone,))
+    assert found(*traces)["o1-files"].verdict == "unproved"
     numbers = changed("net/a.bias", value="cc")
     assert found(trace("O1", replace(LOG, text="other\n"), numbers, level="O1"))["o1-files"].verdict == "proved"
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from amp_migrate.problems import UserError
-from amp_migrate.verify.launches import Launch, parse
+from amp_migrate.verify.by_hand import ByHand
+from amp_migrate.verify.launches import Launch, local_rank_option, parse
+from amp_migrate.verify.plan import O0, O0_TOGETHER, Planned
 
 UNDERSTOOD = {
     "torchrun --nproc-per-node 4 train.py --lr 0.1": Launch("torchrun", "train.py", ("--lr", "0.1"), 4),
@@ -60,6 +62,22 @@ def test_what_is_not_understood_is_said_in_one_line(command: str) -> None:
 def test_each_process_is_told_its_rank_as_the_launcher_does() -> None:
     assert parse("python -m torch.distributed.launch --nproc-per-node 2 a.py b").of_rank(1) == ("--local-rank=1", "b")
     assert parse("torchrun --nproc-per-node 2 a.py b").of_rank(1) == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        (b"parser.add_argument('--local_rank', type=int)", "--local_rank"),
+        (b'parser.add_argument(\n    "--local-rank", "--local_rank", default=-1)', "--local-rank"),
+        (b"local_rank = int(os.environ['LOCAL_RANK'])", ""),
+    ],
+)
+def test_a_script_that_declares_its_local_rank_is_told_it(text: bytes, option: str) -> None:
+    assert local_rank_option([b"import os", text]) == option
+    how = ByHand(local_rank=option)
+    together, alone = Planned(O0_TOGETHER, processes=2), Planned(O0)
+    assert how.arguments(together, 1, ("--lr", "1")) == (*((f"{option}=1",) if option else ()), "--lr", "1")
+    assert how.arguments(alone, 0, ("--lr", "1")) == ("--lr", "1")
 
 
 def test_a_launch_is_of_the_script_that_it_names() -> None:

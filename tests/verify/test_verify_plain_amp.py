@@ -15,6 +15,7 @@ from amp_migrate.verify import runs
 from amp_migrate.verify.checks import runs as checks_runs
 from amp_migrate.verify.plan import PLAIN_AMP
 from amp_migrate.verify.traces import RankTrace
+from amp_runtime._precision.cast_tables import CUDA_FLOAT
 from click.testing import CliRunner
 from forked import Forked
 from test_verify_recorder import Record, record
@@ -104,6 +105,28 @@ def test_gradients_are_accumulated_and_may_be_read_anywhere(record: Record) -> N
     assert max(map(float, run.stdout.split())) < 100
 
 
+def test_a_weight_that_is_used_several_times_is_cast_once(record: Record) -> None:
+    """Its gradients are summed in half then, and may overflow there."""
+    body = """
+    weight = nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(weight.parameters(), lr=1e-3)
+    with torch.no_grad():
+        weight(torch.ones(1, 1))
+    for number in range(3):
+        optimizer.zero_grad()
+        loss = sum(weight(torch.full((1, 1), 0.4)).float() for _ in range(4)).sum()
+        loss.backward()
+        optimizer.step()
+    """
+    rank = record(body, plain_amp="fp16").rank
+    by_hand = dedent(body).replace("loss = ", "with torch.autocast('cpu', torch.float16): loss = ")
+    by_hand = by_hand.replace("loss.backward()", "scaler.scale(loss).backward()")
+    by_hand = by_hand.replace("optimizer.step()", "scaler.step(optimizer); scaler.update()")
+    expected = record("scaler = torch.amp.GradScaler('cpu')\n" + dedent(by_hand), folder="by_hand").rank
+    assert rank.skipped == expected.skipped == 1
+    assert losses(rank) == losses(expected)
+
+
 def test_steps_on_gradients_that_are_not_finite_are_skipped_and_the_scale_falls(record: Record) -> None:
     body = """
     weight = nn.Linear(1, 1)
@@ -178,6 +201,50 @@ def test_what_torch_refuses_under_autocast_runs_in_float32(record: Record) -> No
     """
     (step,) = record(body, plain_amp="bf16").rank.backwards
     assert step.half
+
+
+def test_an_evaluation_may_give_a_loss_half_and_float32(record: Record) -> None:
+    body = """
+    F.mse_loss(model(data.tensors[0]), torch.zeros(32, 1)).backward()
+    with torch.no_grad():
+        print(F.binary_cross_entropy(model(data.tensors[0]).sigmoid(), torch.zeros(32, 1)).dtype)
+    """
+    assert record(body, plain_amp="bf16").stdout == "torch.float32\n"
+
+
+def test_what_is_computed_in_half_may_be_taken_to_numpy(record: Record) -> None:
+    body = """
+    output = model(data.tensors[0])
+    output.square().mean().backward()
+    print(output.dtype, output.detach().numpy().dtype, output.tolist() == output.detach().numpy().tolist())
+    """
+    assert record(body, plain_amp="bf16").stdout == "torch.bfloat16 float32 True\n"
+
+
+def test_a_cpu_computes_in_float32_what_a_gpu_does(record: Record) -> None:
+    body = """
+    classes = torch.arange(32) % 3
+    model = nn.Sequential(nn.Linear(6, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        loss = F.nll_loss(torch.log_softmax(model(data.tensors[0]), 1), classes)
+        loss.backward()
+        optimizer.step()
+    """
+    by_hand = dedent(body).replace(
+        "loss = F.nll_loss(torch.log_softmax(model(data.tensors[0]), 1), classes)",
+        "with torch.autocast('cpu', torch.bfloat16, cache_enabled=False): logits = model(data.tensors[0])\n"
+        "    loss = F.nll_loss(torch.log_softmax(logits.float(), 1), classes)",
+    )
+    assert losses(record(body, plain_amp="bf16").rank) == losses(record(by_hand, folder="by_hand").rank)
+
+
+def test_what_a_gpu_computes_in_float32_is_what_the_runtime_computes_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(runs.RECORDER)
+    from amp_verify_recorder.like_a_gpu import FLOAT32
+
+    assert {name.replace(".", "_") for name in CUDA_FLOAT} == FLOAT32
 
 
 # ---- in whole verifications ------------------------------------------------------------------------------------------

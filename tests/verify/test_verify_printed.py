@@ -266,6 +266,29 @@ def test_half_of_the_original_on_which_all_ranks_agree_is_no_share() -> None:
     assert of(together(halved(TEXT), other=halved(TEXT))).verdict == "proved"
 
 
+@pytest.mark.parametrize(
+    ("random", "count", "verdict"),
+    [(True, 32, "proved"), (False, 32, "unproved"), (True, 100, "unproved"), (True, 15, "unproved")],
+)
+def test_what_models_count_that_draw_other_numbers_is_apart_by_chance(random: bool, count: int, verdict: str) -> None:
+    """Of 256 evaluated samples 29 are right in one process."""
+    made = together(f"right {count}/256\n", other=f"right {count}/256\n")
+    steps = tuple(replace(step, random=random) for step in made.ranks[0].backwards)
+    ranks = tuple(replace(one, backwards=steps) for one in made.ranks)
+    original = "right 40/256\n"
+    assert of(replace(made, ranks=ranks), merged("right 29/256\n"), original=original).verdict == verdict
+
+
+@pytest.mark.parametrize(("percent", "verdict"), [(12.5, "proved"), (9.1, "unproved")])
+def test_a_percentage_of_two_counts_says_what_they_say(percent: float, verdict: str) -> None:
+    text = "right {}/256 = {}%\n"
+    made = together(text.format(32, percent), other=text.format(32, percent))
+    steps = tuple(replace(step, random=True) for step in made.ranks[0].backwards)
+    ranks = tuple(replace(one, backwards=steps) for one in made.ranks)
+    one = merged(text.format(29, 11.3))
+    assert of(replace(made, ranks=ranks), one, original=text.format(40, 15.6)).verdict == verdict
+
+
 def test_a_count_of_the_samples_of_one_rank_is_disproved() -> None:
     text, mine = ("".join(f"epoch {epoch} samples {count}\n" for epoch in (1, 2, 3)) for count in (16, 8))
     assert of(together(mine, other=mine), original=text).verdict == "disproved"

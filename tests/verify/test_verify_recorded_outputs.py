@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from amp_migrate.verify.printed import lines
 from test_verify_recorder import HEAD, Record, record
 
 __all__ = ["record"]
@@ -86,6 +87,21 @@ def test_what_the_runtime_keeps_back_is_known(record: Record) -> None:
         ("loud 1", line_of(TOGETHER, 'print("loud'), 1, False),
         ("written 1", line_of(TOGETHER, "written {rank}"), 1, True),
     ]
+
+
+APEX = """
+from amp_runtime.apex import amp
+
+model, optimizer = amp.initialize(model, optimizer, opt_level="O0")
+print("Selected by the script")
+model(torch.ones(1, 6)).sum().backward()
+"""
+
+
+def test_what_is_said_in_the_name_of_apex_is_no_line_of_the_script(record: Record) -> None:
+    run = record(APEX)
+    assert "Selected optimization level O0" in run.stdout
+    assert [line.raw for line in lines(run.stdout, run.rank.said)] == ["Selected by the script"]
 
 
 WRITES = """

@@ -297,6 +297,21 @@ def test_ranks_wait_for_each_other_before_they_stop(record: Record) -> None:
     assert [(rank.rank, len(rank.backwards)) for rank in run.ranks] == [(0, 4), (1, 4)]
 
 
+def test_how_far_the_first_steps_move_the_parameters_is_known(record: Record) -> None:
+    run = record(
+        """
+        values = nn.Parameter(torch.zeros(1000))
+        optimizer = torch.optim.SGD([values], lr=0.5)
+        for step in range(4):
+            optimizer.zero_grad()
+            values.sum().backward()
+            optimizer.step()
+        """
+    )
+    # Of its first 256 values each moves by 0.5.
+    assert [update.moved for update in run.rank.updates] == [8.0, 8.0, 8.0, None]
+
+
 def test_what_a_torch_does_not_have_costs_a_fact_and_not_the_script(record: Record) -> None:
     hook = """
     import json, os

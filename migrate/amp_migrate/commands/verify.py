@@ -220,6 +220,7 @@ def _maker(
 
 def _by_hand(arguments: dict[str, Any], project: CopiedProject, versions: Versions) -> ByHand:
     from amp_migrate.verify.by_hand import ByHand
+    from amp_migrate.verify.launches import local_rank_option
 
     script = versions.script or project.script
     launch: Launch | None = arguments["launch"]
@@ -229,6 +230,7 @@ def _by_hand(arguments: dict[str, Any], project: CopiedProject, versions: Versio
     names = [path for path in (script, arguments["against"]) if path is not None]
     if launch is not None and not any(launch.starts(name, module) for name in names):
         raise click.UsageError(f"--launch starts {launch.script}, and what is compared is {script.name}.")
+    own = versions.distribution == "already" and launch is None and arguments["procs"] > 1
     return ByHand(
         native=versions.native,
         native_before=versions.native_before,
@@ -236,6 +238,7 @@ def _by_hand(arguments: dict[str, Any], project: CopiedProject, versions: Versio
         script=versions.script,
         module=module or None,
         launch=launch,
+        local_rank=local_rank_option(path.read_bytes() for path in (script, *versions.modules)) if own else "",
     )
 
 

@@ -46,6 +46,8 @@ class ByHand:
         module: its name, where it is run as ``python -m`` does.
         launch: the command that the user starts several processes with; None to start them as torchrun does.
         half_type: what the user wants to be computed in; None for the usual type.
+        local_rank: the option by which a script of several processes is told its own, as by torch.distributed.launch;
+            empty where it has none, or the launch is known.
         without_gpu: whether the stand-in for GPUs is there.
         in_order: the loaders whose samples the original reads in the order of the dataset, by their numbers.
         without_casts: whether casts to half that the script makes by hand are kept from it at O0.
@@ -57,6 +59,7 @@ class ByHand:
     module: str | None = None
     launch: Launch | None = None
     half_type: str | None = None
+    local_rank: str = ""
     without_gpu: bool = field(default=False, init=False)
     without_casts: bool = field(default=False, init=False)
     in_order: tuple[int, ...] = field(default=(), init=False)
@@ -99,8 +102,10 @@ class ByHand:
 
     def arguments(self, planned: Planned, rank: int, alone: Sequence[str]) -> tuple[str, ...]:
         """What the script is started with in one process of a run; ``alone`` is for runs in one process."""
-        if self.launch is None or planned.processes == 1:
+        if planned.processes == 1:
             return tuple(alone)
+        if self.launch is None:
+            return (*((f"{self.local_rank}={rank}",) if self.local_rank else ()), *alone)
         return self.launch.of_rank(rank)
 
     def learn(self, planned: Planned, trace: Trace) -> bool:
@@ -149,6 +154,8 @@ class ByHand:
                 "The migrated version does without the runtime: at O0 its torch.autocast and GradScaler are turned off "
                 "from outside, and O1 is the version as it is."
             )
+        if self.local_rank:
+            yield f"Each of several processes is given {self.local_rank}, as torch.distributed.launch does."
         if self.without_casts:
             yield "It casts to half by hand: at O0 these casts give float32."
         if self.without_gpu:

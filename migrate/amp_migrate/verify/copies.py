@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections import defaultdict
@@ -60,7 +61,8 @@ def project_of(
 ) -> CopiedProject:
     """Find what belongs to a script: its git work tree, else what looks like a project, else its folder.
 
-    ``modules`` are files that it imports: the folder that holds them all is copied.
+    ``modules`` are files that it imports: the folder that holds them all is copied, and what that lies in where it is a
+    package that they import by its name.
 
     The script runs in the same place relative to the project as ``cwd`` is, and beside itself where that is elsewhere.
     One that runs ``as_module`` has its name, and what it imports, from ``cwd``, which so is a part of the project.
@@ -68,7 +70,7 @@ def project_of(
     Raises:
         UserError: something to be linked is not in there.
     """
-    script = script.resolve()
+    script, modules = script.resolve(), list(modules)
     cwd = cwd.resolve()
     root = git_root(script) or marked_root(script) or script.parent
     if root in (Path.home(), Path(root.anchor)):
@@ -77,6 +79,8 @@ def project_of(
     if as_module and script.is_relative_to(cwd) and not cwd.is_relative_to(root):
         root = cwd
     whole = Path(os.path.commonpath([root, *modules]))
+    while _is_imported(whole, [script, *modules]):
+        whole = whole.parent
     if whole not in (Path.home(), Path(root.anchor)):
         root = whole
     placed = []
@@ -88,6 +92,15 @@ def project_of(
             raise UserError(f"--link {link}: it must be a part of {shown(root)} that the script does not lie in")
         placed.append(path)
     return CopiedProject(root, script, cwd if cwd.is_relative_to(root) else script.parent, tuple(placed))
+
+
+def _is_imported(folder: Path, modules: Iterable[Path]) -> bool:
+    """Whether a folder is a package that some of these modules import by its name."""
+    inside = (folder / name for name in (folder.name, f"{folder.name}.py"))
+    if not (folder / "__init__.py").is_file() or any(path.exists() for path in inside):
+        return False
+    statement = re.compile(rb"^[ \t]*(?:from|import)[ \t]+%s\b" % re.escape(folder.name.encode()), re.MULTILINE)
+    return any(path.is_file() and statement.search(path.read_bytes()) for path in modules)
 
 
 @contextmanager

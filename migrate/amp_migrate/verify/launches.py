@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -33,6 +33,7 @@ _KNOWN = (
     "torchrun, python -m torch.distributed.run, python -m torch.distributed.launch and python SCRIPT are understood"
 )
 _LARGEST = 64
+_LOCAL_RANK = re.compile(rb"""add_argument\(\s*["'](--local[-_]rank)["']""")
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,11 @@ def parse(command: str) -> Launch:
         what = f"python's option {rest[0]} is not known" if rest else "it names no script"
         raise _refused(command, f"{what}; {_KNOWN}")
     return Launch("python", rest[0], tuple(rest[1:]), environment=environment)
+
+
+def local_rank_option(texts: Iterable[bytes]) -> str:
+    """The option for its local rank that a script declares, by the texts of its modules; empty where it has none."""
+    return next((match[1].decode() for text in texts if (match := _LOCAL_RANK.search(text))), "")
 
 
 def _words(command: str) -> list[str]:

@@ -37,7 +37,7 @@ class Line:
 
 
 def lines(text: str, said: Sequence[Said] = ()) -> list[Line]:
-    """The lines of an output that say something in every run: progress bars and empty ones are none.
+    """The lines of an output that say something in every run: no progress bars, no empty ones, none that Apex says.
 
     ``said`` are the same lines as the recorder saw them go by; what a script writes past Python is not among them.
     """
@@ -47,7 +47,7 @@ def lines(text: str, said: Sequence[Said] = ()) -> list[Line]:
     found = []
     for number, raw in enumerate(raws):
         one = line(raw)
-        if one is None:
+        if one is None or (number < len(known) and known[number].by_apex):
             continue
         if number < len(known):
             one = replace(one, site=known[number].site, before=known[number].before)

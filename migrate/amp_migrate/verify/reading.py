@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,12 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
     # A fused optimizer skips by itself, in its kernel.
     updates = [facts for facts in lines if "norm" in facts]
     made = [facts for facts in updates if not _number(facts.get("found_inf", 0))]
+    moved = {(facts["optimizer"], facts["after"]): _number(facts["moved"]) for facts in lines if "moved" in facts}
     return RankTrace(
         rank=rank,
         backwards=tuple(map(_backward, (facts for facts in lines if "loss" in facts))),
         batches=tuple(map(_batch, (facts for facts in lines if "loader" in facts))),
-        updates=tuple(map(_update, made)),
+        updates=tuple(_update(facts, moved) for facts in made),
         parameters=tuple(last.get("parameters", ())),
         buffers=tuple(last.get("buffers", ())),
         unheld=tuple(last.get("unheld", ())),
@@ -109,7 +110,7 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
 
 
 def _said(facts: dict[str, Any]) -> Said:
-    return Said(facts["said"], facts["site"], facts["before"], facts.get("silent", False))
+    return Said(facts["said"], facts["site"], facts["before"], facts.get("silent", False), facts.get("by_apex", False))
 
 
 def _opened(facts: dict[str, Any]) -> Opened:
@@ -149,10 +150,16 @@ def _batch(facts: dict[str, Any]) -> Batch:
     )
 
 
-def _update(facts: dict[str, Any]) -> Update:
+def _update(facts: dict[str, Any], moved: Mapping[tuple[int, int], float]) -> Update:
     rate = facts.get("lr")
-    lr = None if rate is None else _number(rate)
-    return Update(facts["optimizer"], facts["after"], _number(facts["norm"]), lr, tuple(facts.get("lrs", ())))
+    return Update(
+        facts["optimizer"],
+        facts["after"],
+        _number(facts["norm"]),
+        None if rate is None else _number(rate),
+        tuple(facts.get("lrs", ())),
+        moved.get((facts["optimizer"], facts["after"])),
+    )
 
 
 def _scaler_call(facts: dict[str, Any]) -> ScalerCall:

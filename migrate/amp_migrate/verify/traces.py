@@ -92,6 +92,7 @@ class Update:
         norm: the 2-norm of all its gradients as the update saw them, in float64.
         lr: the learning rate of its first group of parameters; None if it has none.
         rates: those of the other groups, where they are others.
+        moved: how far it moved a sample of its parameters; known of the first steps of each optimizer only.
     """
 
     optimizer: int
@@ -99,6 +100,7 @@ class Update:
     norm: float
     lr: float | None = None
     rates: tuple[float, ...] = ()
+    moved: float | None = None
 
 
 @dataclass(frozen=True)
@@ -129,12 +131,14 @@ class Said:
         site: where the script writes it, ``file:line``; followed by the caller where that line only hands it on.
         before: number of backward calls made before.
         silent: whether the runtime kept it back, as it does on ranks other than 0.
+        by_apex: whether Apex writes it, or what takes its place, and not the script.
     """
 
     text: str
     site: str = ""
     before: int = 0
     silent: bool = False
+    by_apex: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ something too for a loss that goes to zero or changes its sign. It must nowhere 
 Where it does, the original under torch's own autocast in the same type is asked, which no migration had a hand in. The
 level holds as well if it is within the tolerance of that run, or if it begins within the tolerance of the original and
 nowhere gets farther from it than that run does: a training that amplifies rounding takes every run in half elsewhere.
+That run may have been given fewer steps; then it is so far that they are held against each other.
 It is disproved if that run stays within the tolerance and the level leaves it by more than the original's own losses
 scatter, and is more than four times as far; and by a loss that is infinite or NaN where those of the original and of
 that run are not, unless the scaler skipped the step. All else is open: farther from the original than plain autocast
@@ -69,6 +70,7 @@ class Near:
         original: the original in one process, which that is compared with.
         tolerance: half the width of the band.
         own: how far two runs of the original are apart.
+        one_process: whether it is one that reads the samples that plain autocast reads.
     """
 
     steps: Sequence[Backward]
@@ -77,6 +79,7 @@ class Near:
     original: RankTrace
     tolerance: float
     own: float
+    one_process: bool = True
 
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
@@ -145,6 +148,8 @@ def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tu
     plain = near.plain
     if plain is None:
         return "unproved", "The original did not get through under torch's own autocast, so half may do it."
+    if near.one_process and len(plain.backwards) < len(steps):
+        return _beside_shorter_plain(near, plain, steps)
     count = len(steps)
     own = deviation(near.original.backwards[:count], plain.backwards[:count])
     if own is None or _broken(near.original.backwards, plain.backwards[:count]):
@@ -153,7 +158,7 @@ def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tu
             "Under torch's own autocast the original's losses are not finite, so half may be what does it.",
         )
     words = f"torch's own autocast takes the original {percent(own.size)} away"
-    beside = deviation(plain.backwards, steps)
+    beside = deviation(plain.backwards, steps) if near.one_process else None
     if beside is not None and beside.size <= near.tolerance:
         return "proved", f"But {words}, and from that it is no more than {percent(beside.size)}: half does it."
     if found.size <= own.size and found.start <= near.tolerance:
@@ -168,6 +173,17 @@ def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tu
     scatter = f"{percent(found.scatter)} are scatter, and {words}"
     hint = "Look with amp-lint for operations that are not exact enough in half, and keep them in float32."
     return "disproved", f"{scatter}. {hint}"
+
+
+def _beside_shorter_plain(near: Near, plain: RankTrace, steps: Sequence[Backward]) -> tuple[Verdict, str]:
+    """The judgement where plain autocast was given fewer steps: as far as it went."""
+    count = len(plain.backwards)
+    found = deviation(near.steps, steps[:count])
+    far = f"torch's own autocast was asked for {plural(count, 'step')} only"
+    if found is None or found.size <= near.tolerance:
+        return "unproved", f"But {far}, so --full has to tell."
+    verdict, reason = _beside_plain(near, steps[:count], found)
+    return verdict, f"In the first {plural(count, 'step')} it is {percent(found.size)}, and {far}. {reason}"
 
 
 def _not_finite(near: Near, first: tuple[int, Backward], steps: Sequence[Backward], more: str) -> tuple[Verdict, str]:

@@ -77,6 +77,11 @@ def together(traces: Traces, name: str = O0_TOGETHER) -> tuple[RankTrace, ...]:
     return trace.ranks if talk(trace.ranks) else ()
 
 
+def computes_in_half(rank: RankTrace) -> bool:
+    """Whether products were computed in half, in the steps that were looked at."""
+    return any(step.half for step in rank.backwards)
+
+
 def talk(ranks: Sequence[RankTrace]) -> bool:
     """Whether processes made a group, or at least one of them did."""
     return any({"process_group", "ddp"} & set(rank.events) for rank in ranks)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify import left_out, printed
+from amp_migrate.verify.checks.another_training import another_training
 from amp_migrate.verify.checks.common import Traces, lossy_runs
 from amp_migrate.verify.checks.outputs import quoted, repeats, same_reach
 from amp_migrate.verify.evidence import Check
@@ -88,6 +89,8 @@ def _judged(traces: Traces, name: str, id_: str, title: str, *, exact: bool) -> 
     for difference in _differences(traces, name, exact=exact):
         steady = _is_steady(traces, difference, exact=exact)
         message = _sentence(difference.words)
+        if steady and (reason := another_training(traces)):
+            return Check(id_, title, "unproved", f"{message} {reason}")
         if steady:
             return Check(id_, title, "disproved", message)
         if steady is None:

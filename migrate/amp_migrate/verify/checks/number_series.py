@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from amp_migrate.verify.printed import Line, is_count
+from amp_migrate.verify.printed import Line, is_count, last_digit, value
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,23 @@ def aligned(
                 tuple(tuple(line.numbers[place] for line in found) for found in silent) if known else (),
                 tuple((one, line.before) for one, line in zip(_befores(same, lines), lines, strict=True)),
             )
+
+
+def is_quotient(series: Series, of_its_line: Sequence[Series]) -> bool:
+    """Whether a number is the share or the percentage of two counts of its line, each time: it says what they say."""
+    counts = [one for one in of_its_line if one.are_counts and one.place != series.place]
+    return any(
+        _divided(series.mine, one.mine, two.mine) and _divided(series.joined, one.joined, two.joined)
+        for one, two in itertools.permutations(counts, 2)
+    )
+
+
+def _divided(quotients: Sequence[str], dividends: Sequence[str], divisors: Sequence[str]) -> bool:
+    for quotient, *pair in zip(quotients, dividends, divisors, strict=True):
+        one, two = map(value, pair)
+        if not two or all(abs(value(quotient) - whole * one / two) > last_digit(quotient) for whole in (1, 100)):
+            return False
+    return True
 
 
 def _befores(same: Sequence[Line], lines: Sequence[Line]) -> list[int | None]:

@@ -13,12 +13,12 @@ import math
 from collections.abc import Iterator
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks.common import Traces, as_far, first_rank, together_in_words
+from amp_migrate.verify.checks.another_training import another_training
+from amp_migrate.verify.checks.common import Traces, as_far, computes_in_half, first_rank
 from amp_migrate.verify.checks.differences import Difference, first_difference
 from amp_migrate.verify.checks.repeats import unrepeatable
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import O0, ORIGINAL, Asked
-from amp_migrate.verify.traces import LACKS
 
 ID = "o0-exact"
 TITLE = "O0 repeats the original bit for bit"
@@ -50,24 +50,12 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     yield Check(ID, TITLE, verdict, f"{difference.words[0].upper()}{difference.words[1:]}. {reason}")
 
 
-def _without_apex(traces: Traces) -> str:
-    """What the original did without because Apex is not there, as a sentence; empty if nothing."""
-    original = first_rank(traces, ORIGINAL)
-    lacking = [event.removeprefix(LACKS) for event in original.events if event.startswith(LACKS)] if original else []
-    if not lacking:
-        return ""
-    return (
-        f"But the original went on without {together_in_words(lacking)}, which is not installed and has no stand-in, "
-        "so it is no longer the same training. Install Apex, or choose arguments that do not ask for it."
-    )
-
-
 def _without_levels(traces: Traces) -> str:
     """That a version that was given knows no O0, as a sentence; empty if it does, or computed nothing in half."""
     original, migrated = first_rank(traces, ORIGINAL), first_rank(traces, O0)
     if original is None or migrated is None or "amp" in migrated.events:
         return ""
-    if any(step.half for step in original.backwards) or not any(step.half for step in migrated.backwards):
+    if computes_in_half(original) or not computes_in_half(migrated):
         return ""
     return (
         "But it computes in half at O0 too, as a script does that uses torch.amp itself and not the runtime, so it has "
@@ -76,7 +64,8 @@ def _without_levels(traces: Traces) -> str:
 
 
 def _verdict(traces: Traces, difference: Difference) -> tuple[Verdict, str]:
-    if reason := _without_apex(traces) or _without_levels(traces) or unrepeatable(traces):
+    reason = another_training(traces) or _without_levels(traces) or unrepeatable(traces)
+    if reason:
         return "unproved", reason
     hint = _WHAT_TO_DO[difference.kind]
     return "disproved", f"The original repeats itself.{_factor(difference)} Before that, {hint}."

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from amp_migrate.verify.checks import ways
-from amp_migrate.verify.checks.common import Traces, as_far, together_in_words
+from amp_migrate.verify.checks.common import Traces, as_far, computes_in_half, together_in_words
 from amp_migrate.verify.checks.differences import Difference, first_difference
 from amp_migrate.verify.checks.repeats import unrepeatable
 from amp_migrate.verify.evidence import Check, Verdict
@@ -78,6 +78,8 @@ def _verdict(
 ) -> tuple[Verdict, str]:
     if scaled.skipped > plain.skipped or _not_finite(scaled) > _not_finite(plain):
         return "unproved", "The scale made float32 overflow, so this run shows nothing."
+    if computes_in_half(plain):
+        return "unproved", "At O0 the script computes in half itself, where a scale changes numbers."
     if difference.kind == "parameters" or difference.relative <= ROUNDING:
         return "unproved", "That is no more than rounding of numbers below float32's normal range, so it shows nothing."
     if reason := unrepeatable(traces):

@@ -13,9 +13,9 @@ leaves the tolerance and the scatter of the losses.
 
 Equality cannot be expected where the training draws random numbers in a step (dropout), where batch norm is not
 synchronised, and where the samples are not known: then the first losses and gradients must be of one size on average,
-which factors of N are not. Where a loss is no mean over samples (a sum, one weighted or padded by batch, or one that
-compares the samples of a batch), or the original does not repeat its own losses, nothing is said. From where a learning
-rate depends on the number of steps, steps are not compared: see :mod:`.rates`.
+which factors of N are not. Where a loss is a sum over samples it depends on the optimizer, see :mod:`.sums`. Where it
+is weighted or padded by batch, or compares the samples of a batch, or the original does not repeat its own losses,
+nothing is said. From where a learning rate depends on the number of steps, steps are not compared: see :mod:`.rates`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from amp_migrate.verify.checks.common import (
 )
 from amp_migrate.verify.checks.loaders import training_loaders
 from amp_migrate.verify.checks.pairing import mean_losses, same_samples
+from amp_migrate.verify.checks.sums import trains_alike
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_MERGED, Asked
 from amp_migrate.verify.traces import Backward, RankTrace, Update
@@ -182,15 +183,21 @@ class _Comparison:
                 "the number of processes, and DDP averages the gradients besides: leave the division out."
             )
             return "disproved", message
-        message = (
-            f"The loss is a sum over the samples ({at(self.mean[0])}): averaged over {self.processes} processes its "
-            f"gradients are 1/{self.processes} of those of one process with the whole batch, and later steps differ. "
-            "Take the mean, or adapt the learning rate."
-        )
         if ratio and relative(ratio, 1.0) <= 2 * _FACTOR:
-            return "unproved", message
+            return self._sum()
         one, other = pair(self.losses[0][0].loss, self.losses[0][1].loss)
         return "unproved", f"The loss of the first step is {one}, in one process {other}, and why is not clear."
+
+    def _sum(self) -> Judgement:
+        """The losses are sums over samples, which their optimizers may or may not mind."""
+        message = (
+            f"The loss is a sum over the samples ({at(self.mean[0])}): averaged over {self.processes} processes its "
+            f"gradients are 1/{self.processes} of those of one process with the whole batch"
+        )
+        allowed = self.tolerance, bool(self._inexact())
+        if alike := trains_alike(self.losses, self.updates, self.processes, allowed):
+            return "proved", f"{message}. {alike}"
+        return "unproved", f"{message}, and later steps differ. Take the mean, or adapt the learning rate."
 
     def _made_up_for(self) -> Judgement | None:
         """Whether losses are sums over samples, and gradients are divided by as much before the optimizer steps."""

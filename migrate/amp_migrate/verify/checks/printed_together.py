@@ -7,7 +7,8 @@ original's. What can be held against each other:
   and that so is printed more or less often, is left out.
 - The original on the joined batches of all ranks makes the same steps with the same samples, so it prints the same
   numbers as rank 0: counts equal, others within ``--tolerance`` and the scatter of the number from line to line, where
-  the losses of the two agree. A number that is 1/N of it is one of a rank's share of the data.
+  the losses of the two agree. A number that is 1/N of it is one of a rank's share of the data. Where steps draw random
+  numbers (dropout), a count of evaluated samples may be apart by twice what chance makes of it.
 - The runtime keeps the other ranks silent, and the recorder knows what they would have printed. A number that all
   ranks agree on is about all of them. One that they do not agree on, and whose sum over the ranks is the original's
   within 5 % each time it is printed, is one of a rank's share; printed once this may be chance and is left open.
@@ -25,6 +26,7 @@ processes is compared with itself in several, rank by rank, where its training r
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from statistics import mean
@@ -34,7 +36,7 @@ from amp_migrate.verify import printed
 from amp_migrate.verify.checks.common import Traces, first_rank, keeps_its_own, relative, together
 from amp_migrate.verify.checks.counts import ends_of_passes, is_of_samples, is_of_steps, shared_evaluations
 from amp_migrate.verify.checks.differences import first_difference
-from amp_migrate.verify.checks.number_series import Series, aligned
+from amp_migrate.verify.checks.number_series import Series, aligned, is_quotient
 from amp_migrate.verify.checks.outputs import common_part, quoted, reach, where
 from amp_migrate.verify.checks.pairing import mean_losses
 from amp_migrate.verify.evidence import Check, Verdict
@@ -195,6 +197,9 @@ class _Comparison:
         if series.are_counts and series.others and not series.agree:
             message = f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and other ranks have"
             return "unproved", f"{message} another number in place of {series.mine[0]}: it may count one rank's share."
+        of_its_line = [one for one in self.series if one.line is series.line]
+        if is_quotient(series, of_its_line):
+            return None
         if series.joined and not self._is_near(series) and self._trains_alike():
             message = (
                 f"Rank 0 prints {quoted(series.line)}{where(series.before, series.line)}, and one process on the same "
@@ -279,9 +284,19 @@ class _Comparison:
             # A sum over the batches of all ranks is N times that over the joined batches.
             apart = min(abs(one - factor * two) for factor in (1, self.size))
             allowed = self.asked.tolerance * max(abs(one), abs(two)) + scatter + last_digit(written)
+            if series.are_counts and self._draws and not self._is_nearer_to_a_share(one, two):
+                allowed += 2 * math.sqrt(abs(one) + abs(two))
             if apart > allowed and not _near((written,), series.right[:1], self.asked.tolerance):
                 return False
         return True
+
+    @property
+    def _draws(self) -> bool:
+        """Whether steps draw random numbers: other weights, with which a count of samples comes out as another one."""
+        return any(step.random for step in self.ranks[0].backwards)
+
+    def _is_nearer_to_a_share(self, mine: float, joined: float) -> bool:
+        return abs(mine * self.size - joined) <= abs(mine - joined)
 
     def _trains_alike(self) -> bool:
         """Whether the losses are those of one process on the same samples, so that what is measured has to agree."""

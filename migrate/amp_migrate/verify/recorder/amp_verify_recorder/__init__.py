@@ -35,6 +35,7 @@ def start() -> None:
         left,
         loading,
         models,
+        moves,
         native_amp,
         no_gpu,
         noise,
@@ -63,7 +64,8 @@ def start() -> None:
         # What changes how a script computes comes first: what is recorded is recorded of that. And what is recorded is
         # what the script hands over, before plain_amp scales its loss.
         changing = (no_gpu, native_amp, one_replica, plain_amp)
-        for part in (*changing, steps, models, loading, noise, scaling, schedules, processor, left, ways, carrying):
+        watched = (steps, moves, models, loading, noise, scaling, schedules, processor, left, ways, carrying)
+        for part in (*changing, *watched):
             guarded(part.watch)(seen)
 
     imports.after("torch", watch)

@@ -4,9 +4,10 @@ Asked for by ``AMP_VERIFY_PLAIN_AMP``, which names the half type. This is the on
 no line of the script is edited, but the run is another one, which others are held against.
 
 Autocast is on from the first call of a model in a step until the backward pass begins, so that the loss lies in it as
-well. It is off where data are made, gradients computed and weights changed. In float16 the loss is scaled as
-``torch.amp.GradScaler`` does it, by the same rules for steps that are skipped and for the next scale; but gradients
-are unscaled at the end of every backward pass, so that a script may clip or read them wherever it does.
+well. It is off where data are made, gradients computed and weights changed. On a CPU it computes in float32 what it
+does on a GPU, as the runtime does: see :mod:`.like_a_gpu`. In float16 the loss is scaled as ``torch.amp.GradScaler``
+does it, by the same rules for steps that are skipped and for the next scale; but gradients are unscaled at the end of
+every backward pass, so that a script may clip or read them wherever it does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from . import imports
+from . import imports, like_a_gpu
 from .record import guarded
 from .steps import Steps
 
@@ -45,7 +46,6 @@ class _PlainAmp:
         self.scale = _FIRST_SCALE
         self.skipped = 0
         self._kind: str | None = None  # the device type that autocast was turned on for
-        self._cached = False
         self._depth = 0
         self._in_backward = False
         self._good_steps = 0
@@ -60,6 +60,11 @@ class _PlainAmp:
         torch.autograd.grad = self._outside(torch.autograd.grad)
         functional = torch.nn.functional
         functional.binary_cross_entropy = self._in_float32(functional.binary_cross_entropy)
+        # A version that does without the runtime computes on a CPU in the types that torch chooses there.
+        if "AMP_VERIFY_NATIVE" not in os.environ:
+            like_a_gpu.watch(torch, self._run_in_float32, self._is_on_for_a_cpu)
+        # numpy has no bfloat16, and what a script draws or counts with it is no part of its training.
+        torch.Tensor.numpy = self._in_float32(torch.Tensor.numpy)
         optimizer = torch.optim.Optimizer
         optimizer.__init__ = self._making(optimizer.__init__)
         optimizer.zero_grad = self._ending(optimizer.zero_grad)
@@ -76,6 +81,9 @@ class _PlainAmp:
 
     # ---- autocast
 
+    def _is_on_for_a_cpu(self) -> bool:
+        return self._kind == "cpu" and bool(self.torch.is_autocast_enabled("cpu"))
+
     def _calling(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """A module's call, under autocast where it is a model's and no other's part."""
 
@@ -85,12 +93,17 @@ class _PlainAmp:
                 return call(module, *args, **kwargs)
             self._on(module)
             self._depth += 1
+            learns = self.torch.is_grad_enabled()
+            was_cached = self.torch.is_autocast_cache_enabled()
+            # A weight that was cast without gradients must not be taken in a pass with them.
+            self.torch.set_autocast_cache_enabled(was_cached and learns)
             try:
                 return call(module, *args, **kwargs)
             finally:
+                self.torch.set_autocast_cache_enabled(was_cached)
                 self._depth -= 1
                 # Nothing that is learnt from comes of it.
-                if not self.torch.is_grad_enabled():
+                if not learns:
                     self._off()
 
         return called
@@ -102,9 +115,6 @@ class _PlainAmp:
         if weight is None or torch.is_autocast_enabled(weight.device.type):
             return
         self._kind = weight.device.type
-        # A weight that was cast in a pass without gradients must not be taken in one with them.
-        self._cached = torch.is_autocast_cache_enabled()
-        torch.set_autocast_cache_enabled(False)
         torch.set_autocast_dtype(self._kind, self.dtype)
         torch.set_autocast_enabled(self._kind, True)
 
@@ -112,7 +122,8 @@ class _PlainAmp:
     def _off(self) -> None:
         if self._kind is not None and not self._depth:
             self.torch.set_autocast_enabled(self._kind, False)
-            self.torch.set_autocast_cache_enabled(self._cached)
+            # Weights are about to change.
+            self.torch.clear_autocast_cache()
             self._kind = None
 
     def _ending(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,16 +160,17 @@ class _PlainAmp:
             self.torch.set_autocast_enabled(kind, was_on)
 
     def _in_float32(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that torch refuses under autocast."""
+        """A function that torch refuses under autocast; what an evaluation gives it may be in half as well."""
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._kind is None:
-                return function(*args, **kwargs)
-            with self._paused():
-                return function(*map(self._widened, args), **{k: self._widened(v) for k, v in kwargs.items()})
+            return self._run_in_float32(function, args, kwargs)
 
         return call
+
+    def _run_in_float32(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        with self._paused():
+            return function(*map(self._widened, args), **{k: self._widened(v) for k, v in kwargs.items()})
 
     def _widened(self, value: Any) -> Any:
         is_half = isinstance(value, self.torch.Tensor) and value.dtype is self.dtype

@@ -12,6 +12,8 @@ from .record import Record, guarded
 
 # What is said beyond this has no line; the output itself is there whole.
 _LARGEST = 4_000_000
+# Apex, and what takes its place: its words about a level are none of the script's.
+_APEX = ("apex", "amp_runtime.apex")
 
 
 def watch(record: Record) -> None:
@@ -30,7 +32,7 @@ class _Said:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._begun: dict[bool, tuple[str, str]] = {}
+        self._begun: dict[bool, tuple[str, str, bool]] = {}
         self._size = 0
 
     def noting(self, write: Callable[[str], int], *, silent: bool) -> Callable[[str], int]:
@@ -76,24 +78,27 @@ class _Said:
         if not self._record.active or self._size > _LARGEST:
             return
         self._size += len(text)
-        before, site = self._begun.pop(silent, ("", ""))
-        site = site or self._record.sites.saying(frame)
+        before, site, by_apex = self._begun.pop(silent, ("", "", False))
+        if not before:
+            site, by_apex = self._record.sites.saying(frame), self._record.sites.is_said_by(_APEX, frame)
         *lines, rest = (before + text).split("\n")
         for line in lines:
-            self._add(line, site, silent)
+            self._add(line, site, silent, by_apex)
         if rest:
-            self._begun[silent] = (rest, site)
+            self._begun[silent] = (rest, site, by_apex)
 
-    def _add(self, line: str, site: str, silent: bool) -> None:
+    def _add(self, line: str, site: str, silent: bool, by_apex: bool) -> None:
         facts: dict[str, Any] = {"said": line, "site": site, "before": self._record.backwards}
         if silent:
             facts["silent"] = True
+        if by_apex:
+            facts["by_apex"] = True
         self._record.add(**facts)
 
     def rest(self) -> Iterator[tuple[str, Any]]:
         """Add what has no end of its line."""
-        for silent, (line, site) in self._begun.items():
-            self._add(line, site, silent)
+        for silent, (line, site, by_apex) in self._begun.items():
+            self._add(line, site, silent, by_apex)
         self._begun.clear()
         yield from ()
 

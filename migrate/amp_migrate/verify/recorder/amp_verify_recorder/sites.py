@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -35,11 +36,19 @@ class Sites:
         caller, _ = self._own(own.f_back)
         return f"{site}, {caller}" if caller else site
 
+    def is_said_by(self, packages: Sequence[str], frame: FrameType | None) -> bool:
+        """Whether a frame is one of these packages, and not of a line of the project that they call."""
+        while frame is not None and not self.is_own(frame.f_code.co_filename):
+            module = str(frame.f_globals.get("__name__", ""))
+            if any(f"{module}.".startswith(f"{package}.") for package in packages):
+                return True
+            frame = frame.f_back
+        return False
+
     def _own(self, frame: Any) -> tuple[str, FrameType | None]:
         while frame is not None:
-            name = frame.f_code.co_filename
-            if self.is_own(name):
-                return f"{self._names[name]}:{frame.f_lineno}", frame
+            if name := self.name(frame.f_code.co_filename):
+                return f"{name}:{frame.f_lineno}", frame
             frame = frame.f_back
         return "", None
 
