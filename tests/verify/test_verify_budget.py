@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from amp_migrate.verify import budget as budgets
-from amp_migrate.verify.budget import FACTOR, LEAST_STEPS, Bound, Budget
+from amp_migrate.verify.budget import FACTOR, LEAST_SLOW_STEPS, LEAST_STEPS, Bound, Budget
 from amp_migrate.verify.output import words_of
-from amp_migrate.verify.plan import O0, O0_TOGETHER, ORIGINAL, Asked, Planned, planned
+from amp_migrate.verify.plan import O0, O0_TOGETHER, ORIGINAL, ORIGINAL_AGAIN, Asked, Planned, planned
 from amp_migrate.verify.traces import Backward, RankTrace, Status, Trace, Update
 from amp_migrate.verify.watching import Going
 
@@ -89,6 +89,13 @@ def test_no_run_makes_so_few_steps_that_its_checks_cannot_tell() -> None:
     assert all(bound.steps in (None, LEAST_STEPS) for _, bound, _ in found)
     (note,) = budget.notes()
     assert f"more than {FACTOR} times" in note and str(LEAST_STEPS) in note
+
+
+def test_where_half_precision_is_only_emulated_a_run_in_it_makes_half_as_many() -> None:
+    for slower, expected in ((1.2, LEAST_STEPS), (5.0, LEAST_SLOW_STEPS)):
+        bounds = {run.name: bound for run, bound, _ in made(Budget(), 40, 0.01, before=30.0, slower=slower)}
+        assert bounds["O2"].steps == bounds["O2"].least == expected
+        assert bounds[ORIGINAL_AGAIN].steps == LEAST_STEPS
 
 
 def test_where_gradients_are_accumulated_some_updates_are_made() -> None:

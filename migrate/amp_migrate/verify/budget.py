@@ -26,10 +26,14 @@ FACTOR = 4
 WHOLE_SECONDS = 60.0
 """The original goes to its end if it gets there in this time."""
 LEAST_STEPS = 20
+LEAST_SLOW_STEPS = 10
+"""The same where half precision is only emulated, so that its steps take several times as long."""
 LEAST_UPDATES = 5
 """No run makes fewer backward calls, nor fewer than it takes to so many steps of an optimizer."""
 _MOST_OF_LEAST = 200
 _SLACK = 1.25
+# So many times as long as a step in float32 is slow.
+_SLOW = 3.0
 
 
 @dataclass(frozen=True)
@@ -82,13 +86,19 @@ class Budget:
         whole = self._whole(planned, original)
         if self.full or planned.reach == "whole":
             return whole
-        least = _least(original)
-        allowed = self._share(planned, original)
+        least, allowed = self._least(planned, original), self._share(planned, original)
         steps = max(least, _rounded_down(int((allowed - self._before) / self._pace(planned, original))))
         if steps >= (whole.steps or _steps(original)):
             return whole
         # Several processes do not end at the same time, and have to after the same step.
-        return Bound(steps, allowed * _SLACK if planned.processes == 1 else None, least)
+        if planned.processes > 1:
+            return Bound(steps, None, least)
+        seconds = allowed * _SLACK
+        if _is_in_half(planned) and self._in_half is None:
+            # How slow half precision is here, this run is the first to tell.
+            seconds = max(seconds, self._before + LEAST_STEPS * _SLOW * self._pace(planned, original))
+            least = _least(original, slow=True)
+        return Bound(steps, seconds, least)
 
     def note(self, planned: Planned, trace: Trace, seconds: float | None = None) -> None:
         """A run has been made; with the copy of the project before it, and the reading after, it took so long."""
@@ -165,6 +175,14 @@ class Budget:
         sharing = {run.name for run in self._to_come if run.reach == "part"} | {planned.name}
         return left / len(sharing)
 
+    def _least(self, planned: Planned, original: Trace) -> int:
+        """How many steps a run makes at least."""
+        if not _is_in_half(planned) or self._in_half is None:
+            return _least(original)
+        alone = Planned(planned.name, level=planned.level, plain_amp=planned.plain_amp)
+        slow = self._pace(alone, original) > _SLOW * self._pace(Planned(ORIGINAL), original)
+        return _least(original, slow=slow)
+
     def _pace(self, planned: Planned, original: Trace) -> float:
         """The seconds that a step takes."""
         alike = self._in_half if self._in_half is not None and _is_in_half(planned) else original
@@ -186,11 +204,12 @@ def _before(trace: Trace) -> float:
     return trace.ranks[0].backwards[0].time
 
 
-def _least(original: Trace) -> int:
+def _least(original: Trace, *, slow: bool = False) -> int:
     """How many backward calls tell: those of some updates, where gradients are accumulated."""
     rank = original.ranks[0]
     per_update = len(rank.backwards) / max(len(rank.updates), 1)
-    return min(_MOST_OF_LEAST, max(LEAST_STEPS, math.ceil(LEAST_UPDATES * per_update)))
+    steps = LEAST_SLOW_STEPS if slow else LEAST_STEPS
+    return min(_MOST_OF_LEAST, max(steps, math.ceil(LEAST_UPDATES * per_update)))
 
 
 def _rounded_down(number: int) -> int:
