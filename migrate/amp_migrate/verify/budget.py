@@ -88,17 +88,16 @@ class Budget:
             return whole
         least, allowed = self._least(planned, original), self._share(planned, original)
         steps = max(least, _rounded_down(int((allowed - self._before) / self._pace(planned, original))))
-        if steps >= (whole.steps or _steps(original)):
-            return whole
-        # Several processes do not end at the same time, and have to after the same step.
-        if planned.processes > 1:
-            return Bound(steps, None, least)
+        bounded = steps < (whole.steps or _steps(original))
         seconds = allowed * _SLACK
-        if _is_in_half(planned) and self._in_half is None:
+        if _is_in_half(planned) and self._in_half is None and planned.processes == 1:
             # How slow half precision is here, this run is the first to tell.
             seconds = max(seconds, self._before + LEAST_STEPS * _SLOW * self._pace(planned, original))
-            least = _least(original, slow=True)
-        return Bound(steps, seconds, least)
+            return Bound(steps if bounded else whole.steps, seconds, _least(original, slow=True))
+        if not bounded:
+            return whole
+        # Several processes do not end at the same time, and have to after the same step.
+        return Bound(steps, seconds if planned.processes == 1 else None, least)
 
     def note(self, planned: Planned, trace: Trace, seconds: float | None = None) -> None:
         """A run has been made; with the copy of the project before it, and the reading after, it took so long."""
