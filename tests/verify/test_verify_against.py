@@ -116,7 +116,8 @@ WRONG: dict[str, tuple[str, tuple[tuple[str, str], ...], str, tuple[str, ...]]] 
     "stepped on scaled gradients": (
         GPUS,
         ((CLIP, ""), ("scaler.step(optimizer)", "optimizer.step()")),
-        "o0-scaled",
+        # torch itself stops at the update.
+        "runs",
         ALONE,
     ),
     "no update of the scaler": (GPUS, (("            scaler.update()\n", ""),), "runs", ALONE),
