@@ -112,11 +112,12 @@ class _Ways:
         return paused
 
     def _pause(self) -> None:
-        if self._is_on:
+        # What the script itself has put there stays.
+        if self._is_on and sys.gettrace() == self._called:
             sys.settrace(None)
 
     def _go_on(self) -> None:
-        if self._is_on:
+        if self._is_on and sys.gettrace() is None:
             sys.settrace(self._called)
 
     @guarded
