@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from amp_migrate.verify.checks import carried, contents, draws, steering, ways
+from amp_migrate.verify.checks import carried, contents, draws, rates, steering, ways
 from amp_migrate.verify.checks import runs as checks_of_runs
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.followed import Changed, Drawn, Followed, Line
 from amp_migrate.verify.plan import O0, O0_TOGETHER, ORIGINAL, ORIGINAL_MERGED, Asked
-from amp_migrate.verify.traces import Backward, Batch, Failure, RankTrace, Trace
+from amp_migrate.verify.traces import Backward, Batch, Failure, RankTrace, Trace, Update
 from recording import HEAD, Record
 
 ASKED = Asked("train.py")
@@ -210,6 +210,27 @@ def test_ranks_that_train_other_parts_by_draws_of_their_own_are_open(
     assert check is not None
     assert check.verdict == (verdict or "proved")
     assert ("train.py:25" in check.message) == (verdict is not None)
+
+
+# ---- a schedule that is given a metric every so many steps -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(("every", "verdict"), [(3, "unproved"), (9, "proved")])
+def test_a_metric_that_is_given_every_so_many_steps_comes_later_on_several_processes(every: int, verdict: str) -> None:
+    """Nine steps are a pass of one process of two, eighteen one of the original."""
+
+    def trained(number: int, places: Sequence[int], gap: int) -> RankTrace:
+        batches = [batch for epoch in range(3) for batch in reading(places, LABELS, epoch, epoch * len(places) // 2)]
+        updates = tuple(Update(0, step + 1, 1.0, 0.1) for step in range(len(batches)))
+        metrics = tuple((step, 0.5) for step in range(gap, len(batches) + 1, gap))
+        made = replace(process(number, batches), updates=updates, metrics=metrics)
+        return replace(made, metric_sites=("train.py:50",) * len(metrics))
+
+    ranks = [trained(number, IN_ORDER[number::2], every) for number in range(2)]
+    original = trained(0, IN_ORDER, every if every < 9 else 2 * every)
+    check = checked(rates, run(ORIGINAL, original), run(O0_TOGETHER, *ranks))
+    assert check is not None
+    assert (check.verdict, "train.py:50" in check.message) == (verdict, verdict == "unproved")
 
 
 # ---- a level that the script's own arithmetic does not go with -------------------------------------------------------

@@ -7,7 +7,8 @@ before and the step after in the same place of the same pass over the data, give
 A rate that is the original's times a constant was scaled with the number of processes, which changes the training. One
 that is the original's at the same *step* counts steps, so that the schedule takes N times the samples: that may be
 meant, and is not proved unless the script makes as many steps in N processes as in one. Where the rate follows a
-metric, runs may differ, and only the ranks have to agree.
+metric, runs may differ, and only the ranks have to agree; but a metric that is given every so many steps comes after N
+times the samples, too.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, at, first_rank, keeps_its_own, relative, together
-from amp_migrate.verify.checks.loaders import training_loaders
+from amp_migrate.verify.checks.loaders import epochs, training_loaders
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, Asked
 from amp_migrate.verify.traces import RankTrace, Update
@@ -56,6 +58,9 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
             continue
         yield Check(ID, TITLE, "disproved" if found.kind == "scaled" else "unproved", words)
         return
+    if not as_many and (words := _by_steps(original, ranks[0], len(ranks))):
+        yield Check(ID, TITLE, "unproved", words)
+        return
     count = sum(len(other.rates) for _, other in pairs)
     changing = any(len(set(right.rates)) > 1 for right, _ in pairs)
     over = plural(count, "optimizer step")
@@ -66,6 +71,21 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     else:
         message = f"Over {over} it is the original's in the same place of the data."
     yield Check(ID, TITLE, "proved", message)
+
+
+def _by_steps(original: RankTrace, rank: RankTrace, processes: int) -> str:
+    """Whether a schedule is given its metric after as many steps in several processes as in one, as a sentence."""
+    gaps = [{two - one for (one, _), (two, _) in pairwise(found.metrics)} for found in (original, rank)]
+    loaders = [loader for loader in training_loaders(original) if loader in training_loaders(rank)]
+    lengths = [[len(part) for part in epochs(found, loaders[0])][:1] for found in (original, rank) if loaders]
+    if len(gaps[0]) != 1 or gaps[0] != gaps[1] or not loaders or lengths[0] == lengths[1]:
+        return ""
+    where = f" at {rank.metric_sites[0]}" if any(rank.metric_sites[:1]) else ""
+    return (
+        f"The schedule{where} is given a metric after every {plural(gaps[0].pop(), 'backward call')}, which are "
+        f"{processes} times the samples in {processes} processes: it waits {processes} times as long before it changes "
+        "the rate. Count samples or passes over the data."
+    )
 
 
 def _as_many_steps(traces: Traces, original: RankTrace, rank: RankTrace) -> bool:

@@ -6,7 +6,8 @@ import functools
 import json
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,20 +159,22 @@ class _Loading:
     def _handing_out(self, following: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(following)
         def handed_out(iterator: Any) -> Any:
-            batch = self._fetched(following, iterator)
-            reading: _Reading | None = iterator.__dict__.get(_READING)
-            if reading is not None and self.steps.record.active:
-                self._hand_out(reading, batch)
-            return batch
+            with self._fetching():
+                batch = following(iterator)
+                reading: _Reading | None = iterator.__dict__.get(_READING)
+                if reading is not None and self.steps.record.active:
+                    self._hand_out(reading, batch)
+                return batch
 
         return handed_out
 
-    def _fetched(self, following: Callable[[Any], Any], iterator: Any) -> Any:
-        self.steps.fetching = True
+    @contextmanager
+    def _fetching(self) -> Iterator[None]:
+        for follower in self.steps.followers:
+            follower.fetches()
         try:
-            return following(iterator)
+            yield
         finally:
-            self.steps.fetching = False
             for follower in self.steps.followers:
                 follower.fetched()
 

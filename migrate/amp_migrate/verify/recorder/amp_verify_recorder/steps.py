@@ -45,8 +45,11 @@ class Follower(Protocol):
     def ends(self) -> None:
         """It has ended."""
 
+    def fetches(self) -> None:
+        """A loader is about to fetch samples."""
+
     def fetched(self) -> None:
-        """A loader has fetched samples."""
+        """It has."""
 
 
 class Steps:
@@ -58,7 +61,6 @@ class Steps:
         updates: how many steps of optimizers were seen.
         optimizers: all that were made, in that order.
         events: see :class:`amp_migrate.verify.traces.RankTrace`.
-        fetching: whether a loader is fetching samples.
         handed_out: how many batches loaders handed out to be trained on.
         followers: told when optimizers are made, backward calls begin and end, samples are fetched; see :mod:`.ways`.
     """
@@ -72,7 +74,6 @@ class Steps:
         self.device: str | None = None
         self.updates = 0
         self.events: set[str] = set()
-        self.fetching = False
         self.handed_out = 0
         self.followers: list[Follower] = []
         self._inside = False

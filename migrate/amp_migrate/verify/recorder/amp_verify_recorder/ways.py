@@ -4,7 +4,8 @@ What several processes do differently shows in numbers long after it was done. T
 ways part, which one changes weights outside of an optimizer or gradients that are still scaled, and which one draws
 random numbers. ``AMP_VERIFY_WAYS`` asks for it, because to follow lines takes time: only where processes are compared
 with each other and where gradients are scaled, from the first optimizer on, and for so many lines. What fetches samples
-is left out, for it goes another way with each sample. A debugger that is there already stays.
+is left out, for it goes another way with each sample, and so is what runs in a module, in a backward call and in a step
+of an optimizer: their Python would take twice as long. A debugger that is there already stays.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from .record import guarded
 from .seeding import Draws
 from .steps import Steps
 
-# So many lines of the project are followed, calls of functions looked at, and tensors compared: about a second.
-_LINES, _CALLS, _TENSORS = 200_000, 2_000_000, 4_000_000
+# So many lines of the project are followed, calls of functions looked at, and tensors compared: some seconds at most.
+_LINES, _CALLS, _TENSORS = 100_000, 1_000_000, 1_000_000
+_BACKWARDS = 1_000
 # To look at generators takes longer, and what draws mostly draws early.
-_DRAWS = 3_000
+_DRAWS = 2_000
 _GRAPHS = 20
 _LONGEST_WAY = 20_000
 _LONGEST_TEXT = 200
@@ -43,6 +45,8 @@ def watch(steps: Steps) -> None:
     optimizer = sys.modules["torch.optim.optimizer"]
     optimizer.register_optimizer_step_pre_hook(ways.before_update)
     optimizer.register_optimizer_step_post_hook(ways.after_update)
+    module = steps.torch.nn.Module
+    module.__call__ = ways.pausing(module.__call__)
     # It rewrites functions by their bytecode, and they are not to be rewritten for being followed.
     steps.torch.compile = _first(steps.torch.compile, ways.stop)
 
@@ -56,6 +60,7 @@ class _Ways:
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
         self._is_on = self._is_over = False
+        self._depth = 0
         self._lines = self._calls = self._tensors = self._graphs = 0
         self._numbers: dict[tuple[Any, int], int] = {}
         self._new_places: list[tuple[str, str]] = []
@@ -87,7 +92,33 @@ class _Ways:
             if self._is_projects(frame):
                 frame.f_trace = self._lined
             frame = frame.f_back
-        sys.settrace(self._called)
+        self._go_on()
+
+    def pausing(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """A module's call, in which no line is followed."""
+
+        @functools.wraps(call)
+        def paused(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._depth or not self._is_on:
+                return call(module, *args, **kwargs)
+            self._depth += 1
+            self._pause()
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                self._depth -= 1
+                self._go_on()
+
+        return paused
+
+    def _pause(self) -> None:
+        # What the script itself has put there stays.
+        if self._is_on and sys.gettrace() == self._called:
+            sys.settrace(None)
+
+    def _go_on(self) -> None:
+        if self._is_on and sys.gettrace() is None:
+            sys.settrace(self._called)
 
     @guarded
     def begins(self, tensors: Any) -> None:
@@ -97,8 +128,11 @@ class _Ways:
             self._note_reached([tensors] if isinstance(tensors, self.steps.torch.Tensor) else list(tensors))
         # Which is counted already.
         self._flush(self.steps.record.backwards)
+        if self.steps.record.backwards >= _BACKWARDS:
+            self.stop()
         self._on_gradients.clear()
         self._between = False
+        self._pause()
 
     def _note_reached(self, tensors: list[Any]) -> None:
         """Note which parameters a loss leads back to, by their numbers."""
@@ -123,6 +157,7 @@ class _Ways:
             self._parameters = self._all_parameters()
             self._look()
             self._between = True
+            self._go_on()
 
     @guarded
     def before_update(self, *_: Any) -> None:
@@ -134,18 +169,26 @@ class _Ways:
             self.steps.record.add(changed="gradients", places=places, before=self.steps.record.backwards)
             self._on_gradients.clear()
         self._between = False
+        self._pause()
 
     @guarded
     def after_update(self, *_: Any) -> None:
         """It has."""
         if self._is_on:
             self._look()
+            self._go_on()
+
+    @guarded
+    def fetches(self) -> None:
+        """A loader is about to fetch samples."""
+        self._pause()
 
     @guarded
     def fetched(self) -> None:
-        """Samples were fetched: what was drawn for them no line drew."""
+        """It has: what was drawn for them no line drew."""
         if self._draws is not None:
             self._draws.mark()
+        self._go_on()
 
     def facts(self) -> Iterator[tuple[str, Any]]:
         """What is known at the end: the way since the last backward call, too."""
@@ -156,8 +199,7 @@ class _Ways:
     def stop(self) -> None:
         """Follow no line any more."""
         self._flush(self.steps.record.backwards + 1)
-        if self._is_on and sys.gettrace() == self._called:
-            sys.settrace(None)
+        self._pause()
         self._is_on, self._is_over = False, True
 
     # ---- lines -------------------------------------------------------------------------------------------------------
@@ -169,14 +211,14 @@ class _Ways:
             self.stop()
             return None
         try:
-            return self._lined if self._is_projects(frame) and not self.steps.fetching else None
+            return self._lined if self._is_projects(frame) else None
         except (OSError, ValueError):  # of a file with a name that is none
             return None
 
     def _lined(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not self._is_on:
             return None
-        if event == "line" and not self.steps.fetching:
+        if event == "line":
             self._visit(frame)
         return self._lined
 
