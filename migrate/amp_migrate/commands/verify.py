@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -111,6 +112,7 @@ def _verify(arguments: dict[str, Any]) -> int:
         raise click.UsageError("--against and --base both say what is compared; give one of them.")
     if math.isnan(arguments["timeout"]) or math.isnan(arguments["tolerance"]):
         raise click.UsageError("--timeout and --tolerance need numbers.")
+    began = time.monotonic()
     progress = Progress(arguments["color"], arguments["quiet"], arguments["verbose"])
     script: Path = arguments["script"]
     if not script.is_file():
@@ -123,6 +125,7 @@ def _verify(arguments: dict[str, Any]) -> int:
         maker = _maker(arguments, project, versions, folder, progress)
         command, threads = maker.settings.interpreter.command, maker.settings.threads
         with progress.shown(), starter(command, interpreter_environment(threads), asked.processes) as maker.starter:
+            maker.budget.besides = time.monotonic() - began
             traces = make_all(maker, asked, progress)
         asked = replace(asked, steps=maker.budget.original_steps, notes=(*asked.notes, *maker.notes()))
         evidence = judge(asked, traces)

@@ -54,15 +54,18 @@ class Budget:
     Attributes:
         steps: after how many backward calls the original ends; None for its end, within a time.
         full: whether every run goes as far as the original, and that to its end.
-        started: seconds that were spent before the first run, and are spent once.
-        spent: seconds of all runs so far.
+        started: seconds that importing torch takes; the original alone would spend them, too.
+        besides: seconds that were spent before the first run, on the migration.
+        spent: seconds of all runs so far, with what lies between them.
     """
 
     steps: int | None = None
     full: bool = False
     started: float = 0.0
+    besides: float = 0.0
     spent: float = field(default=0.0, init=False)
     _original: Trace | None = field(default=None, init=False)
+    _before: float = field(default=0.0, init=False)
     _in_half: Trace | None = field(default=None, init=False)
     _to_come: list[Planned] = field(default_factory=list, init=False)
 
@@ -81,19 +84,23 @@ class Budget:
             return whole
         least = _least(original)
         allowed = self._share(planned, original)
-        steps = max(least, _rounded_down(int((allowed - _before(original)) / self._pace(planned, original))))
+        steps = max(least, _rounded_down(int((allowed - self._before) / self._pace(planned, original))))
         if steps >= (whole.steps or _steps(original)):
             return whole
         # Several processes do not end at the same time, and have to after the same step.
         return Bound(steps, allowed * _SLACK if planned.processes == 1 else None, least)
 
-    def note(self, planned: Planned, trace: Trace) -> None:
-        """A run has been made."""
-        self.spent += trace.seconds
+    def note(self, planned: Planned, trace: Trace, seconds: float | None = None) -> None:
+        """A run has been made; with the copy of the project before it, and the reading after, it took so long."""
+        self.spent += trace.seconds if seconds is None else seconds
         self._to_come = [other for other in self._to_come if other.name != planned.name]
         if planned.name == ORIGINAL:
             self._original = trace if trace.usable else None
-        elif trace.usable and trace.processes == 1 and _is_in_half(planned):
+            self._before = _before(trace) if trace.usable else 0.0
+        elif trace.usable and trace.processes == 1:
+            # Less than the first time, where what the original imports is there already.
+            self._before = min(self._before, _before(trace))
+        if trace.usable and trace.processes == 1 and _is_in_half(planned):
             self._in_half = trace
 
     @property
@@ -126,13 +133,13 @@ class Budget:
             return 0.0
         bound = self.bound(planned) if planned.reach == "part" else self._whole(planned, original)
         made = _steps(original) / planned.processes
-        return _before(original) + (bound.steps or made) * self._pace(planned, original)
+        return self._before + (bound.steps or made) * self._pace(planned, original)
 
     def notes(self) -> Iterator[str]:
         """What a reader has to know."""
         if self._original is None or self.full:
             return
-        if self.spent + self.started > FACTOR * self._own(self._original) * _SLACK:
+        if self.spent + self.started + self.besides > FACTOR * self._own(self._original) * _SLACK:
             yield (
                 f"All runs together took more than {FACTOR} times what the original takes: each makes at least "
                 f"{_least(self._original)} steps, or all that there are, and begins with what the script does before "
@@ -153,7 +160,7 @@ class Budget:
 
     def _share(self, planned: Planned, original: Trace) -> float:
         """The seconds that a run may take which shares what is left with others."""
-        left = FACTOR * self._own(original) - self.started - self.spent
+        left = FACTOR * self._own(original) - self.started - self.besides - self.spent
         left -= sum(self.estimate(run) for run in self._to_come if run.reach == "whole" and run != planned)
         sharing = {run.name for run in self._to_come if run.reach == "part"} | {planned.name}
         return left / len(sharing)

@@ -34,7 +34,9 @@ def _make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, 
         return trace
 
     expected = list(plan.planned(asked))
-    maker.budget.expect(expected)
+    # Nearly always made as well, at the end.
+    joined = [plan.original_merged(asked.processes)] if asked.processes > 1 else []
+    maker.budget.expect([*expected, *joined])
     for planned in expected:
         if planned.half_type is not None and not plan.is_wanted(planned, asked, maker.half_type, traces):
             continue

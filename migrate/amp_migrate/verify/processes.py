@@ -98,6 +98,12 @@ class Starter(Protocol):
     def ready(self) -> float:
         """Wait until one can be started; the seconds that it took, which no run takes again."""
 
+    def remember(self, names: Sequence[str]) -> None:
+        """Let later runs in one process find these modules imported, where that saves them the time."""
+
+    def forget(self) -> bool:
+        """Let them import these modules themselves again; whether that is another way than before."""
+
 
 class Fresh:
     """Starts a new interpreter for each process."""
@@ -122,6 +128,13 @@ class Fresh:
     def ready(self) -> float:
         """One always can."""
         return 0.0
+
+    def remember(self, names: Sequence[str]) -> None:
+        """A new interpreter remembers nothing."""
+
+    def forget(self) -> bool:
+        """It had nothing to forget."""
+        return False
 
 
 @dataclass

@@ -36,19 +36,19 @@ def read_ranks(folder: Path, main: Iterable[int] = ()) -> tuple[RankTrace, ...]:
 def got_through(folder: Path) -> bool:
     """Whether every process that recorded something came to its end, and not just to an error."""
     files = list(folder.glob("rank*-*.jsonl"))
-    return bool(files) and all(any("end" in facts for facts in _lines(path)) for path in files)
+    return bool(files) and all(any("end" in facts for facts in _lines(path, "end")) for path in files)
 
 
 def was_stopped(folder: Path) -> bool:
     """Whether the steps asked for were made and the recorder ended the script."""
     files = folder.glob("rank*-*.jsonl")
-    return any(facts.get("end") == "stopped" for path in files for facts in _lines(path))
+    return any(facts.get("end") == "stopped" for path in files for facts in _lines(path, "end"))
 
 
 def outside(folder: Path) -> list[Path]:
     """The folders of the project itself from which modules were imported, where its copy was meant."""
     files = sorted(folder.glob("rank*-*.jsonl"))
-    found = {name for path in files for facts in _lines(path) for name in facts.get("outside", ())}
+    found = {name for path in files for facts in _lines(path, "outside") for name in facts.get("outside", ())}
     return sorted(map(Path, found))
 
 
@@ -60,8 +60,11 @@ def complaints(folder: Path) -> list[str]:
     return list(dict.fromkeys(path.read_text(encoding="utf-8", errors="replace").splitlines()))
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: Path, key: str = "") -> Iterator[dict[str, Any]]:
+    """The facts line by line; only those that may have the key, where one is asked for: there are thousands."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if key not in line:
+            continue
         try:
             yield json.loads(line)
         except ValueError:
@@ -99,6 +102,7 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         versions=tuple(last.get("versions", {}).items()),
         said=tuple(map(_said, (facts for facts in lines if "said" in facts))),
         opened=tuple(map(_opened, (facts for facts in lines if "opened" in facts))),
+        imported=tuple(last.get("imported", ())),
     )
 
 

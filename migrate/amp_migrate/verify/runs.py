@@ -8,6 +8,8 @@ import re
 import shutil
 import socket
 import stat
+import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,7 +24,7 @@ from amp_migrate.verify.endings import Made
 from amp_migrate.verify.environment import interpreter_environment, launched, search_path
 from amp_migrate.verify.interpreter import Interpreter
 from amp_migrate.verify.joined import Joined
-from amp_migrate.verify.plan import ORIGINAL_AGAIN, Planned
+from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN, Planned
 from amp_migrate.verify.processes import Fresh, Outcome, Rank, Starter, run_together
 from amp_migrate.verify.traces import RankTrace, Trace
 from amp_migrate.verify.warm import UnfitError
@@ -33,6 +35,9 @@ from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
 RECORDER = Path(__file__).parent / "recorder"
 STAND_IN = RECORDER / "stand_in"
 _TRIES = 5
+_COMPILING = 60.0
+# Seconds before the first step that are worth a branch of the process that runs are forked from.
+_WORTH_REMEMBERING = 0.5
 _DROP_IN = b"amp_runtime.apex"
 
 
@@ -96,6 +101,7 @@ class Maker:
     starter: Starter = field(default_factory=Fresh)
     budget: Budget = field(default_factory=Budget)
     _has_made: bool = field(default=False, init=False)
+    _losses: list[float] = field(default_factory=list, init=False)
     by_hand: ByHand = field(default_factory=ByHand)
     _half_type: str | None = field(default=None, init=False)
     _runtime: Path | None = field(default=None, init=False)
@@ -113,14 +119,27 @@ class Maker:
             NothingShownError: the script imports the project itself and not its copy.
             StartAgainError: what was made before has to be made again, too.
         """
+        self.budget.started = self.starter.ready()
+        began = time.monotonic()
         trace = self._tried(planned, batches)
+        if planned.name == ORIGINAL_AGAIN and not self._repeats(trace) and self.starter.forget():
+            # Where a script seeds before it imports what draws, a module that is there already draws no more.
+            trace = self._tried(planned, batches)
         if trace.status in ("failed", "timeout") and not isinstance(self.starter, Fresh):
             trace = self._tried_afresh(planned, batches)
+        if planned.name == ORIGINAL:
+            self._losses = trace.losses
+            if trace.usable and trace.ranks[0].backwards[0].time > _WORTH_REMEMBERING:
+                self.starter.remember(trace.ranks[0].imported)
         self._has_made = True
-        self.budget.note(planned, trace)
+        self.budget.note(planned, trace, time.monotonic() - began)
         if self._half_type is None and trace.ranks:
             self._half_type = self.by_hand.half_type or self._type_for(trace.ranks[0])
         return trace
+
+    def _repeats(self, trace: Trace) -> bool:
+        """Whether the losses are those of the original as far as they go."""
+        return trace.losses == self._losses[: len(trace.losses)]
 
     def _tried(self, planned: Planned, batches: Joined | None) -> Trace:
         for _ in range(_TRIES):
@@ -229,7 +248,6 @@ class Maker:
 
         cwd = self.project.within(copy, self.project.cwd)
         bounds: dict[str, Any] = {"timeout": self.settings.timeout, "memory": self.settings.memory}
-        self.budget.started = self.starter.ready()
         try:
             return run_together(ranks, cwd, starter=self.starter, is_stuck=is_stuck, **bounds)
         except UnfitError:
@@ -305,7 +323,18 @@ class Maker:
             self._runtime.mkdir(exist_ok=True)
             if not (self._runtime / PACKAGE).exists() and (problem := copy_runtime(self._runtime, runtime_folder())):
                 raise UserError(str(problem))
+            self._compile(self._runtime)
         return self._runtime
+
+    def _compile(self, folder: Path) -> None:
+        """Compile what many processes import, and none of them keeps; without it they only take longer."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                (self.settings.interpreter.command, "-I", "-m", "compileall", "-q", str(folder)),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_COMPILING,
+            )
 
 
 def _slug(name: str) -> str:

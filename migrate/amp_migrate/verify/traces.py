@@ -219,6 +219,7 @@ class RankTrace:
         versions: of ``python`` and ``torch``.
         said: the lines on standard output, in order, as far as they went through ``sys.stdout``.
         opened: the files that it opened for writing, each once for each line that does so.
+        imported: the modules of installed packages that it imported, in that order.
     """
 
     rank: int
@@ -243,6 +244,7 @@ class RankTrace:
     versions: tuple[tuple[str, str], ...] = ()
     said: tuple[Said, ...] = ()
     opened: tuple[Opened, ...] = ()
+    imported: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """Processes of runs forked from one that has imported torch, which takes longer than most runs.
 
-``warm_parent.py`` beside this file is what they are forked from, run by the Python of the scripts. Only Linux finds
-every process that came of a forked one, so elsewhere each run starts its interpreters anew.
+``warm_parent.py`` beside this file is what they are forked from, run by the Python of the scripts. Once the original
+has run, a branch of it imports what packages that did besides: later runs in one process are forked from the branch.
+Those in several processes are not, since a package may read its rank when it is imported. Only Linux finds every
+process that came of a forked one, so elsewhere each run starts its interpreters anew.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,10 +63,23 @@ class Forked:
 class _Parent:
     """A process to fork from, with the hash seed of its environment, which a forked one cannot change."""
 
-    def __init__(self, command: str, environment: Mapping[str, str]) -> None:
-        self._socket, theirs = socket.socketpair()
+    def __init__(self, control: socket.socket) -> None:
+        self._socket = control
+        self._unread = b""
+        self._forked: dict[int, Forked] = {}
+        self._answers: list[dict[str, Any]] = []
+        self._has_ended = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self.pid = 0
+        self.seconds: float | None = None
+
+    @classmethod
+    def started(cls, command: str, environment: Mapping[str, str]) -> _Parent:
+        """One in a new interpreter."""
+        ours, theirs = socket.socketpair()
+        parent = cls(ours)
         with theirs:
-            self.process = subprocess.Popen(
+            parent._process = subprocess.Popen(
                 [command, str(PARENT), str(theirs.fileno())],
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -73,11 +88,26 @@ class _Parent:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        self._unread = b""
-        self._forked: dict[int, Forked] = {}
-        self._answers: list[dict[str, Any]] = []
-        self.seconds: float | None = None
-        self._say({"import": IMPORTED})
+        parent.pid = parent._process.pid
+        parent._say({"import": IMPORTED})
+        return parent
+
+    def branch(self, names: Sequence[str]) -> _Parent:
+        """One that is forked from this one, and imports more; whether it can, it says when it is asked to fork.
+
+        Raises:
+            UnfitError: this one has ended, or what it has imported forbids it.
+        """
+        self.ready()
+        ours, theirs = socket.socketpair()
+        branch = _Parent(ours)
+        with theirs:
+            self._say({"branch": list(names)}, theirs.fileno())
+            answer = self._answer()
+        if "branched" not in answer:
+            raise UnfitError(answer.get("unfit", "no answer"))
+        branch.pid = answer["branched"]
+        return branch
 
     def fork(self, job: Mapping[str, Any]) -> Forked:
         """Fork a process that does the job.
@@ -129,18 +159,23 @@ class _Parent:
                 self._forked.pop(number).returncode = status
 
     def close(self) -> None:
-        """End it, and with it whatever it has forked."""
+        """End it, and with it whatever it has forked, but no branch."""
         self._socket.close()
+        if self._process is None:
+            return
         try:
-            self.process.wait(_FAREWELL)
+            self._process.wait(_FAREWELL)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self._process.kill()
+            self._process.wait()
 
-    def _say(self, request: Mapping[str, Any]) -> None:
+    def _say(self, request: Mapping[str, Any], *descriptors: int) -> None:
         self._socket.settimeout(_FAREWELL)
+        message = json.dumps(request).encode() + b"\n"
         try:
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            if descriptors:
+                message = message[socket.send_fds(self._socket, [message], descriptors) :]
+            self._socket.sendall(message)
         except OSError as error:
             raise UnfitError(str(error)) from error
 
@@ -148,7 +183,7 @@ class _Parent:
         end = time.monotonic() + _PATIENCE
         while not self._answers:
             left = end - time.monotonic()
-            if left < 0 or self.process.poll() is not None:
+            if left < 0 or self._has_ended:
                 raise UnfitError("no answer")
             self.hear(min(left, 1.0))
         return self._answers.pop(0)
@@ -157,9 +192,10 @@ class _Parent:
         for forked in self._forked.values():
             forked.returncode = -9
         self._forked.clear()
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        self._has_ended = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
 
 
 @dataclass
@@ -176,6 +212,7 @@ class Warm:
     environment: Mapping[str, str]
     processes: int = 1
     _parents: dict[str, _Parent] = field(default_factory=dict, init=False)
+    _branch: _Parent | None = field(default=None, init=False)
 
     def __enter__(self) -> Warm:
         # They import torch while other things are made ready.
@@ -185,9 +222,24 @@ class Warm:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.forget()
         parents, self._parents = self._parents, {}
         for parent in parents.values():
             parent.close()
+
+    def remember(self, names: Sequence[str]) -> None:
+        """Fork later runs in one process from a branch that has imported these modules as well."""
+        self.forget()
+        if names:
+            with contextlib.suppress(OSError, UnfitError):
+                self._branch = self._parent(hash_seed(0)).branch(names)
+
+    def forget(self) -> bool:
+        """Fork from no branch any more; whether there was one."""
+        branch, self._branch = self._branch, None
+        if branch is not None:
+            branch.close()
+        return branch is not None
 
     def start(self, rank: Rank, cwd: Path) -> Process:
         """Start one process of a run.
@@ -197,25 +249,31 @@ class Warm:
         """
         command, *argv = rank.command
         seed = rank.environment.get("PYTHONHASHSEED", hash_seed(0))
+        is_launched = "WORLD_SIZE" in rank.environment
+        job = {
+            "argv": argv,
+            "environment": dict(rank.environment),
+            "cwd": str(cwd),
+            "stdout": str(rank.stdout),
+            "stderr": str(rank.stderr),
+            # Threads of a process group may stand in the way of the interpreter's end.
+            "whole": is_launched,
+        }
+        assert command == self.command
+        if self._branch is not None and not is_launched and seed == hash_seed(0):
+            try:
+                return self._branch.fork(job)
+            except (OSError, UnfitError):
+                self.forget()
         try:
-            assert command == self.command
-            return self._parent(seed).fork(
-                {
-                    "argv": argv,
-                    "environment": dict(rank.environment),
-                    "cwd": str(cwd),
-                    "stdout": str(rank.stdout),
-                    "stderr": str(rank.stderr),
-                    # Threads of a process group may stand in the way of the interpreter's end.
-                    "whole": "WORLD_SIZE" in rank.environment,
-                }
-            )
+            return self._parent(seed).fork(job)
         except OSError as error:
             raise UnfitError(str(error)) from error
 
     def parents(self) -> set[int]:
         """The processes whose children belong to a run."""
-        return {parent.process.pid for parent in self._parents.values()}
+        branches = [self._branch] if self._branch is not None else []
+        return {parent.pid for parent in (*self._parents.values(), *branches)}
 
     def ready(self) -> float:
         """Wait until a process can be forked, and say how long it took to import what all have."""
@@ -226,7 +284,7 @@ class Warm:
 
     def _parent(self, seed: str) -> _Parent:
         if seed not in self._parents:
-            self._parents[seed] = _Parent(self.command, {**self.environment, "PYTHONHASHSEED": seed})
+            self._parents[seed] = _Parent.started(self.command, {**self.environment, "PYTHONHASHSEED": seed})
         return self._parents[seed]
 
 

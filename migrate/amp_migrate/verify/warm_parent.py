@@ -4,6 +4,8 @@ It is started by the Python that is to run the scripts, as a file, and needs not
 is the number of a socket. Each line that comes in there is a JSON object:
 
 - ``{"import": [names]}``, the first: what to import; the answer is ``{"ready": seconds}``, or ``{"unfit": reason}``;
+- ``{"branch": [names]}``, with a socket: fork a process like this one, which answers requests on that socket, and
+  imports these modules first; the answer is ``{"branched": number}``, and that of the new one as to ``import``;
 - ``{"start": job}``: the answer is ``{"started": number}``, or ``{"unfit": reason}`` where a module of the script's has
   the name of one that was imported here. A job has ``argv`` (a script, or ``-m`` and a module, and
   their arguments), ``environment`` (all of it), ``cwd``, ``stdout`` and ``stderr``, and ``whole``: whether the
@@ -12,7 +14,8 @@ is the number of a socket. Each line that comes in there is a JSON object:
 ``{"ended": [number, status]}`` goes out when such a process ends. What else has become its child is reaped silently.
 When nobody is at the other end any more, everything that was forked here is killed.
 
-A process that has threads cannot be forked safely, nor one that has talked to a GPU.
+A process that has threads can only be forked safely where they are idle ones that its libraries start anew, and never
+one that has talked to a GPU.
 """
 
 import sys
@@ -37,15 +40,19 @@ import random
 import select
 import signal
 import socket
+import tempfile
 import threading
 import time
 import types
+from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
 # Asked whether there is a GPU, torch then asks the driver's library for monitoring, which leaves nothing behind.
 _NO_CUDA = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+# A product of this size is shared out over threads; it may take so many seconds.
+_LARGE, _PATIENCE = 1024, 20
 
 
 def main() -> None:
@@ -62,6 +69,8 @@ class _Parent:
         self.control = control
         self.started: set[int] = set()
         self.unread = b""
+        # Sockets that came with a request.
+        self.given: list[int] = []
         here = {os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
         self.path = [entry for entry in sys.path if entry not in here]
         self.kept = {name: os.environ[name] for name in ("LC_CTYPE",) if name in os.environ}
@@ -88,6 +97,12 @@ class _Parent:
                     return None
                 if "import" in request:
                     self._answer(_prepare(request["import"]))
+                elif "branch" in request:
+                    branch = self._branch()
+                    if branch is not None:
+                        for end in (waking, woken, self.control):
+                            end.close()
+                        return branch.grown(request["branch"]).serve()
                 elif (name := _hidden(request["start"])) is not None:
                     self._answer({"unfit": f"{name} is a module of the script's, too"})
                 elif self._fork(request["start"]):
@@ -98,10 +113,29 @@ class _Parent:
                     job: dict[str, Any] = request["start"]
                     return job | {"path": self.path, "kept": self.kept}
 
+    def _branch(self) -> "_Parent | None":
+        """The one of the new process, in the new process."""
+        control = socket.socket(fileno=self.given.pop())
+        number = os.fork()
+        if number == 0:
+            return _Parent(control)
+        control.close()
+        self._answer({"branched": number})
+        return None
+
+    def grown(self, names: list[str]) -> "_Parent":
+        """This one when it has imported more, with what that left in its path and its environment."""
+        before = dict(os.environ)
+        self._answer(_silently(_prepare, names))
+        parent = _Parent(self.control)
+        parent.kept |= {name: value for name, value in os.environ.items() if name not in before}
+        return parent
+
     def _requests(self) -> list[dict[str, Any] | None]:
         """What was asked since; None at the end where nobody will ask any more."""
         try:
-            data = self.control.recv(1 << 16)
+            data, given, _, _ = socket.recv_fds(self.control, 1 << 16, 1)
+            self.given += given
         except ConnectionError:
             data = b""
         *lines, self.unread = (self.unread + data).split(b"\n")
@@ -160,12 +194,41 @@ def _prepare(names: list[str]) -> dict[str, Any]:
     torch = sys.modules["torch"]
     if torch.cuda.is_initialized():
         return {"unfit": "importing it initialises CUDA"}
-    if len(os.listdir("/proc/self/task")) > 1:
+    if threading.active_count() > 1 or (len(os.listdir("/proc/self/task")) > 1 and not _computes_when_forked(torch)):
         return {"unfit": "importing it starts threads"}
     # What is here already is never freed, so nothing looks at it again, and its memory stays shared.
     gc.collect()
     gc.freeze()
     return {"ready": time.perf_counter() - began}
+
+
+def _computes_when_forked(torch: Any) -> bool:
+    """Whether the threads are no loss to a forked process: a pool of torch's is begun anew there."""
+    number = os.fork()
+    if number == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_PATIENCE)
+        try:
+            weights = torch.ones(_LARGE, _LARGE, requires_grad=True)
+            (weights @ weights).relu().sum().backward()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(number, 0)[1] == 0
+
+
+def _silently(prepare: Callable[[list[str]], dict[str, Any]], names: list[str]) -> dict[str, Any]:
+    """Prepare; what is printed meanwhile would be missing in the output of each run."""
+    with tempfile.TemporaryFile() as printed:
+        nowhere = os.dup(1)
+        os.dup2(printed.fileno(), 1)
+        try:
+            found = prepare(names)
+            _flush()
+        finally:
+            os.dup2(nowhere, 1)
+            os.close(nowhere)
+        return {"unfit": "importing it prints"} if os.fstat(printed.fileno()).st_size else found
 
 
 def _hidden(job: dict[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -9,6 +10,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+INSTALLED = {"site-packages", "dist-packages"}
+_from_the_start = set(sys.modules)
 _waiting: dict[str, list[Callable[[Any], None]]] = {}
 
 
@@ -21,6 +24,20 @@ def after(name: str, call: Callable[[Any], None]) -> None:
     _waiting.setdefault(name, []).append(call)
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+
+
+def installed() -> list[str]:
+    """The modules of installed packages that were imported since the recorder began, in that order."""
+    new = [(name, module) for name, module in list(sys.modules.items()) if name not in _from_the_start]
+    return [name for name, module in new if _is_installed(name, module)]
+
+
+def _is_installed(name: str, module: Any) -> bool:
+    path, spec = getattr(module, "__file__", None), getattr(module, "__spec__", None)
+    # Some put an object in a module's place, or a module under two names.
+    if not isinstance(path, str) or getattr(spec, "name", None) != name:
+        return False
+    return not INSTALLED.isdisjoint(path.split(os.sep))
 
 
 def _quietly(call: Callable[[Any], None], module: ModuleType) -> None:

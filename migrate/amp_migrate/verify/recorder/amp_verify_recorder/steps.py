@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import imports
 from .digests import bytes_of, contents
 from .record import Record, guarded
 from .seeding import Draws
@@ -230,6 +231,7 @@ class Steps:
         yield "parameters", [_digest(torch, optimizer) for optimizer in self.optimizers]
         yield "events", sorted(self.events | set(self._late_events()))
         yield "outside", sorted(self._outside())
+        yield "imported", imports.installed()
         apex = sys.modules.get("apex")
         if apex is not None and f"{os.sep}stand_in{os.sep}" in str(getattr(apex, "__file__", "")):
             yield "stands_in", ["apex"]
@@ -258,7 +260,7 @@ class Steps:
             if not isinstance(path, str) or not path.startswith(project) or path.startswith(self.record.root):
                 continue
             parts = path.split(os.sep)
-            if {"site-packages", "dist-packages"}.isdisjoint(parts):
+            if imports.INSTALLED.isdisjoint(parts):
                 depth = name.count(".") + 1 + parts[-1].startswith("__init__.")
                 found.add(os.sep.join(parts[:-depth]))
         return found
