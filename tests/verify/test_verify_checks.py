@@ -452,6 +452,19 @@ def test_a_level_is_held_against_plain_autocast_as_far_as_that_went(plain: Seque
     assert found(traces)["o1-band"].verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("alike", "updates", "verdict"), [(20, 60, "proved"), (19, 60, "unproved"), (20, 4, "unproved")]
+)
+def test_a_level_that_begins_as_plain_autocast_may_part_where_that_parts_from_the_original(
+    alike: int, updates: int, verdict: str
+) -> None:
+    original, begun = [1.0] * 60, [1.0] * (alike - 1) + [1.01]
+    plain = rank([*begun, *[1.3] * (60 - alike)])
+    reference = run(PLAIN_AMP, replace(plain, updates=plain.updates[:updates]), level=None)
+    made = run("O1", in_half(rank([*begun, *[2.0] * (60 - alike)])), level="O1")
+    assert found(runs(run(ORIGINAL, rank(original), level=None), made, reference))["o1-band"].verdict == verdict
+
+
 def test_each_backward_call_is_judged_on_its_own_curve() -> None:
     """A small loss beside a large one: its doubling would not show in their mean."""
     right = tuple(

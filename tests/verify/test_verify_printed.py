@@ -268,15 +268,23 @@ def test_half_of_the_original_on_which_all_ranks_agree_is_no_share() -> None:
 
 @pytest.mark.parametrize(
     ("random", "count", "verdict"),
-    [(True, 32, "proved"), (False, 32, "unproved"), (True, 100, "unproved"), (True, 15, "unproved")],
+    [
+        (True, "32", "proved"),
+        (True, "32.0", "proved"),
+        (False, "32", "unproved"),
+        (True, "32%", "unproved"),
+        (True, "100", "unproved"),
+        (True, "15", "unproved"),
+    ],
 )
-def test_what_models_count_that_draw_other_numbers_is_apart_by_chance(random: bool, count: int, verdict: str) -> None:
+def test_what_models_count_that_draw_other_numbers_is_apart_by_chance(random: bool, count: str, verdict: str) -> None:
     """Of 256 evaluated samples 29 are right in one process."""
+    unit = "%" * count.endswith("%")
     made = together(f"right {count}/256\n", other=f"right {count}/256\n")
     steps = tuple(replace(step, random=random) for step in made.ranks[0].backwards)
     ranks = tuple(replace(one, backwards=steps) for one in made.ranks)
-    original = "right 40/256\n"
-    assert of(replace(made, ranks=ranks), merged("right 29/256\n"), original=original).verdict == verdict
+    original = f"right 40{unit}/256\n"
+    assert of(replace(made, ranks=ranks), merged(f"right 29{unit}/256\n"), original=original).verdict == verdict
 
 
 @pytest.mark.parametrize(("percent", "verdict"), [(12.5, "proved"), (9.1, "unproved")])

@@ -8,7 +8,8 @@ something too for a loss that goes to zero or changes its sign. It must nowhere 
 Where it does, the original under torch's own autocast in the same type is asked, which no migration had a hand in. The
 level holds as well if it is within the tolerance of that run, or if it begins within the tolerance of the original and
 nowhere gets farther from it than that run does: a training that amplifies rounding takes every run in half elsewhere.
-That run may have been given fewer steps; then it is so far that they are held against each other.
+Where that run leaves the tolerance, it is enough that the level repeats its first 20 losses, over at least 5 steps of
+the optimizer. That run may have been given fewer steps; then it is so far that they are held against each other.
 It is disproved if that run stays within the tolerance and the level leaves it by more than the original's own losses
 scatter, and is more than four times as far; and by a loss that is infinite or NaN where those of the original and of
 that run are not, unless the scaler skipped the step. All else is open: farther from the original than plain autocast
@@ -25,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks.common import Traces, at, first_rank, lossy_runs, percent, site_numbers
+from amp_migrate.verify.checks.common import Traces, at, first_rank, lossy_runs, percent, relative, site_numbers
 from amp_migrate.verify.checks.reference import reference
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import O1_FP16, ORIGINAL, ORIGINAL_AGAIN, Asked
@@ -34,6 +35,8 @@ from amp_migrate.verify.traces import Backward, RankTrace, Trace
 ID = "band"
 
 _WINDOW, _PARTS = 10, 5
+_SAME, _AS_FAR, _UPDATES = 1e-4, 20, 5
+"""Losses that are so near, so many, after so many updates: two runs compute the same, whatever becomes of rounding."""
 _FARTHER = 4
 """So many times as far as plain autocast is more than another rounding of the same training."""
 
@@ -163,6 +166,8 @@ def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tu
         return "proved", f"But {words}, and from that it is no more than {percent(beside.size)}: half does it."
     if found.size <= own.size and found.start <= near.tolerance:
         return "proved", f"But {words}, which is no less: this training amplifies rounding."
+    if own.size > near.tolerance and near.one_process and (alike := _alike(plain, steps)):
+        return "proved", f"But {words}, and the first {alike} losses are the same: from there rounding is amplified."
     if own.size > near.tolerance:
         return "unproved", f"And {words}: half precision alone takes this training elsewhere, so nothing can be told."
     if found.size <= near.tolerance + found.scatter:
@@ -173,6 +178,14 @@ def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tu
     scatter = f"{percent(found.scatter)} are scatter, and {words}"
     hint = "Look with amp-lint for operations that are not exact enough in half, and keep them in float32."
     return "disproved", f"{scatter}. {hint}"
+
+
+def _alike(plain: RankTrace, steps: Sequence[Backward]) -> int:
+    """How many losses are the same from the start, but for the order of additions; 0 if they are too few to tell."""
+    pairs = zip(plain.backwards, steps, strict=False)
+    count = sum(1 for _ in itertools.takewhile(lambda pair: relative(pair[0].loss, pair[1].loss) <= _SAME, pairs))
+    updates = sum(update.after < count for update in plain.updates)
+    return count if count >= _AS_FAR and updates >= _UPDATES else 0
 
 
 def _beside_shorter_plain(near: Near, plain: RankTrace, steps: Sequence[Backward]) -> tuple[Verdict, str]:

@@ -39,6 +39,13 @@ class Series:
         return all(map(is_count, (*self.right, *self.mine)))
 
     @property
+    def may_count(self) -> bool:
+        """Whether they are whole, however they are written, and no percentages."""
+        after = self.line.sentence.split("#")[self.place + 1 :]
+        is_percentage = bool(after) and after[0].lstrip().startswith("%")
+        return not is_percentage and all(value(one).is_integer() for one in (*self.right, *self.mine, *self.joined))
+
+    @property
     def agree(self) -> bool:
         """Whether all ranks are known to have the same number each time."""
         return bool(self.others) and all(other == self.mine for other in self.others)

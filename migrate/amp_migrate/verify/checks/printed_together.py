@@ -284,7 +284,7 @@ class _Comparison:
             # A sum over the batches of all ranks is N times that over the joined batches.
             apart = min(abs(one - factor * two) for factor in (1, self.size))
             allowed = self.asked.tolerance * max(abs(one), abs(two)) + scatter + last_digit(written)
-            if series.are_counts and self._draws and not self._is_nearer_to_a_share(one, two):
+            if series.may_count and self._draws and not self._is_nearer_to_a_share(one, two):
                 allowed += 2 * math.sqrt(abs(one) + abs(two))
             if apart > allowed and not _near((written,), series.right[:1], self.asked.tolerance):
                 return False
