@@ -111,14 +111,19 @@ IN_ORDER = list(range(COUNT))
 BACKWARDS = IN_ORDER[::-1]
 
 
-def held(*of_ranks: Sequence[int], one: Sequence[int] = LABELS, again: Sequence[int] = LABELS) -> Check | None:
-    """What is said where each rank reads its half, and samples have these labels there and in one process."""
-    alone = process(0, reading(IN_ORDER, one))
+def held(
+    *of_ranks: Sequence[int], again: Sequence[int] = LABELS, order: Sequence[int] = (*IN_ORDER[1:], 0)
+) -> Check | None:
+    """What is said where each rank reads its half, and samples have these labels there.
+
+    In one process they have other ones where they are read again, in that order.
+    """
+    alone = process(0, reading(IN_ORDER, LABELS))
     ranks = [
         process(number, reading(IN_ORDER[number::2], labels), unordered=("train.py:7",))
         for number, labels in enumerate(of_ranks)
     ]
-    merged = run(ORIGINAL_MERGED, process(0, reading(BACKWARDS, again)))
+    merged = run(ORIGINAL_MERGED, process(0, reading(order, again)))
     return checked(contents, run(ORIGINAL, alone), run(O0, alone), run(O0_TOGETHER, *ranks), merged)
 
 
@@ -146,6 +151,10 @@ def test_data_that_a_rank_draws_by_itself_is_no_disproof() -> None:
 
 def test_samples_that_are_others_each_time_are_not_compared() -> None:
     assert held(LABELS, RENAMED, again=RENAMED) is None
+
+
+def test_samples_that_always_came_up_in_the_same_batches_are_not_compared() -> None:
+    assert held(LABELS, RENAMED, order=BACKWARDS) is None
 
 
 # ---- a list that is shuffled itself ----------------------------------------------------------------------------------

@@ -87,15 +87,18 @@ def _table(ranks: Sequence[RankTrace], kind: Kind) -> dict[Sample, set[str]]:
 
 
 def _is_fixed(ranks: Sequence[RankTrace], kind: Kind) -> bool:
-    """Whether each sample always holds the same, though most came up at different times."""
-    times: defaultdict[Sample, set[int]] = defaultdict(set)
+    """Whether each sample always holds the same, though most came up together with different ones.
+
+    What is padded to the longest of its batch holds the same as long as its batches are the same.
+    """
+    beside: defaultdict[Sample, set[frozenset[int]]] = defaultdict(set)
     for rank in ranks:
-        places = ((batch.data, sample) for batch in rank.batches if batch.data for sample in batch.samples)
-        for number, sample in enumerate(places):
-            times[sample].add(number)
+        for batch in rank.batches:
+            for sample in batch.samples if batch.data else ():
+                beside[batch.data, sample].add(frozenset(batch.samples))
     held = _table(ranks, kind)
-    again = sum(len(numbers) > 1 for numbers in times.values())
-    return bool(held) and again * 2 > len(times) and all(len(found) == 1 for found in held.values())
+    again = sum(len(batches) > 1 for batches in beside.values())
+    return bool(held) and again * 2 > len(beside) and all(len(found) == 1 for found in held.values())
 
 
 def _other_labels(before: Sequence[RankTrace], alone: RankTrace, ranks: Sequence[RankTrace]) -> Check | None:
