@@ -251,6 +251,23 @@ def test_the_mean_over_the_processes_counts() -> None:
     assert o1_together(nearby(first, 1.2), nearby(second, 0.8))["o1-together"].verdict == "proved"
 
 
+@pytest.mark.parametrize(("parts_at", "verdict"), [(30, "proved"), (40, "disproved")])
+def test_plain_autocast_is_asked_about_as_many_samples(parts_at: int, verdict: str) -> None:
+    """Two processes see in 20 steps what one sees in 40."""
+    losses = [1.0] * 40
+    apart = [1.0] * parts_at + [1.3] * (40 - parts_at)
+    ranks = [replace(one, backwards=rank([1.0] * 20).backwards) for one in shared()]
+    halved = [in_half(replace(one, backwards=rank([1.0] * 15 + [1.2] * 5).backwards)) for one in shared()]
+    traces = several(*ranks) | {
+        ORIGINAL: run(ORIGINAL, rank(losses), level=None),
+        ORIGINAL_AGAIN: run(ORIGINAL_AGAIN, rank(losses), level=None),
+        PLAIN_AMP: run(PLAIN_AMP, rank(apart), level=None),
+        O1_TOGETHER: run(O1_TOGETHER, *halved, level="O1"),
+    }
+    check = found(traces)["o1-together"]
+    assert check.verdict == verdict, check.message
+
+
 def test_processes_that_differ_only_in_half_are_found() -> None:
     first, second = halves()
     assert o1_together(first, replace(second, parameters=("01",)))["o1-together"].verdict == "disproved"

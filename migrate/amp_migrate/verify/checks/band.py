@@ -73,7 +73,7 @@ class Near:
         original: the original in one process, which that is compared with.
         tolerance: half the width of the band.
         own: how far two runs of the original are apart.
-        one_process: whether it is one that reads the samples that plain autocast reads.
+        processes: how many it has; only one reads in each step what plain autocast reads.
     """
 
     steps: Sequence[Backward]
@@ -82,7 +82,7 @@ class Near:
     original: RankTrace
     tolerance: float
     own: float
-    one_process: bool = True
+    processes: int = 1
 
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
@@ -151,9 +151,10 @@ def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tu
     plain = near.plain
     if plain is None:
         return "unproved", "The original did not get through under torch's own autocast, so half may do it."
-    if near.one_process and len(plain.backwards) < len(steps):
+    if near.processes == 1 and len(plain.backwards) < len(steps):
         return _beside_shorter_plain(near, plain, steps)
-    count = len(steps)
+    # After as many samples, which one process takes so many times as many steps for.
+    count = len(steps) * near.processes
     own = deviation(near.original.backwards[:count], plain.backwards[:count])
     if own is None or _broken(near.original.backwards, plain.backwards[:count]):
         return (
@@ -161,12 +162,12 @@ def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tu
             "Under torch's own autocast the original's losses are not finite, so half may be what does it.",
         )
     words = f"torch's own autocast takes the original {percent(own.size)} away"
-    beside = deviation(plain.backwards, steps) if near.one_process else None
+    beside = deviation(plain.backwards, steps) if near.processes == 1 else None
     if beside is not None and beside.size <= near.tolerance:
         return "proved", f"But {words}, and from that it is no more than {percent(beside.size)}: half does it."
     if found.size <= own.size and found.start <= near.tolerance:
         return "proved", f"But {words}, which is no less: this training amplifies rounding."
-    if own.size > near.tolerance and near.one_process and (alike := _alike(plain, steps)):
+    if own.size > near.tolerance and near.processes == 1 and (alike := _alike(plain, steps)):
         return "proved", f"But {words}, and the first {alike} losses are the same: from there rounding is amplified."
     if own.size > near.tolerance:
         return "unproved", f"And {words}: half precision alone takes this training elsewhere, so nothing can be told."

@@ -45,7 +45,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         original,
         asked.tolerance,
         own_distance(traces),
-        one_process=False,
+        processes=len(half),
     )
     verdict, message = stays_near(near, _mean_steps(trace), max(rank.skipped for rank in half))
     yield Check(ID, title, verdict, message)
