@@ -18,14 +18,12 @@ from amp_migrate.verify.traces import RankTrace
 from amp_runtime._precision.cast_tables import CUDA_FLOAT
 from click.testing import CliRunner
 from forked import Forked
-from test_verify_recorder import Record, record
+from recording import Record
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
     pytest.mark.heavy,
 ]
-
-__all__ = ["record"]
 
 PLAIN = """
 torch.manual_seed(3)

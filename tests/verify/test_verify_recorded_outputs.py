@@ -6,9 +6,7 @@ import os
 
 import pytest
 from amp_migrate.verify.printed import lines
-from test_verify_recorder import HEAD, Record, record
-
-__all__ = ["record"]
+from recording import HEAD, Record
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
