@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,11 @@ class Maker:
     _losses: list[float] = field(default_factory=list, init=False)
     by_hand: ByHand = field(default_factory=ByHand)
     _half_type: str | None = field(default=None, init=False)
-    _runtime: RuntimeCopy = field(init=False)
     _imported_from: list[Path] = field(default_factory=list, init=False)
 
-    def __post_init__(self) -> None:
-        self._runtime = RuntimeCopy(self.folder / "runtime", self.settings.interpreter.command)
+    @cached_property
+    def _runtime(self) -> RuntimeCopy:
+        return RuntimeCopy(self.folder / "runtime", self.settings.interpreter.command)
 
     def make(self, planned: Planned, batches: Joined | None = None) -> Trace:
         """Make one run.

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from amp_migrate.out.terminal import plural
-from amp_migrate.verify.checks.common import Traces, keeps_its_own, together
+from amp_migrate.verify.checks.common import Traces, keeps_its_own, together, together_in_words
 from amp_migrate.verify.checks.counts import is_of_samples, is_of_steps
 from amp_migrate.verify.checks.ending import passes_by_loader
 from amp_migrate.verify.checks.files import by_name, is_array, other_keys, strange_classes, where_written
@@ -109,7 +109,9 @@ def _lines(name: str, right: WrittenFile, other: WrittenFile, original: Trace, r
         return
     counts = f"{name} has {plural(other.lines, 'line')}, the original's {right.lines}."
     if other.lines in often:
-        yield "disproved", f"{counts} Let rank 0 alone write it."
+        sites = list(dict.fromkeys(one.site for rank in run.ranks[1:] for one in rank.opened if one.name == other.name))
+        also = f" Other ranks write it, too, at {together_in_words(sites)}." if any(sites) else ""
+        yield "disproved", f"{counts}{also} Let rank 0 alone write it."
         return
     if other.lines > right.lines:
         yield "unproved", f"{counts} Let rank 0 alone write it."

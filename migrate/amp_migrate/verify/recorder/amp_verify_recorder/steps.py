@@ -131,6 +131,8 @@ class Steps:
         facts = {"loss": loss if scale is None else loss / scale, "time": now, "site": site}
         if scale is not None:
             facts["scale"] = scale
+        if torch.is_autocast_enabled(loss.device.type):
+            facts["autocast"] = True
         drew = self.draws.moved()
         if drew:
             facts["random"], facts["drew"] = True, drew
