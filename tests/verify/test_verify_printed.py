@@ -272,7 +272,8 @@ def test_half_of_the_original_on_which_all_ranks_agree_is_no_share() -> None:
         (True, "32", "proved"),
         (True, "32.0", "proved"),
         (False, "32", "unproved"),
-        (True, "32%", "unproved"),
+        (True, "31%", "proved"),
+        (True, "36%", "unproved"),
         (True, "100", "unproved"),
         (True, "15", "unproved"),
     ],
@@ -295,6 +296,22 @@ def test_a_percentage_of_two_counts_says_what_they_say(percent: float, verdict: 
     ranks = tuple(replace(one, backwards=steps) for one in made.ranks)
     one = merged(text.format(29, 11.3))
     assert of(replace(made, ranks=ranks), one, original=text.format(40, 15.6)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("other", "random", "verdict"),
+    [
+        ("0.484", True, "proved"),
+        ("0.484", False, "unproved"),
+        ("0.384", True, "unproved"),
+        ("0.2265", True, "disproved"),
+    ],
+)
+def test_a_measured_number_may_be_farther_off_where_steps_draw(other: str, random: bool, verdict: str) -> None:
+    made = together(f"top1 {other}\n", other=f"top1 {other}\n")
+    steps = tuple(replace(step, random=random) for step in made.ranks[0].backwards)
+    ranks = tuple(replace(one, backwards=steps) for one in made.ranks)
+    assert of(replace(made, ranks=ranks), merged("top1 0.453\n"), original="top1 0.6\n").verdict == verdict
 
 
 def test_a_count_of_the_samples_of_one_rank_is_disproved() -> None:

@@ -8,7 +8,8 @@ original's. What can be held against each other:
 - The original on the joined batches of all ranks makes the same steps with the same samples, so it prints the same
   numbers as rank 0: counts equal, others within ``--tolerance`` and the scatter of the number from line to line, where
   the losses of the two agree. A number that is 1/N of it is one of a rank's share of the data. Where steps draw random
-  numbers (dropout), a count of evaluated samples may be apart by twice what chance makes of it.
+  numbers (dropout), a count of evaluated samples may be apart by twice what chance makes of it, and another number that
+  all ranks agree on by twice the tolerance.
 - The runtime keeps the other ranks silent, and the recorder knows what they would have printed. A number that all
   ranks agree on is about all of them. One that they do not agree on, and whose sum over the ranks is the original's
   within 5 % each time it is printed, is one of a rank's share; printed once this may be chance and is left open.
@@ -284,8 +285,11 @@ class _Comparison:
             # A sum over the batches of all ranks is N times that over the joined batches.
             apart = min(abs(one - factor * two) for factor in (1, self.size))
             allowed = self.asked.tolerance * max(abs(one), abs(two)) + scatter + last_digit(written)
-            if series.may_count and self._draws and not self._is_nearer_to_a_share(one, two):
-                allowed += 2 * math.sqrt(abs(one) + abs(two))
+            if self._draws and not self._is_nearer_to_a_share(one, two):
+                if series.may_count:
+                    allowed += 2 * math.sqrt(abs(one) + abs(two))
+                elif series.agree:
+                    allowed += self.asked.tolerance * max(abs(one), abs(two))
             if apart > allowed and not _near((written,), series.right[:1], self.asked.tolerance):
                 return False
         return True
