@@ -270,6 +270,19 @@ def test_other_files_of_several_processes(written: Any, verdict: str) -> None:
     assert together(*written).verdict == verdict
 
 
+def test_the_state_of_apex_scalers_is_another_than_that_of_torch() -> None:
+    before, after = (
+        replace(STATE, entries=(*STATE.entries, *(Entry(key, "float", "2.0") for key in keys)))
+        for keys in (
+            ("amp/loss_scaler0/loss_scale", "amp/loss_scaler0/unskipped"),
+            ("amp/scale", "amp/_growth_tracker"),
+        )
+    )
+    for run, id_ in ((trace(O0, after), files.ID), (trace(O0_TOGETHER, after, ranks=2), files_together.ID)):
+        assert found(run, again(before), original=(before,))[id_].verdict == "proved"
+        assert found(run, again(STATE), original=(STATE,))[id_].verdict == "disproved", "which has no scaler"
+
+
 def test_what_several_ranks_write_may_be_torn() -> None:
     check = together(STATE, writers=2)
     assert check.verdict == "disproved" and "train.py:30" in check.message

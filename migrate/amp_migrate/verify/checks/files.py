@@ -15,6 +15,7 @@ project is not seen.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,13 +27,15 @@ from amp_migrate.verify.checks.common import Traces, lossy_runs
 from amp_migrate.verify.checks.outputs import quoted, repeats, same_reach
 from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import O0, ORIGINAL, ORIGINAL_AGAIN, Asked
-from amp_migrate.verify.traces import Trace, WrittenFile
+from amp_migrate.verify.traces import Entry, Trace, WrittenFile
 
 ID = "o0-files"
 TITLE = "O0 writes the files that the original writes"
 
 
 _EVERYWHERE = sys.stdlib_module_names | {"__builtin__"}
+# As apex.amp.state_dict() has it, with what it is saved under before.
+_APEX_SCALER = re.compile(r"(.+)/loss_scaler\d+/\w+$")
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,8 @@ def _of_texts(name: str, right: WrittenFile, other: WrittenFile, *, whole: bool,
 def _of_values(name: str, right: WrittenFile, other: WrittenFile, *, exact: bool) -> Iterator[Difference]:
     # What hooks a module that is saved whole carries does not matter to who loads it.
     one, two = (
-        {entry.key: entry for entry in file.entries if exact or "_hooks" not in entry.key} for file in (right, other)
+        {entry.key: entry for entry in entries if exact or "_hooks" not in entry.key}
+        for entries in compared_entries(right, other)
     )
     missing, added = sorted(one.keys() - two.keys()), sorted(two.keys() - one.keys())
     if missing or added:
@@ -195,6 +199,19 @@ def _of_values(name: str, right: WrittenFile, other: WrittenFile, *, exact: bool
         elif exact and entry.value != two[key].value and entry.value and two[key].value:
             words = "other numbers" if is_array(entry.kind) else f"{two[key].value} in place of {entry.value}"
             yield Difference(name, f"has {words} for {key}", f"value of {key}")
+
+
+def compared_entries(right: WrittenFile, other: WrittenFile) -> tuple[list[Entry], list[Entry]]:
+    """The values of two checkpoints, but for what Apex keeps of its loss scalers, and what is there in its place.
+
+    A scaler of torch's has another state. The runtime loads both.
+    """
+    places = {found[1] for entry in right.entries if (found := _APEX_SCALER.match(entry.key))}
+    one, two = (
+        [entry for entry in file.entries if not any(f"{entry.key}/".startswith(f"{place}/") for place in places)]
+        for file in (right, other)
+    )
+    return one, two
 
 
 def other_keys(missing: list[str], added: list[str]) -> str:

@@ -21,7 +21,14 @@ from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, keeps_its_own, together, together_in_words
 from amp_migrate.verify.checks.counts import is_of_samples, is_of_steps
 from amp_migrate.verify.checks.ending import passes_by_loader
-from amp_migrate.verify.checks.files import by_name, is_array, other_keys, strange_classes, where_written
+from amp_migrate.verify.checks.files import (
+    by_name,
+    compared_entries,
+    is_array,
+    other_keys,
+    strange_classes,
+    where_written,
+)
 from amp_migrate.verify.checks.loaders import training_loaders
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, Asked
@@ -144,7 +151,9 @@ def _training_passes(rank: RankTrace) -> int:
 
 
 def _values(right: WrittenFile, other: WrittenFile, original: RankTrace, rank: RankTrace) -> Iterator[Finding]:
-    one, two = (_by_key([entry for entry in file.entries if "_hooks" not in entry.key]) for file in (right, other))
+    one, two = (
+        _by_key([entry for entry in entries if "_hooks" not in entry.key]) for entries in compared_entries(right, other)
+    )
     missing, added = sorted(one.keys() - two.keys()), sorted(two.keys() - one.keys())
     if missing or added:
         yield "disproved", other_keys(missing, added)
