@@ -10,7 +10,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,7 @@ class Maker:
     starter: Starter = field(default_factory=Fresh)
     budget: Budget = field(default_factory=Budget)
     _has_made: bool = field(default=False, init=False)
+    _is_timed: bool = field(default=True, init=False)
     _losses: list[float] = field(default_factory=list, init=False)
     by_hand: ByHand = field(default_factory=ByHand)
     _half_type: str | None = field(default=None, init=False)
@@ -153,7 +154,10 @@ class Maker:
     def _tried_afresh(self, planned: Planned, batches: Joined | None) -> Trace:
         """Make in new interpreters what did not get through in forked processes; what it says there is what counts."""
         forking, self.starter = self.starter, Fresh()
+        # Most of the time would go by before the first step there.
+        self._is_timed = False
         trace = self._tried(planned, batches)
+        self._is_timed = True
         if not trace.usable:
             self.starter = forking
         elif self._has_made:
@@ -211,6 +215,8 @@ class Maker:
         self._overlay(copy, self.migrated if planned.migrated else self.original)
         before = listing(copy)
         bound = self.budget.bound(planned)
+        if not self._is_timed:
+            bound = replace(bound, seconds=None)
         environment = self._environment(planned, bound, record, copy)
         if batches is not None:
             path = folder / "batches.json"
