@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from amp_migrate.verify.processes import Rank, run_together
 from amp_migrate.verify.warm import Warm, can_fork
+from waiting import lives, wait_for
 
 pytestmark = [
     pytest.mark.skipif(not can_fork(), reason="nothing is forked on this system"),
@@ -97,14 +97,4 @@ def test_branches_end_with_the_verification(tmp_path: Path) -> None:
         said(warm, tmp_path)
         parents = warm.parents()
         assert len(parents) == 2
-    end = time.monotonic() + 240
-    while any(map(lives, parents)):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    wait_for(lambda: not any(map(lives, parents)))

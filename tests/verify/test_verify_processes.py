@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pytest
 from amp_migrate.verify.processes import Outcome, Rank, interruptible, run_together
+from waiting import wait_for
 
 pytestmark = [
     pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="looks into /proc"),
@@ -152,13 +152,6 @@ def test_signals_are_handled_as_before_afterwards() -> None:
 
 def _hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def wait_for(condition: Any) -> None:
-    end = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_what_goes_on_no_more_is_ended(tmp_path: Path) -> None:

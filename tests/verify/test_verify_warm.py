@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from amp_migrate.verify.environment import interpreter_environment, launched
 from amp_migrate.verify.processes import Outcome, Rank, run_together
 from amp_migrate.verify.warm import UnfitError, Warm, can_fork
+from waiting import lives, wait_for
 
 pytestmark = [
     pytest.mark.skipif(not can_fork(), reason="nothing is forked on this system"),
@@ -226,19 +226,3 @@ def test_a_python_without_torch_is_unfit(tmp_path: Path) -> None:
         pytest.raises(UnfitError, match="not here"),
     ):
         run(warm, ["train.py"], folder=tmp_path)
-
-
-def lives(pid: int) -> bool:
-    try:
-        # Whoever adopts it may not have reaped it.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_for(condition: object) -> None:
-    assert callable(condition)
-    end = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)

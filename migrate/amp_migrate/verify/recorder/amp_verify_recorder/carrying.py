@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from .digests import tensors_in
-from .record import guarded
+from .record import calling_first, guarded
 from .steps import Steps
 
 _STEPS = 12
@@ -40,7 +40,7 @@ class _Carrying:
     def begin(self) -> None:
         """Follow every call of a module."""
         self._followed = self._module.__call__ = self._following(self._own)
-        self.steps.torch.compile = self._ended_by(self.steps.torch.compile)
+        self.steps.torch.compile = calling_first(self._end, self.steps.torch.compile)
 
     def _following(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
@@ -54,14 +54,6 @@ class _Carrying:
             return result
 
         return followed
-
-    def _ended_by(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def ended(*args: Any, **kwargs: Any) -> Any:
-            self._end()
-            return function(*args, **kwargs)
-
-        return ended
 
     @guarded
     def _end(self) -> None:

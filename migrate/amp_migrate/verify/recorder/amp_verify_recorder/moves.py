@@ -53,9 +53,7 @@ class _Moves:
         self._steps.record.add(moved=moved, optimizer=number, after=self._steps.record.backwards)
 
     def _number(self, optimizer: Any) -> int | None:
-        if not self._steps.record.active:
-            return None
-        return next((index for index, known in enumerate(self._steps.optimizers) if known is optimizer), None)
+        return self._steps.number_of(optimizer) if self._steps.record.active else None
 
     def _values(self, optimizer: Any) -> list[Any]:
         """The first values of each parameter."""

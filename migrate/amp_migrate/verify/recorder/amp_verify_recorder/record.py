@@ -46,6 +46,17 @@ def guarded(method: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+def calling_first(first: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, before each call of which ``first`` is called."""
+
+    @functools.wraps(function)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        first()
+        return function(*args, **kwargs)
+
+    return both
+
+
 class Record:
     """The facts of one process.
 

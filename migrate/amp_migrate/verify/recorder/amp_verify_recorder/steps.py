@@ -173,10 +173,14 @@ class Steps:
         """Called by torch after it."""
         self._stepping.discard(optimizer)
 
+    def number_of(self, optimizer: Any) -> int | None:
+        """The place of an optimizer among those that were made; None for a copy."""
+        return next((index for index, known in enumerate(self.optimizers) if known is optimizer), None)
+
     @guarded
     def _update(self, optimizer: Any) -> None:
         torch = self.torch
-        number = next((index for index, known in enumerate(self.optimizers) if known is optimizer), None)
+        number = self.number_of(optimizer)
         if number is None:  # a copy, which was never made
             return
         gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]

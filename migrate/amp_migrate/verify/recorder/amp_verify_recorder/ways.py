@@ -21,7 +21,7 @@ from typing import Any
 
 from .graphs import nodes
 from .orders import taking_orders_of_sets
-from .record import guarded
+from .record import calling_first, guarded
 from .seeding import Draws
 from .steps import Steps
 
@@ -48,7 +48,7 @@ def watch(steps: Steps) -> None:
     module = steps.torch.nn.Module
     module.__call__ = ways.pausing(module.__call__)
     # It rewrites functions by their bytecode, and they are not to be rewritten for being followed.
-    steps.torch.compile = _first(steps.torch.compile, ways.stop)
+    steps.torch.compile = calling_first(ways.stop, steps.torch.compile)
 
 
 class _Ways:
@@ -307,14 +307,3 @@ class _Ways:
 
 def _mark(gradient: Any) -> tuple[int, int] | None:
     return None if gradient is None else (id(gradient), gradient._version)
-
-
-def _first(function: Callable[..., Any], call: Callable[[], None]) -> Callable[..., Any]:
-    """``function``, before which another one is called."""
-
-    @functools.wraps(function)
-    def both(*arguments: Any, **options: Any) -> Any:
-        call()
-        return function(*arguments, **options)
-
-    return both
