@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
+
+if TYPE_CHECKING:
+    from amp_runtime._scaling.skips import Finding
+
+FLOOR = 2.0**-14
+"""float16's smallest normal number: far below any scale that a gradient needs, and far above 0."""
 
 
 class LossScale:
@@ -90,6 +98,14 @@ class LossScale:
                 scale.clamp_(min(floor, self._lowest), max(ceiling, self._highest))
                 self._value = None
         self._good_steps = None
+
+    def read_with(self, finding: Finding) -> None:
+        """Reads scale, good steps and a finding in one wait for the device, for those who go by all of them."""
+        if self._scale is not None and self._tracker is not None and not finding.is_known():
+            flag = finding.flag.to(self._scale.device)
+            numbers = torch.stack([flag, self._scale, self._tracker.float()]).tolist()
+            finding.answer(bool(numbers[0]))
+            self._value, self._good_steps = numbers[1], int(numbers[2])
 
     def _keep_unit(self) -> None:
         unit, self._unit = self._unit, None

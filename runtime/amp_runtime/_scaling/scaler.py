@@ -33,7 +33,7 @@ from amp_runtime._scaling.gradients import (
     parameters_of,
 )
 from amp_runtime._scaling.loose import LooseGradients
-from amp_runtime._scaling.loss_scale import LossScale, Unit
+from amp_runtime._scaling.loss_scale import FLOOR, LossScale, Unit
 from amp_runtime._scaling.on_device import skips_on_device, told
 from amp_runtime._scaling.overflow import Observer, OverflowLocation, locate
 from amp_runtime._scaling.records import Record, stamps, unscale, with_masters
@@ -42,8 +42,6 @@ from amp_runtime._scaling.skips import GradientOverflowError as GradientOverflow
 from amp_runtime._scaling.state import ScalerState, read_state, write_state
 
 _log = logging.getLogger("amp_runtime")
-
-_FLOOR = 2.0**-14  # far below any scale that a float16 gradient needs, and far above 0
 
 
 class Scaler(torch.amp.GradScaler):
@@ -121,7 +119,7 @@ class Scaler(torch.amp.GradScaler):
     def restart(self) -> None:
         """Forgets every optimizer and begins again with the first scale; ``amp.init`` does this."""
         self.growth_interval = context.growth_interval
-        self.min_scale = _FLOOR if context.min_scale is None else context.min_scale
+        self.min_scale = FLOOR if context.min_scale is None else context.min_scale
         self.max_scale = context.max_scale
         self._scales = [self._first_scale() for _ in range(context.num_losses)]
         self._loss_id = 0

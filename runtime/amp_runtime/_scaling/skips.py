@@ -30,6 +30,10 @@ class Finding:
         """Whether the answer can be had without waiting for the device."""
         return self._known is not None
 
+    def answer(self, found: bool) -> None:
+        """Takes the answer from somebody who has read the flag."""
+        self._known = found
+
     def __bool__(self) -> bool:
         return read([self])[0]
 
@@ -37,7 +41,7 @@ class Finding:
 def known(answer: bool) -> Finding:
     """A finding that needs no device."""
     finding = Finding(torch.full((), float(answer)))
-    finding._known = answer
+    finding.answer(answer)
     return finding
 
 
@@ -56,7 +60,7 @@ def read(findings: Sequence[Finding]) -> list[bool]:
         device = unknown[0].flag.device
         answers = torch.stack([finding.flag.to(device) for finding in unknown]).tolist()
         for finding, answer in zip(unknown, answers, strict=True):
-            finding._known = bool(answer)
+            finding.answer(bool(answer))
     return [bool(finding._known) for finding in findings]
 
 
