@@ -78,6 +78,7 @@ def values_of(model: nn.Module) -> list[float]:
 def start(**settings: Any) -> None:
     settings = {"opt_level": "O1", "ddp": True, "dtype": "fp16", **settings}
     amp.scaler.max_skips = 200
+    amp.scaler.process_group = None
     amp.init(**settings)
     amp.scaler.restart()
 
@@ -90,6 +91,8 @@ def check_an_overflow_on_one_rank_is_everybody_s(delayed: bool = False) -> None:
         for where in ("loss", "gradient"):  # before and after the gradients are averaged
             for level in ("O1", "O2"):
                 start(opt_level=level, dtype=dtype, init_scale=2.0**8)
+                # What one rank writes into averaged gradients is seen by the others only where they ask.
+                amp.scaler.process_group = dist.group.WORLD if where == "gradient" and not delayed else None
                 model = amp.prepare_model(net(), delay_allreduce=delayed)
                 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
                 for number in range(6):
