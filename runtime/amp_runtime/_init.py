@@ -14,7 +14,7 @@ from amp_runtime._core.context import CastPolicy, DtypeName, OptLevel, context
 from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow
-from amp_runtime._precision import lacking, mixed_writes, optimizer_state, properties, recompute, registered
+from amp_runtime._precision import lacking, masters, mixed_writes, optimizer_state, properties, recompute, registered
 from amp_runtime._scaling.scaler import scaler
 
 _BACKENDS = ("gloo", "nccl")
@@ -181,6 +181,7 @@ def shutdown() -> None:
     mixed_writes.follow(False)
     recompute.leave()
     optimizer_state.stop_watching_optimizers()
+    masters.stop_following()
     models.forget_all()
     capabilities.forget_agreement()
     lacking.forget_notes()

@@ -5,7 +5,9 @@ for their masters, so small updates are not lost to rounding and the optimizer's
 
 What the script writes into the half weights, the masters take over at the next step or ``state_dict``; what it
 writes into the masters, the half weights take over then, or at the next forward pass that is not compiled. Where
-both were written, the master counts. Writing through ``.data`` leaves no trace, and is seen in the half weights only.
+both were written, the master counts. A write is known by the tensor's version, and values are compared only after one:
+so a step costs no look at the weights. ``.data`` leaves no trace in the version; that it was read does, from the first
+half weight with a master on (:func:`_note_data`). Writing into a master through it is not seen.
 """
 
 from __future__ import annotations
@@ -34,12 +36,28 @@ class _Master:
         version: its version when the parameter was last rounded from it.
         gradient: what is known about its gradient.
         exposed: whether the script may hold the master, to edit it.
+        rounded: the version of the parameter when it was last rounded from the master; -1 if that tells nothing.
+        aliases: what ``parameter.data`` gave out since.
     """
 
     tensor: torch.Tensor
     version: int = 0
     gradient: SharedGradient = field(default_factory=SharedGradient)
     exposed: bool = False
+    rounded: int = -1
+    aliases: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+
+    def note(self, parameter: torch.Tensor) -> None:
+        """Notes that the parameter is the rounded master now."""
+        self.version = self.tensor._version
+        followed = isinstance(parameter, torch.nn.Parameter) and _follows_data()
+        self.rounded = parameter._version if followed else -1
+        if self.aliases:
+            self.aliases = [alias for alias in self.aliases if alias() is not None]
+
+    def is_current(self, parameter: torch.Tensor) -> bool:
+        """Whether nobody can have written into the parameter since then."""
+        return parameter._version == self.rounded and not self.aliases
 
 
 _masters: TensorMap[_Master] = TensorMap()
@@ -55,6 +73,8 @@ def adopt(parameter: torch.Tensor, full: torch.Tensor) -> None:
     """
     master = full.detach().to(torch.float32, copy=True).requires_grad_(parameter.requires_grad)
     _masters[parameter] = _Master(master, master._version)
+    if not _follows_data():
+        torch.nn.Parameter.data = property(_note_data, _set_data)  # type: ignore[assignment]
     if type(parameter) in (torch.nn.Parameter, torch.Tensor):
         parameter.__reduce_ex__ = _PickledInFull(parameter)  # type: ignore[method-assign]
 
@@ -63,6 +83,34 @@ def forget(parameter: torch.Tensor) -> None:
     """Makes a parameter that is not half any more an ordinary one."""
     _masters.pop(parameter)
     parameter.__dict__.pop("__reduce_ex__", None)
+
+
+def stop_following() -> None:
+    """Gives ``Parameter.data`` back to torch; ``amp.shutdown`` does it, after which no step is followed."""
+    if _follows_data():
+        del torch.nn.Parameter.data
+        for _, entry in _masters.items():
+            entry.rounded = -1
+
+
+def _follows_data() -> bool:
+    return "data" in vars(torch.nn.Parameter)
+
+
+def _note_data(parameter: torch.Tensor) -> torch.Tensor:
+    """``parameter.data``, with a note of it where there is a master: the script may write through it at any time."""
+    value: torch.Tensor = torch.Tensor.data.__get__(parameter)  # type: ignore[attr-defined]
+    entry = _masters.get(parameter)
+    if entry is not None:
+        entry.aliases.append(weakref.ref(value))
+    return value
+
+
+def _set_data(parameter: torch.Tensor, value: torch.Tensor) -> None:
+    torch.Tensor.data.__set__(parameter, value)  # type: ignore[attr-defined]
+    entry = _masters.get(parameter)
+    if entry is not None:
+        entry.rounded = -1
 
 
 def has_master(parameter: torch.Tensor) -> bool:
@@ -217,7 +265,8 @@ def exchanged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         for parameter, entry in used:
             _place(parameter, entry)
             entry.gradient.settle(parameter, entry.tensor)
-            if entry.tensor._version == entry.version:  # otherwise the script edited the master, which wins
+            # A master that the script edited wins.
+            if entry.tensor._version == entry.version and not entry.is_current(parameter):
                 untouched.append((parameter, entry))
         _follow_edits(untouched)
     try:
@@ -232,8 +281,8 @@ def exchanged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         with torch.no_grad():
             if used:
                 torch._foreach_copy_([parameter for parameter, _ in used], [entry.tensor for _, entry in used])
-        for _, entry in used:
-            entry.version = entry.tensor._version
+        for parameter, entry in used:
+            entry.note(parameter)
 
 
 def _may_be_in_ddp() -> bool:
@@ -278,7 +327,7 @@ def _place(parameter: torch.Tensor, entry: _Master) -> None:
 
 def _round(parameter: torch.Tensor, entry: _Master) -> None:
     parameter.copy_(entry.tensor)
-    entry.version = entry.tensor._version
+    entry.note(parameter)
 
 
 def _show_gradient(parameter: torch.Tensor, entry: _Master) -> None:

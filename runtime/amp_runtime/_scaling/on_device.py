@@ -12,18 +12,31 @@ from typing import Any
 
 import torch
 
+from amp_runtime.optim._fused import FUSED_DEVICES, fusable_groups, fused_kernels
+
+_KINDS = {getattr(torch.optim, name) for name in FUSED_DEVICES}
+
 
 def skips_on_device(optimizer: Any) -> bool:
-    """Whether the step of an optimizer can be called with gradients that are not finite, once it was :func:`told`.
+    """Whether an optimizer's step can be called with gradients that are not finite, inside :func:`told`.
 
     An object around an optimizer does more than its step, and would not know that nothing was to be done.
     """
-    if not (isinstance(optimizer, torch.optim.Optimizer) and getattr(optimizer, "_step_supports_amp_scaling", False)):
+    if not isinstance(optimizer, torch.optim.Optimizer):
         return False
-    return not isinstance(optimizer, torch.optim.SGD) or all(map(_has_momentum, _first_steps(optimizer)))
+    if not (getattr(optimizer, "_step_supports_amp_scaling", False) or _can_be_fused(optimizer)):
+        return False
+    return not isinstance(optimizer, torch.optim.SGD) or all(map(_has_momentum, _first_states(optimizer)))
 
 
-def _first_steps(optimizer: torch.optim.SGD) -> Iterator[Any]:
+def _can_be_fused(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether one of torch's own optimizers, as it is, has a fused kernel for all of its parameters."""
+    if type(optimizer) not in _KINDS or "step" in vars(optimizer):
+        return False
+    return len(fusable_groups(optimizer, type(optimizer))) == len(optimizer.param_groups)
+
+
+def _first_states(optimizer: torch.optim.SGD) -> Iterator[Any]:
     """The state of one parameter of each group that has momentum."""
     for group in optimizer.param_groups:
         if group["momentum"]:
@@ -40,8 +53,10 @@ def _has_momentum(state: Any) -> bool:
 @contextmanager
 def told(optimizer: Any, found: torch.Tensor) -> Iterator[None]:
     """Tells an optimizer for the length of a step whether it is to be skipped; its gradients are true already."""
+    own = getattr(optimizer, "_step_supports_amp_scaling", False)
     optimizer.grad_scale, optimizer.found_inf = None, found
     try:
-        yield
+        with fused_kernels(optimizer, [] if own else optimizer.param_groups):
+            yield
     finally:
         del optimizer.grad_scale, optimizer.found_inf

@@ -419,19 +419,20 @@ class Scaler(torch.amp.GradScaler):
             self._make_ready(inner, record, parameters)
         record.ready = False
         finding = self._taken(record, inner)
-        on_device = finding is not None and not finding.is_known() and skips_on_device(optimizer)
-        if finding is not None and not on_device and finding:
-            self._skip(inner, record, finding)
-            result = None
-        else:
-            changes = have_gradients(parameters)
-            with ExitStack() as around:
-                if masters.has_masters(inner):
-                    around.enter_context(masters.exchanged(inner))
-                if on_device and finding is not None:
-                    around.enter_context(told(inner, finding.flag))
+        changes, result = have_gradients(parameters), None
+        with ExitStack() as around:
+            if masters.has_masters(inner):
+                around.enter_context(masters.exchanged(inner))
+            skips = False
+            if finding is not None and not finding.is_known() and skips_on_device(optimizer):
+                around.enter_context(told(inner, finding.flag))
+            else:
+                skips = finding is not None and bool(finding)
+            if not skips:
                 result = self._run(optimizer, args, kwargs)
-            self._note(record, changes, finding)
+        if skips:
+            self._skip(inner)
+        self._note(record, changes, finding)
         record.losses = self._losses
         record.stamps = stamps(delayed)
         return result
@@ -467,7 +468,8 @@ class Scaler(torch.amp.GradScaler):
         ready, record.ready = record.ready, False
         finding = self._taken(record, inner) if ready else None
         if finding is not None and finding:
-            self._skip(inner, record, finding)
+            self._skip(inner)
+            self._note(record, False, finding)
             return None
         step.ranks = record.ranks(parameters_of(inner), self.process_group)
         self._in_closure = self.stepping = True
@@ -484,19 +486,19 @@ class Scaler(torch.amp.GradScaler):
             record.stamps = stamps(averaging.delayed(parameters_of(inner)))
         if finding is not None:
             self._findings.append(finding)
-            self._skip(inner, record, finding)
+            self._skip(inner)
+            self._note(record, False, finding)
             return None
         if step.check:
             self._findings.append(known(False))
         self._note(record, have_gradients(parameters_of(inner)))
         return result
 
-    def _skip(self, optimizer: torch.optim.Optimizer, record: Record, finding: Finding) -> None:
+    def _skip(self, optimizer: torch.optim.Optimizer) -> None:
         masters.return_gradients()  # as a step would, before the script lets go of them
         # The scheduler would otherwise warn that it was stepped before the optimizer.
         optimizer._opt_called = True  # type: ignore[attr-defined]
         buffers.after_step(optimizer)  # what torch calls at a step that is made
-        self._note(record, False, finding)
 
     def _note(self, record: Record, changes: bool, finding: Finding | None = None) -> None:
         record.changed, record.decided, self._last = changes, finding, record

@@ -58,7 +58,8 @@ def read(findings: Sequence[Finding]) -> list[bool]:
     unknown = [finding for finding in findings if finding._known is None]
     if unknown:
         device = unknown[0].flag.device
-        answers = torch.stack([finding.flag.to(device) for finding in unknown]).tolist()
+        flags = [finding.flag.to(device) for finding in unknown]
+        answers = torch.stack(flags).tolist() if len(flags) > 1 else [flags[0].item()]
         for finding, answer in zip(unknown, answers, strict=True):
             finding.answer(bool(answer))
     return [bool(finding._known) for finding in findings]

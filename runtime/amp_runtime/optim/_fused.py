@@ -7,6 +7,9 @@ that the state stays that of torch's own optimizer.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,6 +26,32 @@ FUSED_DEVICES: dict[str, set[str]] = {
 """Where torch has a fused kernel, by optimizer."""
 
 
+_placed: weakref.WeakKeyDictionary[torch.optim.Optimizer, dict[int, tuple[Any, ...]]] = weakref.WeakKeyDictionary()
+"""For each parameter by identity, where and how it lay when its state was brought there, and which state."""
+
+
+def fusable_groups(optimizer: torch.optim.Optimizer, kind: type[torch.optim.Optimizer]) -> list[dict[str, Any]]:
+    """The groups that the fused kernel of ``kind``, one of torch's optimizers, can step now; none at O0."""
+    if not context.mixed:
+        return []
+    devices = FUSED_DEVICES[kind.__name__]
+    return [group for group in optimizer.param_groups if _suits(optimizer, group, devices)]
+
+
+@contextmanager
+def fused_kernels(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> Iterator[None]:
+    """Uses fused kernels inside, for these groups."""
+    placed = _placed.setdefault(optimizer, {})
+    for group in groups:
+        _move_state(optimizer, group, placed)
+        group["fused"] = True
+    try:
+        yield
+    finally:
+        for group in groups:
+            group["fused"] = None
+
+
 class Fused(torch.optim.Optimizer):
     """What makes a subclass of one of torch's optimizers use its fused kernel from O1 on, for the groups that can."""
 
@@ -31,44 +60,22 @@ class Fused(torch.optim.Optimizer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._placed.clear()  # of state that was there before
-        super().__setstate__(state)
-
-    @property
-    def _placed(self) -> dict[int, tuple[Any, ...]]:
-        """For each parameter by identity, where and how it lay when its state was brought there, and which state."""
-        placed: dict[int, Any] = self.__dict__.setdefault("_placed_", {})
-        return placed
-
     @property
     def _step_supports_amp_scaling(self) -> bool:
         """Whether the coming step can be skipped on the device; torch sets it where the caller said ``fused``."""
-        groups = self.param_groups
-        return self.__dict__.get("_by_caller", False) or len(self._fusable()) == len(groups)
+        if self.__dict__.get("_by_caller", False):
+            return True
+        return len(fusable_groups(self, self._kind)) == len(self.param_groups)
 
     @_step_supports_amp_scaling.setter
     def _step_supports_amp_scaling(self, value: bool) -> None:
         self.__dict__["_by_caller"] = value
 
-    def _fusable(self) -> list[dict[str, Any]]:
-        if not context.mixed:
-            return []
-        devices = FUSED_DEVICES[self._kind.__name__]
-        return [group for group in self.param_groups if _suits(self, group, devices)]
-
     def step(self, closure: Any = None) -> Any:
         """Updates the parameters; ``closure`` reevaluates the model and returns the loss."""
-        chosen = self._fusable()
-        for group in chosen:
-            _move_state(self, group, self._placed)
-            group["fused"] = True
         step: Any = self._kind.step  # without the profiling wrapper, which would run step hooks twice
-        try:
+        with fused_kernels(self, fusable_groups(self, self._kind)):
             return (step.__wrapped__ if getattr(step, "hooked", False) else step)(self, closure)
-        finally:
-            for group in chosen:
-                group["fused"] = None
 
 
 def _suits(optimizer: torch.optim.Optimizer, group: dict[str, Any], devices: set[str]) -> bool:
