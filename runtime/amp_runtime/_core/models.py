@@ -12,11 +12,19 @@ _prepared: weakref.WeakKeyDictionary[nn.Module, weakref.ref[nn.Module]] = weakre
 
 
 _copies: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+_remembered = 0
 
 
 def remember(model: nn.Module, result: nn.Module) -> None:
     """Notes what ``model`` was prepared to, itself or a wrapper, without keeping either alive."""
+    global _remembered
     _prepared[model] = weakref.ref(result)
+    _remembered += 1
+
+
+def remembered() -> int:
+    """How many models were prepared so far: who keeps something about them sees that there are more."""
+    return _remembered
 
 
 def prepared(model: nn.Module) -> nn.Module | None:

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from amp_runtime._core.models import prepared_models
+from amp_runtime._core.models import prepared_models, remembered
 from amp_runtime._scaling.gradients import gradients_of, multiply, parameters_of
 from amp_runtime._scaling.loss_scale import Unit
 
@@ -25,19 +25,21 @@ class LooseGradients:
     def __init__(self) -> None:
         self.unit: Unit | None = None
         self._found: list[weakref.ref[torch.Tensor]] = []
-        self._found_for: tuple[int, ...] | None = None
+        self._found_for = -1
 
     def bring_to(self, unit: Unit, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Gives them the unit of a loss whose gradients will be added to them."""
         before, self.unit = self.unit, unit
-        if before is not unit:
-            multiply(gradients_of(self._parameters(optimizers)), partial(unit.over, before))
+        gradients = [] if before is unit else gradients_of(self._parameters(optimizers))
+        if gradients:
+            multiply(gradients, partial(unit.over, before))
 
     def make_true(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Divides them by the unit that they have."""
         before, self.unit = self.unit, None
-        if before is not None:
-            multiply(gradients_of(self._parameters(optimizers)), before.inverse)
+        gradients = [] if before is None else gradients_of(self._parameters(optimizers))
+        if before is not None and gradients:
+            multiply(gradients, before.inverse)
 
     def give_up(self, parameters: Iterable[torch.Tensor], unit: Unit) -> None:
         """Lets an optimizer have its parameters, with gradients as the scaler finds them: scaled."""
@@ -53,13 +55,13 @@ class LooseGradients:
         return [parameter for found in self._found if (parameter := found()) is not None]
 
     def _parameters(self, optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.Tensor]:
-        """The parameters of prepared models without those of ``optimizers``; looked up when either changes."""
-        known = list(optimizers)
-        models = prepared_models()
-        sizes = (sum(len(group["params"]) for group in optimizer.param_groups) for optimizer in known)
-        state = (len(models), *sizes)
-        if state != self._found_for:
-            held = {id(parameter) for optimizer in known for parameter in parameters_of(optimizer)}
-            loose = {id(p): p for model in models for p in model.parameters() if id(p) not in held}
-            self._found, self._found_for = [weakref.ref(parameter) for parameter in loose.values()], state
+        """The parameters of prepared models without those of ``optimizers``; looked up when either changed."""
+        if self._found_for != remembered():
+            held = {id(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)}
+            loose = {id(p): p for model in prepared_models() for p in model.parameters() if id(p) not in held}
+            self._found, self._found_for = [weakref.ref(parameter) for parameter in loose.values()], remembered()
         return self._living()
+
+    def look_again(self) -> None:
+        """Notes that an optimizer is new, or has other parameters."""
+        self._found_for = -1

@@ -30,7 +30,7 @@ class LossScale:
         self.dynamic = dynamic
         self._value: float | None = value
         self._good_steps: int | None = 0
-        self._lowest = self._highest = value
+        self._given = value
         self._scale: torch.Tensor | None = None
         self._tracker: torch.Tensor | None = None
         self._unit: Unit | None = None
@@ -52,7 +52,7 @@ class LossScale:
     def put(self, value: float, good_steps: int | None = None) -> None:
         """Gives it a value from outside, beyond its bounds perhaps, and a number of good steps."""
         self._keep_unit()
-        self._value, self._lowest, self._highest = value, value, value
+        self._value = self._given = value
         if self._scale is not None:
             self._scale.fill_(value)
         if good_steps is not None:
@@ -92,12 +92,19 @@ class LossScale:
             growth = backoff = 1.0
         else:
             self._keep_unit()
-        with torch.no_grad():
-            torch._amp_update_scale_(scale, self._tracker, found.to(scale.device), growth, backoff, interval)
-            if self.dynamic:
-                scale.clamp_(min(floor, self._lowest), max(ceiling, self._highest))
-                self._value = None
+        torch._amp_update_scale_(scale, self._tracker, found.to(scale.device), growth, backoff, interval)
         self._good_steps = None
+        if self.dynamic:
+            self._value = None
+            self._keep_between(
+                scale, min(floor, self._given), max(ceiling, self._given), min(backoff, 1), max(growth, 1)
+            )
+
+    def _keep_between(self, scale: torch.Tensor, lowest: float, highest: float, fall: float, rise: float) -> None:
+        """Clamps the scale, once it may have come to a bound since it was last clamped or put."""
+        self._least, self._most = self._least * fall, self._most * rise
+        if self._least < lowest or self._most > highest:
+            scale.clamp_(lowest, highest)
 
     def read_with(self, finding: Finding) -> None:
         """Reads scale, good steps and a finding in one wait for the device, for those who go by all of them."""
@@ -118,25 +125,29 @@ class Unit:
 
     def __init__(self, scale: LossScale) -> None:
         self._scale = scale
+        self._is_past = False
         self._kept: torch.Tensor | None = None
         self._inverse: torch.Tensor | None = None
 
     def keep(self) -> None:
         """Remembers the number, because the scale is about to change."""
-        if self._scale._scale is not None:
+        self._is_past = True
+        if self._inverse is None and self._scale._scale is not None:
             self._kept = self._scale._scale.clone()
 
     def on(self, device: torch.device) -> torch.Tensor:
         """The unit as a float32 tensor of shape ``()`` on a device."""
-        if self._kept is None:
+        if not self._is_past:
             return self._scale.on(device)
+        if self._kept is None:
+            self._kept = self.inverse(device).reciprocal()
         return self._kept if self._kept.device == device else self._kept.to(device, non_blocking=True)
 
     def inverse(self, device: torch.device) -> torch.Tensor:
         """One over it, by which gradients become true."""
-        if self._inverse is None or self._inverse.device != device:
+        if self._inverse is None:
             self._inverse = self.on(device).reciprocal()
-        return self._inverse
+        return self._inverse if self._inverse.device == device else self._inverse.to(device, non_blocking=True)
 
     def over(self, other: Unit | None, device: torch.device) -> torch.Tensor:
         """What gradients in the unit ``other`` (``None``: true ones) are multiplied by, to have this one."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-import weakref
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from amp_runtime._core.context import HALF_DTYPES, context
 from amp_runtime._core.living import living
 from amp_runtime._core.models import copy_with, prepared_models, prepared_parameters, remember
-from amp_runtime._core.registry import TensorMap
+from amp_runtime._core.registry import IdentityMap, TensorMap
 from amp_runtime._distributed import averaging, buffers, shadow
 from amp_runtime._distributed.group import warn_of_training_alone
 from amp_runtime._precision import masters
@@ -142,8 +141,8 @@ class Scaler(torch.amp.GradScaler):
         self._last: Record | None = None
         self._held_by_none: TensorMap[bool] = TensorMap()
         self._loose = LooseGradients()
-        self._records: weakref.WeakKeyDictionary[torch.optim.Optimizer, Record] = weakref.WeakKeyDictionary()
-        self._known_optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+        self._records: IdentityMap[torch.optim.Optimizer, Record] = IdentityMap()
+        self._known_optimizers: IdentityMap[torch.optim.Optimizer, int] = IdentityMap()
 
     def _first_scale(self) -> LossScale:
         if context.loss_scale == "dynamic":
@@ -202,7 +201,7 @@ class Scaler(torch.amp.GradScaler):
         if self._unscaled_early:
             self._charge_abandoned()
         if not self.is_enabled():
-            for optimizer, record in list(self._records.items()):
+            for optimizer, record in self._records.items():
                 record.reopen(optimizer)
             return outputs
         self._bring_gradients_to(loss_id)
@@ -215,7 +214,7 @@ class Scaler(torch.amp.GradScaler):
         A script that leaves a step out because the norm is too large would see infinities for ever. The next step is
         left out as well: what was cleared may have been kept elsewhere, to be put together with other gradients.
         """
-        for optimizer, record in list(self._records.items()):
+        for optimizer, record in self._records.items():
             if record.ready and record.finding and not have_gradients(parameters_of(optimizer)):
                 self.update()
                 record.carried = torch.ones(())
@@ -243,9 +242,11 @@ class Scaler(torch.amp.GradScaler):
                 if self._sharing:  # what one optimizer has made true is not multiplied for another again
                     parameters = [p for p in parameters if id(p) not in seen]
                     seen.update(map(id, parameters))
-                found = multiply(gradients_of(parameters), None if before is unit else partial(unit.over, before))
-                if charge:
-                    record.charge(found, self._loss_id, len(self._scales))
+                gradients = gradients_of(parameters)
+                if gradients:
+                    found = multiply(gradients, None if before is unit else partial(unit.over, before))
+                    if charge:
+                        record.charge(found, self._loss_id, len(self._scales))
             record.reopen(optimizer)
         self._loose.bring_to(unit, self._records)
         self._last_unit, self._loss_id = unit, loss_id
@@ -340,7 +341,7 @@ class Scaler(torch.amp.GradScaler):
         Returns:
             One-dimensional tensors, one for each dtype and device; ``None`` if other gradients are among them.
         """
-        for record in self._records.values():
+        for _, record in self._records.items():
             if record.combined is not None and record.combined.holds(parameters):
                 return record.combined.whole(parameters)
         return None
@@ -418,24 +419,27 @@ class Scaler(torch.amp.GradScaler):
         if not record.ready:
             self._make_ready(inner, record, parameters)
         record.ready = False
-        finding = self._taken(record, inner)
-        changes, result = have_gradients(parameters), None
-        with ExitStack() as around:
-            if masters.has_masters(inner):
-                around.enter_context(masters.exchanged(inner))
-            skips = False
-            if finding is not None and not finding.is_known() and skips_on_device(optimizer):
-                around.enter_context(told(inner, finding.flag))
-            else:
-                skips = finding is not None and bool(finding)
-            if not skips:
-                result = self._run(optimizer, args, kwargs)
-        if skips:
+        finding = self._taken(record, parameters)
+        changes = have_gradients(parameters)
+        with masters.exchanged(inner) if masters.has_masters(inner) else nullcontext():
+            result, skipped = self._step_unless(finding, optimizer, args, kwargs)
+        if skipped:
             self._skip(inner)
         self._note(record, changes, finding)
         record.losses = self._losses
         record.stamps = stamps(delayed)
         return result
+
+    def _step_unless(
+        self, finding: Finding | None, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, bool]:
+        """Steps the optimizer, unless something was found; returns its result, and whether it was left out here."""
+        if finding is not None and not finding.is_known() and skips_on_device(optimizer):
+            with told(optimizer, finding.flag):
+                return self._run(optimizer, args, kwargs), False
+        if finding is not None and finding:
+            return None, True
+        return self._run(optimizer, args, kwargs), False
 
     def _run(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.stepping = True
@@ -450,6 +454,7 @@ class Scaler(torch.amp.GradScaler):
         if context.verbose and context.rank == 0:
             advise_merging(optimizer)
         self._known_optimizers[optimizer] = len(parameters_of(optimizer))
+        self._loose.look_again()
 
     def _step_with_closure(
         self, step: ClosureStep, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -466,7 +471,7 @@ class Scaler(torch.amp.GradScaler):
             if record.unit is not None and not record.ready:  # SAM uses the gradients from before its closure
                 self._make_ready(inner, record, parameters_of(inner))
         ready, record.ready = record.ready, False
-        finding = self._taken(record, inner) if ready else None
+        finding = self._taken(record, parameters_of(inner)) if ready else None
         if finding is not None and finding:
             self._skip(inner)
             self._note(record, False, finding)
@@ -531,9 +536,9 @@ class Scaler(torch.amp.GradScaler):
             return
         if self._unscaled_early:
             self._unscaled_early = False
-            for optimizer, record in list(self._records.items()):
+            for optimizer, record in self._records.items():
                 if record.ready:  # unscaled and checked, but the script chose not to step
-                    self._taken(record, optimizer)
+                    self._taken(record, parameters_of(optimizer))
                     record.ready = False
         findings, self._findings = self._findings, []
         charges, self._charges = self._charges, []
@@ -586,7 +591,7 @@ class Scaler(torch.amp.GradScaler):
             raise ValueError("amp.scaler.locate_overflow found no prepared model; pass models=[...]")
         kept = {name: vars(self)[name] for name in ("_last_unit", "_loss_id", "_losses", "_sharing", "_skips")}
         taking_part, records = set(self._taking_part), self._records
-        self._records, self._locating, self._skips = weakref.WeakKeyDictionary(), True, Skips()
+        self._records, self._locating, self._skips = IdentityMap(), True, Skips()
         try:
             found: OverflowLocation | None = locate(step_function, watched, self._watch)
             return found
@@ -720,6 +725,7 @@ class Scaler(torch.amp.GradScaler):
             if record.unit is not None:
                 self._loose.give_up(parameters_of(optimizer), record.unit)
             self._records[optimizer] = record
+            self._loose.look_again()
         return record
 
     def _shares_parameters(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -797,13 +803,13 @@ class Scaler(torch.amp.GradScaler):
             agreed[0] = 1.0
         return agreed[0], None if charges is None else agreed[2 * count + 1 :]
 
-    def _taken(self, record: Record, optimizer: torch.optim.Optimizer) -> Finding | None:
+    def _taken(self, record: Record, parameters: list[torch.Tensor]) -> Finding | None:
         """What was found in an optimizer's gradients; from now on it counts for the coming ``update``."""
         finding, record.finding = record.finding, None
         charges, record.charges = record.charges, None
         if finding is not None:
             self._findings.append(finding)
-            self._overflow_ranks = record.ranks(parameters_of(optimizer), self.process_group)
+            self._overflow_ranks = record.ranks(parameters, self.process_group)
             if charges is not None:
                 self._charges.append(charges)
         return finding

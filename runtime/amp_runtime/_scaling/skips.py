@@ -35,7 +35,9 @@ class Finding:
         self._known = found
 
     def __bool__(self) -> bool:
-        return read([self])[0]
+        if self._known is None:
+            self._known = bool(self.flag.item())
+        return self._known
 
 
 def known(answer: bool) -> Finding:
@@ -53,16 +55,14 @@ def strongest(flags: list[torch.Tensor]) -> torch.Tensor:
     return first
 
 
-def read(findings: Sequence[Finding]) -> list[bool]:
-    """The answers of several findings; waits for the device once."""
+def read(findings: Sequence[Finding]) -> None:
+    """Finds the answers of several findings; waits for the device once."""
     unknown = [finding for finding in findings if finding._known is None]
     if unknown:
         device = unknown[0].flag.device
-        flags = [finding.flag.to(device) for finding in unknown]
-        answers = torch.stack(flags).tolist() if len(flags) > 1 else [flags[0].item()]
+        answers = torch.stack([finding.flag.to(device) for finding in unknown]).tolist()
         for finding, answer in zip(unknown, answers, strict=True):
             finding.answer(bool(answer))
-    return [bool(finding._known) for finding in findings]
 
 
 class GradientOverflowError(RuntimeError):
@@ -119,7 +119,8 @@ class Skips:
         """
         self._iterations.append(findings)
         observer = self.observer
-        self.stop_watching()
+        if observer is not None:
+            self.stop_watching()
         due = self.in_a_row + len(self._iterations) >= allowed - 1
         if due or all(finding.is_known() for finding in findings):
             self.read()
@@ -131,13 +132,14 @@ class Skips:
         """Brings the counts up to date; waits for the device if it must."""
         iterations, self._iterations = self._iterations, []
         steps, self._steps = self._steps, []
-        read([*steps, *(finding for findings in iterations for finding in findings)])
+        if len(iterations) > 1 or len(steps) > 1:
+            read([*steps, *(finding for findings in iterations for finding in findings)])
         skipped = sum(map(bool, steps))
         if skipped:
             self.total += skipped
             _log.info("%d step(s) skipped: a gradient was not finite", skipped)
         for findings in iterations:
-            self.in_a_row = self.in_a_row + 1 if any(map(bool, findings)) else 0
+            self.in_a_row = self.in_a_row + 1 if any(findings) else 0
 
     def error(
         self,
