@@ -21,7 +21,6 @@ from amp_runtime._core.models import note_copy, parameter_slots, same_objects
 from amp_runtime._core.registry import TensorMap
 from amp_runtime._distributed.copying import copy_from_main_process
 from amp_runtime._distributed.exchange import PLAIN, Exchange, real_view
-from amp_runtime._distributed.group import flag_device
 
 _BUCKET_BYTES = 32 * 2**20
 _ABSENT, _DENSE, _SPARSE = 0, 1, 2
@@ -97,13 +96,29 @@ def average_gradients(parameters: list[torch.Tensor]) -> None:
     """Replaces each parameter's gradient by its mean over the processes. A collective.
 
     A gradient that exists on some ranks only counts as zero on the others and then exists on all; one that
-    exists nowhere stays ``None``. Sparse gradients stay sparse, but travel dense.
+    exists nowhere stays ``None``. Sparse gradients stay sparse, but travel dense. Which exist travels along in one
+    exchange, and a rank waits for the answer only where one of its own is missing.
     """
-    kinds = _agree_on_kinds(parameters)
-    present = [p for p, kind in zip(parameters, kinds, strict=True) if kind != _ABSENT]
+    if not parameters:
+        return
+    own = [_ABSENT if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for p in parameters]
     with torch.no_grad():
-        _average([(_dense_gradient(parameter), _delayed.get(parameter) or PLAIN) for parameter in present])
-        for parameter, kind in zip(parameters, kinds, strict=True):
+        gradients = [(_dense_gradient(parameter), _delayed.get(parameter) or PLAIN) for parameter in parameters]
+        first, exchange = gradients[0]
+        flags = [float(kind != _ABSENT) for kind in own] + [float(kind == _SPARSE) for kind in own]
+        exist = torch.zeros(len(flags), dtype=real_view(first).dtype, device=first.device)
+        exist[: len(own)] = 1.0  # a number is filled in without a wait, which a list that is copied is not
+        if set(own) != {_DENSE}:
+            exist.copy_(torch.tensor(flags))
+        _average([(exist, exchange), *gradients])
+        if _ABSENT in own:
+            agreed = exist.tolist()
+            for place, kind in enumerate(own):
+                if kind == _ABSENT and not agreed[place]:
+                    parameters[place].grad = None
+                elif kind == _ABSENT and agreed[len(own) + place]:
+                    own[place] = _SPARSE
+        for parameter, kind in zip(parameters, own, strict=True):
             if kind == _SPARSE and parameter.grad is not None:
                 parameter.grad = parameter.grad.to_sparse(1)
 
@@ -128,15 +143,6 @@ def _average(gradients: list[tuple[torch.Tensor, Exchange]]) -> None:
         size += gradient.numel() * gradient.element_size()
     if bucket and kind:
         _average_bucket(bucket, kind[2])
-
-
-def _agree_on_kinds(parameters: list[torch.Tensor]) -> list[int]:
-    """For each parameter the strongest of absent, dense and sparse over the ranks, so that all act alike."""
-    own = [_ABSENT if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for p in parameters]
-    flags = torch.tensor(own, dtype=torch.int32, device=flag_device())
-    dist.all_reduce(flags, dist.ReduceOp.MAX)
-    agreed: list[int] = flags.tolist()
-    return agreed
 
 
 def _dense_gradient(parameter: torch.Tensor) -> torch.Tensor:

@@ -96,15 +96,7 @@ class LossScale:
         self._good_steps = None
         if self.dynamic:
             self._value = None
-            self._keep_between(
-                scale, min(floor, self._given), max(ceiling, self._given), min(backoff, 1), max(growth, 1)
-            )
-
-    def _keep_between(self, scale: torch.Tensor, lowest: float, highest: float, fall: float, rise: float) -> None:
-        """Clamps the scale, once it may have come to a bound since it was last clamped or put."""
-        self._least, self._most = self._least * fall, self._most * rise
-        if self._least < lowest or self._most > highest:
-            scale.clamp_(lowest, highest)
+            scale.clamp_(min(floor, self._given), max(ceiling, self._given))
 
     def read_with(self, finding: Finding) -> None:
         """Reads scale, good steps and a finding in one wait for the device, for those who go by all of them."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from amp_runtime._core.device import is_capturing
 from amp_runtime._core.models import name_of, prepared_models
 from amp_runtime._scaling.agreement import Ranks
 from amp_runtime._scaling.gradients import is_finite, parameters_of
@@ -25,6 +26,7 @@ class Finding:
     def __init__(self, flag: torch.Tensor) -> None:
         self.flag = flag
         self._known: bool | None = None
+        self._again = is_capturing()  # each replay of the graph writes another answer
 
     def is_known(self) -> bool:
         """Whether the answer can be had without waiting for the device."""
@@ -35,7 +37,7 @@ class Finding:
         self._known = found
 
     def __bool__(self) -> bool:
-        if self._known is None:
+        if self._known is None or self._again:
             self._known = bool(self.flag.item())
         return self._known
 
@@ -82,7 +84,8 @@ class Skips:
     """Counts skips; the one before the last allowed makes the next step an observed one.
 
     The device is not waited for at each step. What was found is kept, and read when the number of skips in a row may
-    have reached what is allowed, or when somebody asks.
+    have reached what is allowed, or when somebody asks. Steps of a CUDA graph are not counted: replaying it runs no
+    Python.
 
     Attributes:
         total: how many optimizer steps were skipped, as far as it was read.
@@ -105,7 +108,8 @@ class Skips:
 
     def add_step(self, finding: Finding) -> None:
         """Notes an optimizer's step that was made, or skipped, by what was found in its gradients."""
-        self._steps.append(finding)
+        if not is_capturing():
+            self._steps.append(finding)
 
     def end_iteration(self, findings: list[Finding], allowed: int) -> OverflowLocation | None:
         """Notes how an iteration ended.
@@ -117,6 +121,8 @@ class Skips:
         Returns:
             Where the overflow happened, if this step was observed.
         """
+        if is_capturing():
+            return None
         self._iterations.append(findings)
         observer = self.observer
         if observer is not None:
