@@ -336,42 +336,43 @@ def _show_gradient(parameter: torch.Tensor, entry: _Master) -> None:
 
 
 def _follow_edits(pairs: list[tuple[torch.Tensor, _Master]]) -> None:
-    """Takes over what was written into the half weights since the last step: clipped weights, for instance.
+    for place in follow_edits([(parameter, entry.tensor) for parameter, entry in pairs]):
+        entry = pairs[place][1]
+        entry.version = entry.tensor._version
 
-    Values are compared, because ``p.data.clamp_()`` leaves no other trace. Elements that are still their
-    master's rounded value keep the master.
+
+def follow_edits(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[int]:
+    """Takes over what was written into half weights: clipped weights, for instance. Waits for the device.
+
+    Elements that are still their master's rounded value keep the master.
+
+    Args:
+        pairs: half parameters, with their masters.
+
+    Returns:
+        The places of the pairs that differed.
     """
-    pairs = [(parameter, entry) for parameter, entry in pairs if parameter.numel()]
-    if not pairs:
-        return
-    parameters, masters = [parameter for parameter, _ in pairs], [entry.tensor for _, entry in pairs]
-    on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
-    edited = (_edited_one_by_one if on_cpu else _edited_at_once)(parameters, masters)
-    for (parameter, entry), changed in zip(pairs, edited, strict=True):
-        if changed:
-            master = entry.tensor
-            torch.where(master.to(parameter.dtype) == parameter, master, parameter.float(), out=master)
-            entry.version = master._version
-
-
-def _edited_one_by_one(parameters: list[torch.Tensor], masters: list[torch.Tensor]) -> list[bool]:
-    """Which parameters differ from their rounded masters."""
-    return [not torch.equal(_bits(m.to(p.dtype)), _bits(p)) for p, m in zip(parameters, masters, strict=True)]
+    places = [place for place, (parameter, _) in enumerate(pairs) if parameter.numel()]
+    if not places:
+        return []
+    rounded = [torch.empty_like(pairs[place][0]) for place in places]
+    torch._foreach_copy_(rounded, [pairs[place][1] for place in places])
+    current = [pairs[place][0].detach() for place in places]
+    if all(parameter.device.type == "cpu" for parameter in current):  # where half compares slowly
+        edited = [not torch.equal(_bits(a), _bits(b)) for a, b in zip(rounded, current, strict=True)]
+    else:
+        torch._foreach_sub_(rounded, current)
+        largest = torch._foreach_norm(rounded, float("inf"))
+        edited = (torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0).tolist()
+    found = [place for place, differs in zip(places, edited, strict=True) if differs]
+    for place in found:
+        parameter, master = pairs[place]
+        torch.where(master.to(parameter.dtype) == parameter, master, parameter.float(), out=master)
+    return found
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(torch.int16) if tensor.element_size() == 2 else tensor  # half compares slowly on the CPU
-
-
-def _edited_at_once(parameters: list[torch.Tensor], masters: list[torch.Tensor]) -> list[bool]:
-    """The same in a few kernels and with one wait for the device."""
-    differences = [torch.empty_like(parameter) for parameter in parameters]
-    torch._foreach_copy_(differences, masters)
-    torch._foreach_sub_(differences, parameters)
-    largest = torch._foreach_norm(differences, float("inf"))
-    flags = torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0
-    edited: list[bool] = flags.tolist()
-    return edited
+    return tensor.view(torch.int16) if tensor.element_size() == 2 else tensor
 
 
 class _PickledInFull:
