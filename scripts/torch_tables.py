@@ -1,0 +1,172 @@
+#!/usr/bin/env python
+"""Writes what the tests know about releases of torch: the kernels that CUDA lacks, and private names.
+
+    pip download --no-deps --only-binary :all: -d wheels torch===2.4.0   # and so on: PyPI's wheels, for Linux and CUDA
+    python scripts/torch_tables.py wheels/*.whl
+
+``tests/shared/cuda_kernels.json`` says in which types an operation has a kernel for the CPU and none for CUDA, and
+where that was seen in the wheel of a release:
+
+- ``dtypes`` and ``dtypesIfCUDA`` of torch's own tests of its operations, for a GPU of compute capability 8.0;
+- ``native_functions.yaml``: whether an operation that the runtime calls by its private name has a kernel for CUDA;
+- ``libtorch_cuda.so``, for the kernels that torch's tests do not list: the name of a compiled kernel holds its type,
+  and the name of the file that it comes from.
+
+``tests/shared/torch_private_names.json`` says where each release defines each private name of torch that the runtime
+and the recorder of ``amp-migrate verify`` use.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "shared"))
+
+from torch_names import USERS, Sources, private_names
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT / "tests/shared"
+
+DTYPES = [
+    torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.uint8, torch.bool,
+]  # fmt: skip
+FLOATING = {"d": "float64", "f": "float32", "N3c104HalfE": "float16", "N3c108BFloat16E": "bfloat16"}
+_TYPE = "(" + "|".join(FLOATING) + ")"
+_KERNEL = r"_GLOBAL__N__[0-9a-f]+_\d+_(\w+?)_cu_[0-9a-f]{8}L?\d+multi_tensor_apply_kernelI\w+?"
+
+COMPILED = {
+    "_amp_foreach_non_finite_check_and_unscale_": (
+        _KERNEL + "14UnaryOpFunctorI" + _TYPE + r"L\w*?47_amp_foreach_non_finite_check_and_unscale_cuda_",
+        "_amp_foreach_non_finite_check_and_unscale_cuda",
+    ),
+    "_fused_adam_": (_KERNEL + "20FusedAdamMathFunctorI" + _TYPE + r"L\w*?ADAM_MODEE0", "fused_adam_kernel_cuda"),
+    "_fused_adamw_": (_KERNEL + "20FusedAdamMathFunctorI" + _TYPE + r"L\w*?ADAM_MODEE1", "fused_adamw_kernel_cuda"),
+    "_fused_sgd_": (_KERNEL + "19FusedSgdMathFunctorI" + _TYPE, "fused_sgd_kernel_cuda"),
+    "_fused_adagrad_": (_KERNEL + "23FusedAdagradMathFunctorI" + _TYPE, "fused_adagrad_kernel_cuda"),
+}
+"""Operations that OpInfo leaves out: how their compiled kernels are named, and what an error calls them."""
+
+LEAVES = {
+    **{f"conv{kind}{size}d": "convolution" for kind in ("", "_transpose") for size in (1, 2, 3)},
+    "max_pool2d": "max_pool2d_with_indices",
+    "max_pool3d": "max_pool3d_with_indices",
+}
+"""What reaches the kernels in the place of some functions."""
+
+
+class _Torch:
+    """The installed torch, with a name for each type that only a newer one has."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name, name)
+
+
+def listed(wheel: Sources) -> Iterator[tuple[str, list[str], str]]:
+    """From OpInfo: operation, the types that the CPU takes and CUDA refuses, and where that stands."""
+    folder = "torch/testing/_internal/"
+    known: dict[str, Any] = {"torch": _Torch(), "SM53OrLater": True, "SM80OrLater": True, "TEST_WITH_ROCM": False}
+    exec(re.sub(r"(?m)^import torch$", "", wheel.text(folder + "common_dtype.py")), known)
+    for file in [folder + "common_methods_invocations.py", *wheel.below(folder + "opinfo/definitions/")]:
+        for call in ast.walk(ast.parse(wheel.text(file))):
+            given = {word.arg: word.value for word in call.keywords} if isinstance(call, ast.Call) else {}
+            if not isinstance(call, ast.Call) or not {"dtypes", "dtypesIfCUDA"} <= given.keys() or not call.args:
+                continue
+            if "variant_test_name" in given:
+                continue  # its types hold for some arguments alone
+            here, there = (eval(ast.unparse(given[key]), dict(known)) for key in ("dtypes", "dtypesIfCUDA"))
+            refused = [str(dtype).removeprefix("torch.") for dtype in DTYPES if dtype in here and dtype not in there]
+            name = ast.literal_eval(given.get("aten_name", call.args[0])).removeprefix("nn.functional.")
+            if refused:
+                yield LEAVES.get(name, name).replace(".", "_"), refused, f"{file}:{given['dtypesIfCUDA'].lineno}"
+
+
+def native(wheel: Sources) -> dict[str, set[str]]:
+    """The dispatch keys of each operation with kernels of its own, from ``native_functions.yaml``."""
+    found: dict[str, set[str]] = {}
+    for block in re.split(r"(?m)^- func: ", wheel.text("torchgen/packaged/ATen/native/native_functions.yaml"))[1:]:
+        keys = re.findall(r"(?m)^    ([A-Z]\w+(?:, ?[A-Z]\w+)*):", block)
+        if keys or "structured_delegate" in block:
+            name = re.split(r"[.(]", block, maxsplit=1)[0]
+            found.setdefault(name, set()).update(key.strip() for group in keys for key in group.split(","))
+    return found
+
+
+def library(wheel: Path) -> tuple[set[str], set[str]]:
+    """Of ``libtorch_cuda.so``: the names of compiled kernels for many tensors, and short words, which errors use."""
+    names: set[bytes] = set()
+    words: set[bytes] = set()
+    with zipfile.ZipFile(wheel).open("torch/lib/libtorch_cuda.so") as stream:
+        rest = b""
+        while chunk := stream.read(1 << 24):
+            data = rest + chunk
+            names.update(re.findall(rb"_ZN[\w.$]*multi_tensor_apply_kernel[\w.$]+", data))
+            words.update(re.findall(rb"\0([a-z_][a-z0-9_]{2,60})(?=\0)", data))
+            rest = data[-8192:]
+    return {name.decode() for name in names}, {word.decode() for word in words}
+
+
+def kernels(path: Path, wheel: Sources, private: set[str]) -> dict[str, dict[str, Any]]:
+    """What CUDA refuses in the release: operation, then types, the name in the error, and where that was seen."""
+    compiled, words = library(path)
+    dispatched = native(wheel)
+    found: dict[str, dict[str, Any]] = {}
+    for name, refused, place in listed(wheel):
+        for variant in (name, f"{name}_"):
+            if variant in dispatched:
+                says = next((word for word in (f"{name}_cuda", f"{name}_kernel_cuda") if word in words), name)
+                entry = found.setdefault(variant, {"refuses": [], "says": says, "seen": place})
+                entry["refuses"] = sorted({*entry["refuses"], *refused})
+    for name, (pattern, says) in COMPILED.items():
+        if says not in words:
+            continue  # there is no such kernel; see below
+        hits = [hit for kernel in compiled if (hit := re.search(pattern, kernel))]
+        taken = {FLOATING[hit[2]] for hit in hits}
+        if not taken:
+            raise SystemExit(f"{path.name}: no kernel of {name} was found, but it names {says!r}")
+        files = ", ".join(sorted({f"{hit[1]}.cu" for hit in hits}))
+        seen = f"libtorch_cuda.so, kernels of {files}: {', '.join(sorted(taken))}"
+        found[name] = {"refuses": sorted({*FLOATING.values()} - taken), "says": says, "seen": seen}
+    for name in private & dispatched.keys():
+        if not dispatched[name] & {"CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd"}:
+            found[name] = {"seen": "native_functions.yaml: " + ", ".join(sorted(dispatched[name]))}
+    return found
+
+
+def main(paths: list[Path]) -> None:
+    """Read the wheels and write both tables."""
+    used = sorted(private_names([ROOT / folder for folder in USERS]))
+    releases: dict[str, Any] = {}
+    operations: dict[str, dict[str, Any]] = {}
+    names: dict[str, dict[str, str | None]] = {name: {} for name in used}
+    for path in sorted(paths, key=lambda path: [int(part) for part in path.name.split("-")[1].split(".")]):
+        version = path.name.split("-")[1]
+        release, wheel = ".".join(version.split(".")[:2]), Sources(path)
+        commit = re.search(r"git_version = '(\w+)'", wheel.text("torch/version.py"))
+        releases[release] = {"version": version, "commit": commit and commit[1]}
+        of_torch = {name.removeprefix("torch.") for name in used}
+        for name, entry in sorted(kernels(path, wheel, of_torch).items()):
+            operations.setdefault(name, {})[release] = entry
+        for name in used:
+            names[name][release] = wheel.defined_at(name)
+        print(f"{path.name}: {sum(release in entry for entry in operations.values())} operations", flush=True)
+    write(SHARED / "cuda_kernels.json", {"releases": releases, "operations": dict(sorted(operations.items()))})
+    write(SHARED / "torch_private_names.json", {"releases": releases, "names": names})
+
+
+def write(path: Path, table: dict[str, Any]) -> None:
+    """Write a table that ``git diff`` can compare."""
+    path.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main([Path(argument) for argument in sys.argv[1:]])
