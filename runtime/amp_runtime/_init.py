@@ -87,6 +87,7 @@ def init(
         enabled: ``False`` is O0, whatever ``opt_level`` says.
         dtype: the half type, by name or as a ``torch.dtype``. ``auto`` is bfloat16 on the CPU and on GPUs that
             compute in it, float16 otherwise; the environment variable ``AMP_DTYPE`` names another type for ``auto``.
+            A warning tells where a CPU has no arithmetic for bfloat16, and will be slow.
             Operations that the device does not have in this type run in float32, on all ranks if one lacks them, and a
             warning names them.
         loss_scale: ``"dynamic"`` (or ``None``), or a fixed scale such as 128.0. Losses are scaled for float16
