@@ -15,12 +15,14 @@ from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow
 from amp_runtime._precision import lacking, masters, mixed_writes, optimizer_state, properties, recompute, registered
+from amp_runtime._precision.kept import keeping
 from amp_runtime._scaling.scaler import scaler
 
 _BACKENDS = ("gloo", "nccl")
 _registered = False
 
 
+@keeping
 def init(
     opt_level: OptLevel = "O1",
     *,
@@ -61,8 +63,11 @@ def init(
     the worker executes afterwards, such as one started with ``torch.multiprocessing.spawn`` to train, it works
     as ever, and so does ``ddp=False`` everywhere.
 
-    A second call with the same settings does nothing. With others, it changes precision for the models
-    prepared from then on and restarts the loss scale; the process group stays.
+    A further call keeps what earlier ones gave, up to :func:`amp.shutdown`: only the arguments that it gives itself
+    change. What it keeps and its level has no use for, such as ``keep_batchnorm_fp32`` at O1, waits for one that has; a
+    kept limit of the scale or name in a list gives way to what this call gives. If nothing changes it does nothing;
+    else it changes precision for the models prepared from then on and restarts the loss scale. The process group
+    stays.
 
     The levels and the properties that an argument can change, ``None`` being the level's own:
 
@@ -87,6 +92,7 @@ def init(
         enabled: ``False`` is O0, whatever ``opt_level`` says.
         dtype: the half type, by name or as a ``torch.dtype``. ``auto`` is bfloat16 on the CPU and on GPUs that
             compute in it, float16 otherwise; the environment variable ``AMP_DTYPE`` names another type for ``auto``.
+            A warning tells where a CPU has no arithmetic for bfloat16, and will be slow.
             Operations that the device does not have in this type run in float32, on all ranks if one lacks them, and a
             warning names them.
         loss_scale: ``"dynamic"`` (or ``None``), or a fixed scale such as 128.0. Losses are scaled for float16

@@ -43,7 +43,8 @@ def prepare_loader(loader: L, *, uneven: Uneven = "pad", sharded: bool = False) 
     of the same size as before, so together they see ``world_size`` times as many samples a step. A shuffled
     loader has a new order in each epoch, without ``set_epoch``. Custom samplers are shared out a batch at a time, so
     that samples drawn for one batch stay together; batch samplers, iterable datasets and any other iterable of
-    batches item by item. All draw the same random numbers on every rank.
+    batches item by item. All draw the same random numbers on every rank. Samplers of map datasets are instances of
+    torch's ``DistributedSampler``, for which libraries look: their ``set_epoch`` chooses the next epoch.
 
     All ranks get equally many batches: otherwise a rank without data would wait for ever. With ``"join"`` a rank whose
     data has ended gets copies of its first batch until all have ended, so that the script's own loop meets the

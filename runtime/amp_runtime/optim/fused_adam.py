@@ -135,7 +135,8 @@ class FusedAdam(ApexZeroGrad, GroupStep):
             scale: what to divide the gradients by.
             grad_norms: for each group the 2-norm of its scaled gradients; computed where it is wanted and missing.
             grad_scaler: a ``torch.amp.GradScaler`` whose scale the gradients still have; only with
-                ``capturable``, where an overflow leaves everything as it is without waiting for the device.
+                ``capturable``, where an overflow leaves everything as it is without waiting for the device. The
+                gradients are divided by it, and stay so.
 
         Returns:
             What the closure returned, or ``None``.
@@ -161,8 +162,6 @@ class FusedAdam(ApexZeroGrad, GroupStep):
         for group in self.param_groups:
             for batch in self._batches(group):
                 device = batch.values[0].device
-                if grad_scale is not None:  # the kernel overwrites them
-                    batch.gradients = [gradient.clone() for gradient in batch.gradients]
                 adam_(
                     batch.values, batch.gradients, batch.buffers("exp_avg"), batch.buffers("exp_avg_sq"), batch.step,
                     lr=group["lr"], betas=group["betas"], eps=group["eps"], weight_decay=group["weight_decay"],
@@ -170,6 +169,10 @@ class FusedAdam(ApexZeroGrad, GroupStep):
                     grad_scale=None if grad_scale is None else grad_scale.to(device),
                     found_inf=None if found_inf is None else found_inf.to(device),
                 )  # fmt: skip
+                if grad_scale is not None:  # which has divided the gradients; as with Apex they stay so
+                    for parameter, gradient in zip(batch.parameters, batch.gradients, strict=True):
+                        if parameter.grad is not None and gradient is not parameter.grad:
+                            parameter.grad.copy_(gradient)
 
     def _update_captured(self, grad_scaler: Any) -> None:
         if grad_scaler is None:
