@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -515,7 +516,7 @@ def test_kill_9_while_it_is_written_keeps_the_old_file(tmp_path: Path) -> None:
         assert process.stdout is not None
         try:
             process.stdout.readline()  # one whole file is there
-            temporary = tmp_path / f".last.pt.{process.pid}.tmp"
+            temporary = tmp_path / f".last.pt.{socket.gethostname()}.{process.pid}.tmp"
             deadline = time.monotonic() + 60
             while not (temporary.exists() and _size(temporary) > 1 << (18 + attempt % 4)):
                 assert time.monotonic() < deadline and process.poll() is None
@@ -529,12 +530,29 @@ def test_kill_9_while_it_is_written_keeps_the_old_file(tmp_path: Path) -> None:
         if killed_in_the_middle == 2:
             break
     assert killed_in_the_middle, "no attempt hit a write"
-    leftovers = list(tmp_path.glob("*.tmp"))
-    assert leftovers
-    for leftover in leftovers:
-        os.utime(leftover, (0, 0))
+    assert list(tmp_path.glob(".*.tmp"))
     amp.save_checkpoint(path)
-    assert not list(tmp_path.glob(".*.tmp")), "what killed processes left long ago is removed"
+    assert not list(tmp_path.glob(".*.tmp")), "what killed processes left is removed"
+
+
+def test_files_of_living_processes_and_of_other_machines_are_left_alone(tmp_path: Path) -> None:
+    path, here = tmp_path / "a[1].pt", socket.gethostname()
+    names = [f".a[1].pt.{here}.1.tmp", f".a[1].pt.{here}.2.link.tmp", ".a[1].pt.elsewhere.3.tmp", ".a[1].pt.old.4.tmp"]
+    for name in names:
+        (tmp_path / name).write_text("half")
+    os.utime(tmp_path / names[3], (0, 0))
+    holder = (
+        "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", holder, str(tmp_path / names[0])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        amp.save_checkpoint(path)
+        assert sorted(os.listdir(tmp_path)) == sorted(["a[1].pt", names[0], names[2]])
+        process.stdin.close()
+    amp.save_checkpoint(path)
+    assert sorted(os.listdir(tmp_path)) == sorted(["a[1].pt", names[2]])
 
 
 def _size(path: Path) -> int:
