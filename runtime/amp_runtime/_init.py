@@ -53,8 +53,9 @@ def init(
 
     With ``ddp`` under torchrun it makes the process group (NCCL on CUDA, gloo otherwise), takes this rank's
     GPU, copies rank 0's random state to the others so that splits and initial weights agree, and on the other
-    ranks silences ``print`` to the terminal (``print(..., force=True)`` still prints), ``sys.stdout``, and
-    logging below WARNING. The group is destroyed when the process ends.
+    ranks silences ``print`` (``print(..., force=True)`` still prints), ``sys.stdout``, and logging below WARNING.
+    What is written to standard error is shown, a warning that several ranks give once. The group is destroyed when
+    the process ends; a rank that an error ends waits for no other.
 
     multiprocessing may read the script again in a worker that it spawns, as ``__mp_main__``: for a loader, say.
     A call with ``ddp=True`` that runs then does nothing at all, since the worker is no rank. In a function that
