@@ -298,11 +298,9 @@ def check_a_position_of_other_batches_is_refused() -> None:
     next(iterator := iter(loader))
     state = amp.loader_state(loader)
     del iterator
-    by_hand = data.DataLoader(Numbers(4), batch_size=2)
+    longer, by_hand = (data.DataLoader(Numbers(size), batch_size=2) for size in (18, 4))
     others = {
-        "after 1 of 2 batches on 3 process(es), for a loader of 3 on 3; allowed: one with the same data": data.DataLoader(
-            Numbers(18), batch_size=2
-        ),
+        "after 1 of 2 batches on 3 process(es), for a loader of 3 on 3; allowed: one with the same data": longer,
         "with the same data, batch size and number of processes": amp.prepare_loader(by_hand, sharded=True),
     }
     for problem, other in others.items():
