@@ -92,7 +92,11 @@ class Scaler:
         skipped_steps: how many optimizer steps were skipped so far.
         stepped: whether the last ``step`` changed parameters, for schedulers and averages of weights: true exactly if
             it was not skipped and there was a gradient, at every level.
+        stepping: whether ``step`` runs just now.
+        on_scaled: called with each scaled loss; ``None`` where nobody asks.
     """
+
+    on_scaled: Callable[[torch.Tensor], None] | None = None
 
     def __init__(self) -> None:
         self._skips = Skips()
@@ -129,7 +133,7 @@ class Scaler:
         self._sharing = False
         self._warned_of_closure = False
         self.skipped_steps = 0
-        self.stepped = False
+        self.stepped = self.stepping = False
         self._held_by_none: TensorMap[bool] = TensorMap()
         self._loose = LooseGradients()
         self._records: weakref.WeakKeyDictionary[torch.optim.Optimizer, Record] = weakref.WeakKeyDictionary()
@@ -222,8 +226,10 @@ class Scaler:
 
     def _scaled(self, outputs: Any) -> Any:
         if isinstance(outputs, torch.Tensor):
-            wide = outputs.float() if outputs.dtype in HALF_DTYPES else outputs
-            return wide * self._unit
+            scaled = (outputs.float() if outputs.dtype in HALF_DTYPES else outputs) * self._unit
+            if self.on_scaled is not None:
+                self.on_scaled(scaled)
+            return scaled
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self._scaled(output) for output in outputs)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
@@ -363,9 +369,17 @@ class Scaler:
             RuntimeError: with several processes, the optimizer holds a parameter of no prepared model; or its model is
                 in torch DDP's ``join()`` while the scale is dynamic.
         """
-        inner = inner_optimizer(optimizer)
         if self._locating:
+            inner_optimizer(optimizer)
             return None
+        self.stepping = True
+        try:
+            return self._step(optimizer, args, kwargs)
+        finally:
+            self.stepping = False
+
+    def _step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inner = inner_optimizer(optimizer)
         warn_of_training_alone()
         parameters = parameters_of(inner)
         if context.distributed:
@@ -455,6 +469,16 @@ class Scaler:
 
     def _note(self, record: Record, stepped: bool) -> None:
         self.stepped = record.stepped = stepped
+
+    def holds_scaled(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether gradients of this optimizer may have the unit of a scaled loss: it asks no device.
+
+        Args:
+            optimizer: a torch optimizer, also one that never stepped here.
+        """
+        record = self._records.get(optimizer)
+        known_true = record is not None and (record.true_valued or record.ready)
+        return self._losses > 0 and self.is_enabled() and not known_true
 
     def stepped_by(self, optimizer: Any) -> bool:
         """Whether the last ``step`` of this optimizer changed parameters; ``False`` before its first.
