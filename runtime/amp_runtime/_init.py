@@ -14,6 +14,7 @@ from amp_runtime._core.context import CastPolicy, DtypeName, OptLevel, context
 from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow
+from amp_runtime._noticing import setting, start
 from amp_runtime._precision import lacking, mixed_writes, optimizer_state, properties, recompute, registered
 from amp_runtime._scaling.scaler import scaler
 
@@ -142,6 +143,7 @@ def init(
         custom_black_list=custom_black_list,
         combine_grad=combine_grad,
     )
+    setting.setting()  # which may be wrong
     if backend is not None and backend not in _BACKENDS:
         raise ValueError(f"amp.init got backend={backend!r}; allowed: None, {', '.join(map(repr, _BACKENDS))}")
     if properties.put_in_force(chosen):
@@ -155,6 +157,7 @@ def init(
     if ddp:
         group.join_group(backend)
         _shut_down_at_exit()
+    start.begin()
     if verbose and context.mixed and context.rank == 0 and not reread:
         half = str(context.half_dtype()).removeprefix("torch.")
         print(f"amp: {chosen.opt_level} with {half} on {context.device_type()}, {context.world_size} process(es)")
@@ -175,6 +178,7 @@ def shutdown() -> None:
 
     It waits for no other process. It runs by itself when the process ends.
     """
+    start.end()
     group.leave_group()
     context.reset()
     convert_bfloat16(False)
