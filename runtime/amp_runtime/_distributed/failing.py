@@ -15,6 +15,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from amp_runtime._noticing import waiting
+
 _PATIENCE = 10.0  # seconds for the script's own handlers
 _before: Any = None
 _status: int | None = None
@@ -45,6 +47,7 @@ def _tell_and_end(kind: type[BaseException], error: BaseException, trace: Traceb
     _before(kind, error, trace)
     if sys.flags.interactive or hasattr(sys, "ps1"):
         return  # the session goes on
+    waiting.tell_error(error, trace)
     _status = 130 if issubclass(kind, KeyboardInterrupt) else 1
     timer = threading.Timer(_PATIENCE, _end)
     timer.daemon = True

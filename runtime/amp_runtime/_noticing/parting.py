@@ -18,13 +18,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from amp_runtime._core.context import context
 from amp_runtime._core.models import prepared_parameters
 from amp_runtime._distributed.group import from_all_processes
-from amp_runtime._distributed.launch import group_store
+from amp_runtime._noticing import waiting
 from amp_runtime._noticing.numbers import Numbers, Trained, difference, first_difference, rates_of, weights
 from amp_runtime._noticing.setting import is_due, setting
 from amp_runtime._scaling.scaler import scaler
@@ -73,20 +72,12 @@ class _Steps:
 
 
 _steps = _Steps()
-_begun = 0
 
 
-def begin() -> None:
-    """Looks at the ranks from here on, if there are several and a store where they can meet."""
-    global _begun
-    if setting() == "off" or not context.distributed or _steps.store is not None:
-        return
-    store = group_store()
-    if store is not None:
-        # A group of the script's own outlives ``amp.shutdown``, and so does what was left in its store.
-        _begun += 1
-        _steps.store = dist.PrefixStore(f"amp/numbers/{_begun}", store)  # type: ignore[attr-defined]
-        _steps.hook = register_optimizer_step_post_hook(_after_step)
+def begin(store: Any) -> None:
+    """Looks at the ranks from here on, which meet at ``store``, where nothing else has numbers for names."""
+    _steps.store = store
+    _steps.hook = register_optimizer_step_post_hook(_after_step)
 
 
 def end() -> None:
@@ -98,6 +89,7 @@ def end() -> None:
 
 
 def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    waiting.step_made()
     if optimizer not in _steps.known:
         _meet(optimizer)
     known = _steps.known[optimizer]

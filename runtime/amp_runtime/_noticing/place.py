@@ -8,21 +8,20 @@ from types import FrameType
 
 import torch
 
-# The libraries of others too, which stand among those of Python.
-_NOT_THE_SCRIPT = tuple(
-    str(Path(file).resolve().parent) + os.sep for file in (os.__file__, torch.__file__, Path(__file__).parent)
-)
+_PYTHON, _TORCH, _OWN = (Path(file).resolve().parent for file in (os.__file__, torch.__file__, Path(__file__).parent))
 
 
 def line_of_script(frame: FrameType | None) -> str:
     """The innermost line of the script on a stack, as ``train.py:31, in train``; that of a library if there is none."""
-    innermost = frame
-    while frame is not None:
-        name = str(Path(frame.f_code.co_filename).resolve())
-        if not name.startswith(_NOT_THE_SCRIPT) and not name.startswith("<"):
-            return _line(frame)
-        frame = frame.f_back
-    return "no line" if innermost is None else _line(innermost)
+    for libraries in ((_PYTHON, _OWN, _TORCH.parent), (_PYTHON, _OWN, _TORCH), ()):
+        found = frame
+        while found is not None:
+            if not found.f_code.co_filename.startswith("<"):
+                parents = Path(found.f_code.co_filename).resolve().parents
+                if not any(library in parents for library in libraries):
+                    return _line(found)
+            found = found.f_back
+    return "no line"
 
 
 def _line(frame: FrameType) -> str:
