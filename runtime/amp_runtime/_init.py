@@ -115,8 +115,8 @@ def init(
             stderr. Never at O0.
 
     Raises:
-        ValueError: an argument, ``AMP_OPT_LEVEL``, ``AMP_DTYPE`` or ``AMP_LOSS_SCALE`` is not one of the allowed
-            values, or contradicts the level; or a custom list names no operation of torch.
+        ValueError: an argument, ``AMP_OPT_LEVEL``, ``AMP_DTYPE``, ``AMP_LOSS_SCALE`` or ``AMP_CHECK`` is not one of the
+            allowed values, or contradicts the level; or a custom list names no operation of torch.
 
     Source:
         The levels are those of Apex: https://nvidia.github.io/apex/amp.html#opt-levels-and-properties

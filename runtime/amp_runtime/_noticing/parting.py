@@ -53,6 +53,7 @@ class _Steps:
 
     Attributes:
         store: where rank 0 leaves its numbers; ``None`` where the ranks are not looked at.
+        every: whether the ranks are compared after each step.
         known: the optimizers that have stepped; ``None`` for those of no prepared model.
         stepping: those of prepared models, in the order of their first steps.
         made: how many steps these have made together.
@@ -63,6 +64,7 @@ class _Steps:
 
     def __init__(self) -> None:
         self.store: Any = None
+        self.every = False
         self.known: weakref.WeakKeyDictionary[torch.optim.Optimizer, _Stepping | None] = weakref.WeakKeyDictionary()
         self.stepping: list[_Stepping] = []
         self.made = 0
@@ -76,7 +78,7 @@ _steps = _Steps()
 
 def begin(store: Any) -> None:
     """Looks at the ranks from here on, which meet at ``store``, where nothing else has numbers for names."""
-    _steps.store = store
+    _steps.store, _steps.every = store, setting() == "every"
     _steps.hook = register_optimizer_step_post_hook(_after_step)
 
 
@@ -97,7 +99,7 @@ def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         return
     known.steps += 1
     _steps.made += 1
-    if is_due(_steps.made) and not (torch.compiler.is_compiling() or _capturing()):
+    if is_due(_steps.made, _steps.every) and not (torch.compiler.is_compiling() or _capturing()):
         _leave(_steps.made)
     for step in list(_steps.waiting):
         _compare(step)
@@ -128,7 +130,7 @@ def _leave(step: int) -> None:
         return
     with _while_there_is_a_store():
         _steps.store.set(_key(step), pickle.dumps(own))
-        if setting() == "every" and step > _KEPT:
+        if _steps.every and step > _KEPT:
             _steps.store.delete_key(_key(step - _KEPT))
 
 

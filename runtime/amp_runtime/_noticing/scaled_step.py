@@ -29,6 +29,7 @@ _FIRST = 10
 
 class _Noticed:
     def __init__(self) -> None:
+        self.every = False
         self.losses = 0
         self.scaled: TensorMap[_Stamp] = TensorMap()
         self.hook: Any = None
@@ -39,6 +40,7 @@ _noticed = _Noticed()
 
 def begin() -> None:
     """Looks at scaled losses from here on. Where nothing is scaled, nothing is done."""
+    _noticed.every = setting() == "every"
     scaler.on_scaled = None if setting() == "off" else _see
 
 
@@ -53,7 +55,7 @@ def end() -> None:
 
 def _see(loss: torch.Tensor) -> None:
     _noticed.losses += 1
-    if not (_noticed.losses <= _FIRST or is_due(_noticed.losses)) or not loss.requires_grad:
+    if not (_noticed.losses <= _FIRST or is_due(_noticed.losses, _noticed.every)) or not loss.requires_grad:
         return
     if torch.compiler.is_compiling():
         return

@@ -21,6 +21,6 @@ def setting() -> Setting:
     return text
 
 
-def is_due(count: int) -> bool:
+def is_due(count: int, every: bool) -> bool:
     """Whether the ``count``-th time is one to look at: 1, 10, 100, 1000, ..., or each."""
-    return setting() == "every" or 10 ** (len(str(count)) - 1) == count
+    return every or 10 ** (len(str(count)) - 1) == count
