@@ -14,6 +14,7 @@ from amp_runtime._core.context import CastPolicy, DtypeName, OptLevel, context
 from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow
+from amp_runtime._noticing import setting, start
 from amp_runtime._precision import lacking, masters, mixed_writes, optimizer_state, properties, recompute, registered
 from amp_runtime._precision.kept import keeping
 from amp_runtime._scaling.scaler import scaler
@@ -55,8 +56,9 @@ def init(
 
     With ``ddp`` under torchrun it makes the process group (NCCL on CUDA, gloo otherwise), takes this rank's
     GPU, copies rank 0's random state to the others so that splits and initial weights agree, and on the other
-    ranks silences ``print`` to the terminal (``print(..., force=True)`` still prints), ``sys.stdout``, and
-    logging below WARNING. The group is destroyed when the process ends.
+    ranks silences ``print`` (``print(..., force=True)`` still prints), ``sys.stdout``, and logging below WARNING.
+    What is written to standard error is shown, a warning that several ranks give once. The group is destroyed when
+    the process ends; a rank that an error ends waits for no other.
 
     multiprocessing may read the script again in a worker that it spawns, as ``__mp_main__``: for a loader, say.
     A call with ``ddp=True`` that runs then does nothing at all, since the worker is no rank. In a function that
@@ -119,8 +121,8 @@ def init(
             stderr. Never at O0.
 
     Raises:
-        ValueError: an argument, ``AMP_OPT_LEVEL``, ``AMP_DTYPE`` or ``AMP_LOSS_SCALE`` is not one of the allowed
-            values, or contradicts the level; or a custom list names no operation of torch.
+        ValueError: an argument, ``AMP_OPT_LEVEL``, ``AMP_DTYPE``, ``AMP_LOSS_SCALE`` or ``AMP_CHECK`` is not one of the
+            allowed values, or contradicts the level; or a custom list names no operation of torch.
 
     Source:
         The levels are those of Apex: https://nvidia.github.io/apex/amp.html#opt-levels-and-properties
@@ -147,6 +149,7 @@ def init(
         custom_black_list=custom_black_list,
         combine_grad=combine_grad,
     )
+    setting.setting()  # which may be wrong
     if backend is not None and backend not in _BACKENDS:
         raise ValueError(f"amp.init got backend={backend!r}; allowed: None, {', '.join(map(repr, _BACKENDS))}")
     if properties.put_in_force(chosen):
@@ -160,6 +163,7 @@ def init(
     if ddp:
         group.join_group(backend)
         _shut_down_at_exit()
+    start.begin()
     if verbose and context.mixed and context.rank == 0 and not reread:
         half = str(context.half_dtype()).removeprefix("torch.")
         print(f"amp: {chosen.opt_level} with {half} on {context.device_type()}, {context.world_size} process(es)")
@@ -180,6 +184,7 @@ def shutdown() -> None:
 
     It waits for no other process. It runs by itself when the process ends.
     """
+    start.end()
     group.leave_group()
     context.reset()
     convert_bfloat16(False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Literal
 
 import torch.utils.data as data
@@ -18,7 +18,8 @@ from amp_runtime._core.context import context
 from amp_runtime._data.seeding import SharedRandomness, mix
 
 Uneven = Literal["pad", "drop", "join"]
-_CHUNK = 64
+CHUNK = 64
+"""How many rounds a sampler is asked for at a time."""
 
 
 class Share:
@@ -48,7 +49,9 @@ class Share:
         """The random numbers of this epoch, the same on all ranks."""
         return SharedRandomness(mix(self.seed, self.epoch, *more))
 
-    def take(self, source: Iterable[Any], randomness: SharedRandomness, chunk: int, block: int = 1) -> Iterator[Any]:
+    def take(
+        self, source: Iterable[Any], randomness: AbstractContextManager[None], chunk: int, block: int = 1
+    ) -> Iterator[Any]:
         """This rank's items of ``source``, which is read ``chunk`` rounds at a time under ``randomness``.
 
         ``block`` items in a row go to the same rank, as long as there are as many for every rank.
@@ -168,7 +171,7 @@ class SharedSampler(Wrapper, data.DistributedSampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         randomness = self._share.randomness()
         self._share.epoch += 1
-        return self._share.take(self._source, randomness, _CHUNK, self._block)
+        return self._share.take(self._source, randomness, CHUNK, self._block)
 
     def __len__(self) -> int:
         return self._share.length(len(self._source))

@@ -93,11 +93,14 @@ class Scaler(torch.amp.GradScaler):
         process_group: the ``torch.distributed`` group whose ranks agree on every skip, ``False`` for none; ``None``,
             the default, is all ranks of ``amp.init(ddp=True)``, and in groups of the script's own those of its DDP
             models.
-        stepping: whether ``step`` is running an optimizer's step just now.
+        stepping: whether ``step`` runs just now.
+        on_scaled: called with each scaled loss; ``None`` where nobody asks.
 
     Args:
         enabled: ``False`` makes one that hands everything through, as torch's does.
     """
+
+    on_scaled: Callable[[torch.Tensor], None] | None = None
 
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled
@@ -254,7 +257,10 @@ class Scaler(torch.amp.GradScaler):
     def _scaled(self, outputs: Any) -> Any:
         if isinstance(outputs, torch.Tensor):
             wide = outputs.float() if outputs.dtype in HALF_DTYPES else outputs
-            return wide * self._unit.on(outputs.device)
+            scaled = wide * self._unit.on(outputs.device)
+            if self.on_scaled is not None:
+                self.on_scaled(scaled)
+            return scaled
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self._scaled(output) for output in outputs)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
@@ -396,9 +402,17 @@ class Scaler(torch.amp.GradScaler):
             RuntimeError: with several processes, the optimizer holds a parameter of no prepared model; or its model is
                 in torch DDP's ``join()`` while the scale is dynamic.
         """
-        inner = inner_optimizer(optimizer)
         if self._locating:
+            inner_optimizer(optimizer)
             return None
+        self.stepping = True
+        try:
+            return self._step(optimizer, args, kwargs)
+        finally:
+            self.stepping = False
+
+    def _step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inner = inner_optimizer(optimizer)
         warn_of_training_alone()
         parameters = parameters_of(inner)
         if context.distributed:
@@ -408,7 +422,7 @@ class Scaler(torch.amp.GradScaler):
         delayed = averaging.delayed(parameters)
         closure = closure_in(args, kwargs)
         if not (self._looks_at_gradients or delayed or (closure is not None and context.distributed)):
-            result = self._run(optimizer, args, kwargs)
+            result = optimizer.step(*args, **kwargs)
             self._note(self._record(inner), have_gradients(parameters))
             return result
         record = self._record(inner)
@@ -436,17 +450,10 @@ class Scaler(torch.amp.GradScaler):
         """Steps the optimizer, unless something was found; returns its result, and whether it was left out here."""
         if finding is not None and not finding.is_known() and skips_on_device(optimizer):
             with told(optimizer, finding.flag):
-                return self._run(optimizer, args, kwargs), False
+                return optimizer.step(*args, **kwargs), False
         if finding is not None and finding:
             return None, True
-        return self._run(optimizer, args, kwargs), False
-
-    def _run(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.stepping = True
-        try:
-            return optimizer.step(*args, **kwargs)
-        finally:
-            self.stepping = False
+        return optimizer.step(*args, **kwargs), False
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> None:
         if context.distributed:
@@ -477,7 +484,7 @@ class Scaler(torch.amp.GradScaler):
             self._note(record, False, finding)
             return None
         step.ranks = record.ranks(parameters_of(inner), self.process_group)
-        self._in_closure = self.stepping = True
+        self._in_closure = True
         finding = None
         try:
             result = step.run(args, kwargs)
@@ -485,7 +492,7 @@ class Scaler(torch.amp.GradScaler):
             finding = known(True)
             self._overflow_ranks = step.ranks
         finally:
-            self._in_closure = self.stepping = False
+            self._in_closure = False
             record.unit = None
             record.losses = self._losses
             record.stamps = stamps(averaging.delayed(parameters_of(inner)))
@@ -509,6 +516,16 @@ class Scaler(torch.amp.GradScaler):
         record.changed, record.decided, self._last = changes, finding, record
         if finding is not None:
             self._skips.add_step(finding)
+
+    def holds_scaled(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether gradients of this optimizer may have the unit of a scaled loss: it asks no device.
+
+        Args:
+            optimizer: a torch optimizer, also one that never stepped here.
+        """
+        record = self._records.get(optimizer)
+        known_true = record is not None and (record.unit is None or record.ready)
+        return self._losses > 0 and self.is_enabled() and not known_true
 
     def stepped_by(self, optimizer: Any) -> bool:
         """Whether the last ``step`` of this optimizer changed parameters; ``False`` before its first.
