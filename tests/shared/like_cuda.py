@@ -251,7 +251,8 @@ def _replaced() -> Iterator[tuple[Any, str, Any]]:
     """What is asked of torch about CUDA by other ways than tensors: where, under which name, and the answer."""
     answers: dict[str, Any] = {
         "is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True,
-        "is_initialized": False, "synchronize": None, "set_device": None, "set_rng_state": None,
+        "is_initialized": False, "is_current_stream_capturing": False, "synchronize": None,
+        "set_device": None, "set_rng_state": None,
         "get_device_name": "like CUDA", "get_device_capability": (8, 0),
     }  # fmt: skip
     for name, answer in answers.items():
