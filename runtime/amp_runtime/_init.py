@@ -149,7 +149,7 @@ def init(
         custom_black_list=custom_black_list,
         combine_grad=combine_grad,
     )
-    setting.setting()  # which may be wrong
+    scaler.agrees_always = setting.setting() == "every"
     if backend is not None and backend not in _BACKENDS:
         raise ValueError(f"amp.init got backend={backend!r}; allowed: None, {', '.join(map(repr, _BACKENDS))}")
     if properties.put_in_force(chosen):

@@ -53,8 +53,9 @@ class Scaler(torch.amp.GradScaler):
     - nobody waits for the device where torch does not: fused optimizers skip on the device, and what was skipped is
       read when somebody asks, or when it may be time for the error below;
     - all ranks skip together, so their scales and parameters stay equal. Gradients that all ranks average have the
-      same infinities everywhere, so nothing is sent for it; other gradients are agreed upon at every step. A script
-      that changes averaged gradients on one rank alone sets ``process_group``;
+      same infinities everywhere, so nothing is sent for it, except at an optimizer's first step and after a scale was
+      set or loaded; other gradients are agreed upon at every step. A script that changes averaged gradients on one rank
+      alone sets ``process_group``, or runs with ``AMP_CHECK=every``;
     - from O1 a step whose gradients are infinite or NaN is skipped in bfloat16 too, and with a static scale
       (a number; Apex would apply it), so parameters never become NaN. At O0 nothing is checked;
     - the scale never falls below ``min_scale`` nor grows above ``max_scale``, and ``max_skips`` skips in a row raise
@@ -93,6 +94,7 @@ class Scaler(torch.amp.GradScaler):
         process_group: the ``torch.distributed`` group whose ranks agree on every skip, ``False`` for none; ``None``,
             the default, is all ranks of ``amp.init(ddp=True)``, and in groups of the script's own those of its DDP
             models.
+        agrees_always: whether ranks agree at every step, as ``AMP_CHECK=every`` asks for.
         stepping: whether ``step`` runs just now.
         on_scaled: called with each scaled loss; ``None`` where nobody asks.
 
@@ -116,6 +118,7 @@ class Scaler(torch.amp.GradScaler):
         self.backoff_factor = 0.5
         self.max_skips = 200
         self.process_group: Any = None
+        self.agrees_always = False
         self.restart()
 
     def restart(self) -> None:
@@ -797,7 +800,7 @@ class Scaler(torch.amp.GradScaler):
         if ranks is not None:
             if self.is_enabled() and ranks.joining() and context.loss_scale == "dynamic":
                 _refuse_join()
-            if several or not ranks.averaged or record.agreed != self._set_from_outside:
+            if several or self.agrees_always or not ranks.averaged or record.agreed != self._set_from_outside:
                 record.agreed = self._set_from_outside
                 found, charges = self._agree(ranks, found, charges)
         record.finding, record.charges = Finding(found), charges
