@@ -12,28 +12,31 @@ from typing import Any
 
 import torch
 
-from amp_runtime.optim._fused import FUSED_DEVICES, fusable_groups, fused_kernels
+from amp_runtime.optim._fused import FUSED_DEVICES, Fused, fusable_groups, fused_kernels
 
 _KINDS = {getattr(torch.optim, name) for name in FUSED_DEVICES}
 
 
-def skips_on_device(optimizer: Any) -> bool:
-    """Whether an optimizer's step can be called with gradients that are not finite, inside :func:`told`.
+def groups_to_fuse(optimizer: Any) -> list[dict[str, Any]] | None:
+    """Which groups have to be fused, for a step that may be called with gradients that are not finite.
 
-    An object around an optimizer does more than its step, and would not know that nothing was to be done.
+    Returns:
+        The groups, for :func:`told`; ``None`` for an optimizer that cannot be skipped on the device. An object around
+        an optimizer does more than its step, and would not know that nothing was to be done.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
-        return False
-    if not (getattr(optimizer, "_step_supports_amp_scaling", False) or _can_be_fused(optimizer)):
-        return False
-    return not isinstance(optimizer, torch.optim.SGD) or all(map(_has_momentum, _first_states(optimizer)))
-
-
-def _can_be_fused(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether one of torch's own optimizers, as it is, has a fused kernel for all of its parameters."""
-    if type(optimizer) not in _KINDS or "step" in vars(optimizer):
-        return False
-    return len(fusable_groups(optimizer, type(optimizer))) == len(optimizer.param_groups)
+        return None
+    groups: list[dict[str, Any]] = []
+    if isinstance(optimizer, Fused) or (type(optimizer) in _KINDS and "step" not in vars(optimizer)):
+        groups = [group for group in optimizer.param_groups if not group.get("fused")]
+        kind = optimizer._kind if isinstance(optimizer, Fused) else type(optimizer)
+        if len(fusable_groups(optimizer, kind)) < len(groups):
+            return None
+    elif not getattr(optimizer, "_step_supports_amp_scaling", False):
+        return None
+    if isinstance(optimizer, torch.optim.SGD) and not all(map(_has_momentum, _first_states(optimizer))):
+        return None
+    return groups
 
 
 def _first_states(optimizer: torch.optim.SGD) -> Iterator[Any]:
@@ -51,12 +54,11 @@ def _has_momentum(state: Any) -> bool:
 
 
 @contextmanager
-def told(optimizer: Any, found: torch.Tensor) -> Iterator[None]:
+def told(optimizer: Any, found: torch.Tensor, groups: list[dict[str, Any]]) -> Iterator[None]:
     """Tells an optimizer for the length of a step whether it is to be skipped; its gradients are true already."""
-    own = getattr(optimizer, "_step_supports_amp_scaling", False)
     optimizer.grad_scale, optimizer.found_inf = None, found
     try:
-        with fused_kernels(optimizer, [] if own else optimizer.param_groups):
+        with fused_kernels(optimizer, groups):
             yield
     finally:
         del optimizer.grad_scale, optimizer.found_inf

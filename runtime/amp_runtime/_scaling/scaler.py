@@ -33,7 +33,7 @@ from amp_runtime._scaling.gradients import (
 )
 from amp_runtime._scaling.loose import LooseGradients
 from amp_runtime._scaling.loss_scale import FLOOR, LossScale, Unit
-from amp_runtime._scaling.on_device import skips_on_device, told
+from amp_runtime._scaling.on_device import groups_to_fuse, told
 from amp_runtime._scaling.overflow import Observer, OverflowLocation, locate
 from amp_runtime._scaling.records import Record, stamps, unscale, with_masters
 from amp_runtime._scaling.skips import Finding, Skips, known, strongest
@@ -451,8 +451,9 @@ class Scaler(torch.amp.GradScaler):
         self, finding: Finding | None, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, bool]:
         """Steps the optimizer, unless something was found; returns its result, and whether it was left out here."""
-        if finding is not None and not finding.is_known() and skips_on_device(optimizer):
-            with told(optimizer, finding.flag):
+        groups = groups_to_fuse(optimizer) if finding is not None and not finding.is_known() else None
+        if finding is not None and groups is not None:
+            with told(optimizer, finding.flag, groups):
                 return optimizer.step(*args, **kwargs), False
         if finding is not None and finding:
             return None, True
