@@ -511,3 +511,18 @@ def test_the_count_of_skips_is_read_in_time_for_the_error() -> None:
             break
         amp.scaler.update()
     assert amp.scaler.skipped_steps == 11
+
+
+@pytest.mark.parametrize("name", ["FusedAdam", "FusedMixedPrecisionLamb"])
+def test_optimizers_that_keep_their_step_on_the_device_are_skipped(name: str) -> None:
+    model, _ = small()
+    options = {"capturable": True} if name == "FusedAdam" else {}
+    optimizer = getattr(amp.optim, name)(model.parameters(), lr=0.1, **options)
+    for bad in (False, True, False):
+        before = model.weight.detach().clone()
+        optimizer.zero_grad()
+        backward(model, INF if bad else 1.0)
+        amp.scaler.step(optimizer)
+        amp.scaler.update()
+        assert torch.equal(before, model.weight) is bad and torch.isfinite(model.weight).all()
+    assert int(optimizer.param_groups[0]["step"]) == 2

@@ -35,9 +35,11 @@ OPTIMIZERS: dict[str, tuple[Make, Make]] = {
     "AdamW": (lambda p: torch.optim.AdamW(p), lambda p: torch.optim.AdamW(p)),
     "AdamW, ours": (lambda p: torch.optim.AdamW(p, fused=True), lambda p: amp.optim.AdamW(p)),
     "Adagrad, ours": (lambda p: torch.optim.Adagrad(p), lambda p: amp.optim.Adagrad(p)),
+    "FusedAdam": (lambda p: torch.optim.AdamW(p, fused=True), lambda p: amp.optim.FusedAdam(p, capturable=True)),
     "RMSprop": (lambda p: torch.optim.RMSprop(p), lambda p: torch.optim.RMSprop(p)),
+    "LAMB": (lambda p: torch.optim.RMSprop(p), lambda p: amp.optim.LAMB(p)),
 }
-NOT_FUSED = {"RMSprop"}
+NOT_FUSED = {"RMSprop", "LAMB"}
 """What torch has no fused kernel for: whether to step at all is asked once, as torch's scaler does in float16."""
 
 

@@ -124,8 +124,9 @@ class Unit:
     def keep(self) -> None:
         """Remembers the number, because the scale is about to change."""
         self._is_past = True
-        if self._inverse is None and self._scale._scale is not None:
-            self._kept = self._scale._scale.clone()
+        if self._inverse is None:
+            scale = self._scale._scale
+            self._kept = torch.full((), self._scale.value) if scale is None else scale.clone()
 
     def on(self, device: torch.device) -> torch.Tensor:
         """The unit as a float32 tensor of shape ``()`` on a device."""

@@ -6,6 +6,7 @@ leaves everything as it is where ``found_inf`` is 1. See ``torch/amp/grad_scaler
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,11 +33,16 @@ def groups_to_fuse(optimizer: Any) -> list[dict[str, Any]] | None:
         kind = optimizer._kind if isinstance(optimizer, Fused) else type(optimizer)
         if len(fusable_groups(optimizer, kind)) < len(groups):
             return None
-    elif not getattr(optimizer, "_step_supports_amp_scaling", False):
+    elif not getattr(optimizer, "_step_supports_amp_scaling", False) or _wants_a_scaler(optimizer):
         return None
     if isinstance(optimizer, torch.optim.SGD) and not all(map(_has_momentum, _first_states(optimizer))):
         return None
     return groups
+
+
+def _wants_a_scaler(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step expects torch's scaler as an argument and does not look at ``found_inf``, as Apex's do."""
+    return not hasattr(optimizer, "reads_found_inf") and "grad_scaler" in inspect.signature(optimizer.step).parameters
 
 
 def _first_states(optimizer: torch.optim.SGD) -> Iterator[Any]:

@@ -46,6 +46,9 @@ class FusedAdam(ApexZeroGrad, GroupStep):
         ValueError: an argument is out of range.
     """
 
+    reads_found_inf = True
+    _counted: int | torch.Tensor
+
     def __init__(
         self,
         params: Any,
@@ -175,16 +178,15 @@ class FusedAdam(ApexZeroGrad, GroupStep):
                             parameter.grad.copy_(gradient)
 
     def _update_captured(self, grad_scaler: Any) -> None:
-        if grad_scaler is None:
-            self._counted = torch.ones((), dtype=torch.int32)
-            self._update()
-            return
-        scale, found_inf = scale_and_overflow(self, grad_scaler)
-        self._counted = (found_inf != 1).to(torch.int32)
+        if grad_scaler is None:  # amp.scaler tells what it found by torch's own way
+            scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        else:
+            scale, found_inf = scale_and_overflow(self, grad_scaler)
+        self._counted = 1 if found_inf is None else (found_inf != 1).to(torch.int32)
         self._update(scale, found_inf)
 
     def _steps(self, group: dict[str, Any], parameters: list[torch.Tensor]) -> Any:
         if not self.capturable:
             return super()._steps(group, parameters)
-        group["step"] += self._counted.to(group["step"].device)
+        group["step"] += self._counted
         return [group["step"].reshape(())] * len(parameters)
