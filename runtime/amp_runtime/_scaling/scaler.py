@@ -408,6 +408,7 @@ class Scaler(torch.amp.GradScaler):
         if self._locating:
             inner_optimizer(optimizer)
             return None
+        warn_of_training_alone()
         self.stepping = True
         try:
             return self._step(optimizer, args, kwargs)
@@ -416,7 +417,6 @@ class Scaler(torch.amp.GradScaler):
 
     def _step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner = inner_optimizer(optimizer)
-        warn_of_training_alone()
         parameters = parameters_of(inner)
         if context.distributed:
             averaging.follow_models()
@@ -477,7 +477,7 @@ class Scaler(torch.amp.GradScaler):
                 warnings.warn(
                     f"amp.scaler.step got a closure for {type(inner).__name__}: the losses that it computes are not "
                     "scaled, so small float16 gradients vanish; dtype='bf16' needs no scale",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
             if record.unit is not None and not record.ready:  # SAM uses the gradients from before its closure
                 self._make_ready(inner, record, parameters_of(inner))
