@@ -15,7 +15,7 @@ from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow
 from amp_runtime._precision import lacking, mixed_writes, optimizer_state, properties, recompute, registered
-from amp_runtime._precision.kept import keeping
+from amp_runtime._precision.kept import keeping, remember
 from amp_runtime._scaling.scaler import scaler
 
 _BACKENDS = ("gloo", "nccl")
@@ -157,6 +157,7 @@ def init(
     context.sync_bn = sync_bn
     context.verbose = verbose
     context.initialised = True
+    remember()
     if ddp:
         group.join_group(backend)
         _shut_down_at_exit()
