@@ -16,7 +16,7 @@ from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow
 from amp_runtime._noticing import setting, start
 from amp_runtime._precision import lacking, masters, mixed_writes, optimizer_state, properties, recompute, registered
-from amp_runtime._precision.kept import keeping
+from amp_runtime._precision.kept import keeping, remember
 from amp_runtime._scaling.scaler import scaler
 
 _BACKENDS = ("gloo", "nccl")
@@ -160,6 +160,7 @@ def init(
     context.sync_bn = sync_bn
     context.verbose = verbose
     context.initialised = True
+    remember()
     if ddp:
         group.join_group(backend)
         _shut_down_at_exit()

@@ -138,7 +138,7 @@ def is_shared(loader: Any) -> bool:
         loader.batch_sampler,
         getattr(loader.batch_sampler, "sampler", None),
     )
-    return any(isinstance(part, (SharedSampler, SharedIterableDataset, data.DistributedSampler)) for part in parts)
+    return any(isinstance(part, (SharedIterableDataset, data.DistributedSampler)) for part in parts)
 
 
 def as_shared(loader: Any) -> Any:

@@ -60,7 +60,7 @@ def warn_of_another_launcher() -> None:
                 f"{size} processes were started ({count}), but WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT are not "
                 f"set: each of them trains alone. Export WORLD_SIZE=${count} and RANK=${number} in each process, "
                 "or start torchrun on each machine",
-                stacklevel=4,
+                stacklevel=5,  # past join_group, init and what keeps its arguments
             )
             return
 

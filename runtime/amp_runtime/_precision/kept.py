@@ -13,6 +13,7 @@ from amp_runtime._precision.properties import positive
 P = ParamSpec("P")
 _LIMITS = ("min_scale", "max_scale")
 _LISTS = ("custom_white_list", "custom_black_list")
+_offered: dict[str, Any] = {}
 
 
 def keeping(init: Callable[P, None]) -> Callable[P, None]:
@@ -24,11 +25,16 @@ def keeping(init: Callable[P, None]) -> Callable[P, None]:
         said.update({name: list(said[name]) for name in _LISTS if isinstance(said.get(name), Iterator)})
         kept = {name: value for name, value in context.said.items() if name not in said}
         fitting = _fitting(kept, said)
+        _offered.clear()
+        _offered.update({**kept, **fitting, **said})
         init(*args, **{**fitting, **kwargs, **{name: said[name] for name in _LISTS if name in said}})
-        if context.initialised:
-            context.said = {**kept, **fitting, **said}
 
     return call
+
+
+def remember() -> None:
+    """Has later calls of ``amp.init`` keep what the present one goes by; see :func:`keeping`."""
+    context.said = dict(_offered)
 
 
 def _fitting(kept: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def note_emulation(kind: str, dtype: torch.dtype) -> None:
 
 def _is_first(what: str, kind: str, dtype: torch.dtype) -> bool:
     """Whether a note is to be given: on the main process, for the first time."""
-    if (what, kind, dtype) in _noted or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or (what, kind, dtype) in _noted:
         return False
     _noted.add((what, kind, dtype))
     # A script for Apex makes its process group itself, of which the context knows nothing.
