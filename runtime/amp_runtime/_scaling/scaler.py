@@ -94,9 +94,11 @@ class Scaler:
             it was not skipped and there was a gradient, at every level.
         stepping: whether ``step`` runs just now.
         on_scaled: called with each scaled loss; ``None`` where nobody asks.
+        on_step: called with each optimizer before its gradients are touched; ``None`` where nobody asks.
     """
 
     on_scaled: Callable[[torch.Tensor], None] | None = None
+    on_step: Callable[[torch.optim.Optimizer], None] | None = None
 
     def __init__(self) -> None:
         self._skips = Skips()
@@ -380,6 +382,8 @@ class Scaler:
 
     def _step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner = inner_optimizer(optimizer)
+        if self.on_step is not None:
+            self.on_step(inner)
         warn_of_training_alone()
         parameters = parameters_of(inner)
         if context.distributed:
