@@ -75,6 +75,22 @@ def test_steps_on_true_gradients_are_none() -> None:
     optimizer.step()
 
 
+def test_what_the_scaler_has_made_true_for_another_optimizer_may_be_stepped_on() -> None:
+    amp.init("O1", dtype="fp16")
+    model = amp.prepare_model(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+    first, second = (torch.optim.SGD(part.parameters(), lr=0.1) for part in model)
+    for _ in range(3):
+        model.zero_grad()
+        amp.scaler.scale(loss_of(model)).backward()
+        amp.scaler.step(first)
+        second.step()  # its gradients were made true with those of the first
+        amp.scaler.update()
+    model.zero_grad()
+    amp.scaler.scale(loss_of(model)).backward()
+    with pytest.raises(RuntimeError, match="scaled loss"):
+        second.step()
+
+
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_a_gradient_that_is_written_while_scaled_is_told_once(level: Any) -> None:
     model, optimizer = start(level)

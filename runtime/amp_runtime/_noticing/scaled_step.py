@@ -68,13 +68,13 @@ def begin() -> None:
     """Looks at scaled losses from here on. Where nothing is scaled, nothing is done."""
     _noticed.every = setting() == "every"
     if setting() != "off":
-        scaler.on_scaled, scaler.on_step = _see, _before_scalers_step
+        scaler.on_scaled, scaler.on_unscale = _see, _before_unscaling
 
 
 def end() -> None:
     """Forgets everything; ``amp.shutdown`` does it."""
     global _noticed
-    scaler.on_scaled = scaler.on_step = None
+    scaler.on_scaled = scaler.on_unscale = None
     if _noticed.hook is not None:
         _noticed.hook.remove()
     _noticed = _Noticed()
@@ -127,16 +127,16 @@ def _after_backward(leaves: list[torch.Tensor], before: list[_Stamp | None], los
 
 def _held(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, _Scaled]]:
     """The optimizer's parameters whose gradients were noted and are the same tensors still."""
-    if _noticed.scaled and scaler.holds_scaled(optimizer):
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                noted = _noticed.scaled.get(parameter)
-                if noted is not None and noted.stamp.is_of(parameter.grad):
-                    yield parameter, noted
+    for group in optimizer.param_groups if _noticed.scaled else ():
+        for parameter in group["params"]:
+            noted = _noticed.scaled.get(parameter)
+            if noted is not None and noted.stamp.is_of(parameter.grad):
+                yield parameter, noted
 
 
 def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    if not scaler.stepping and any(noted.stamp.is_now(p.grad) for p, noted in _held(optimizer)):
+    unchanged = not scaler.stepping and any(noted.stamp.is_now(p.grad) for p, noted in _held(optimizer))
+    if unchanged and scaler.holds_scaled(optimizer):
         raise RuntimeError(
             f"{line_of_script(sys._getframe())}: {type(optimizer).__name__}.step() was called on the gradients of a "
             f"scaled loss, which are {scaler.get_scale():g} times too large. Call amp.scaler.step(optimizer), or "
@@ -144,16 +144,14 @@ def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         )
 
 
-def _before_scalers_step(optimizer: torch.optim.Optimizer) -> None:
-    if _noticed.warned:
-        return
-    for parameter, noted in _held(optimizer):
-        if noted.loss == _noticed.losses and not noted.stamp.is_now(parameter.grad):
+def _before_unscaling(optimizer: torch.optim.Optimizer) -> None:
+    for parameter, noted in list(_held(optimizer)):
+        _noticed.scaled.pop(parameter)  # the scaler writes it, perhaps for another optimizer too
+        if noted.loss == _noticed.losses and not (_noticed.warned or noted.stamp.is_now(parameter.grad)):
             _noticed.warned = True
             warnings.warn(
                 f"{line_of_script(sys._getframe())}: the gradient of {name_of(parameter) or 'a parameter'} was written "
                 f"while it was that of a scaled loss, {scaler.get_scale():g} times too large. Unless the write only "
-                f"multiplies it, call amp.scaler.unscale_(optimizer) before. AMP_CHECK=off leaves this check out",
+                "multiplies it, call amp.scaler.unscale_(optimizer) before. AMP_CHECK=off leaves this check out",
                 stacklevel=2,
             )
-            return

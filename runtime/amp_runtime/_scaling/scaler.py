@@ -94,11 +94,11 @@ class Scaler:
             it was not skipped and there was a gradient, at every level.
         stepping: whether ``step`` runs just now.
         on_scaled: called with each scaled loss; ``None`` where nobody asks.
-        on_step: called with each optimizer before its gradients are touched; ``None`` where nobody asks.
+        on_unscale: called with each optimizer before its scaled gradients are made true; ``None`` where nobody asks.
     """
 
     on_scaled: Callable[[torch.Tensor], None] | None = None
-    on_step: Callable[[torch.optim.Optimizer], None] | None = None
+    on_unscale: Callable[[torch.optim.Optimizer], None] | None = None
 
     def __init__(self) -> None:
         self._skips = Skips()
@@ -382,8 +382,6 @@ class Scaler:
 
     def _step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner = inner_optimizer(optimizer)
-        if self.on_step is not None:
-            self.on_step(inner)
         warn_of_training_alone()
         parameters = parameters_of(inner)
         if context.distributed:
@@ -480,9 +478,12 @@ class Scaler:
         Args:
             optimizer: a torch optimizer, also one that never stepped here.
         """
+        if not (self._losses and self.is_enabled()):
+            return False
         record = self._records.get(optimizer)
-        known_true = record is not None and (record.true_valued or record.ready)
-        return self._losses > 0 and self.is_enabled() and not known_true
+        if record is not None:
+            return not (record.true_valued or record.ready)
+        return any(p.grad is not None and not self._loose.are_true(p) for p in parameters_of(optimizer))
 
     def stepped_by(self, optimizer: Any) -> bool:
         """Whether the last ``step`` of this optimizer changed parameters; ``False`` before its first.
@@ -705,6 +706,8 @@ class Scaler:
 
     def _make_ready(self, optimizer: torch.optim.Optimizer, record: Record, parameters: list[torch.Tensor]) -> None:
         """Averages delayed gradients, unscales, and looks for infinities and NaN on all ranks."""
+        if self.on_unscale is not None and not record.true_valued:
+            self.on_unscale(optimizer)
         if self._sharing and not record.true_valued:
             self._scale_what_others_made_true(optimizer, parameters)
         delayed = averaging.delayed(parameters)
