@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import amp_runtime as amp
@@ -65,9 +66,71 @@ def test_steps_on_true_gradients_are_none() -> None:
     amp.scaler.unscale_(optimizer)
     optimizer.step()
     optimizer.zero_grad()
+    amp.scaler.scale(loss_of(model)).backward()
+    scaled = [parameter.grad for parameter in model.parameters()]  # kept, and so are their notes
+    optimizer.zero_grad()
     loss_of(model).backward()
+    assert len(scaled) == 2
     torch.autograd.grad(amp.scaler.scale(loss_of(model)), list(model.parameters()))
     optimizer.step()
+
+
+def test_what_the_scaler_has_made_true_for_another_optimizer_may_be_stepped_on() -> None:
+    amp.init("O1", dtype="fp16")
+    model = amp.prepare_model(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+    first, second = (torch.optim.SGD(part.parameters(), lr=0.1) for part in model)
+    for _ in range(3):
+        model.zero_grad()
+        amp.scaler.scale(loss_of(model)).backward()
+        amp.scaler.step(first)
+        second.step()  # its gradients were made true with those of the first
+        amp.scaler.update()
+    model.zero_grad()
+    amp.scaler.scale(loss_of(model)).backward()
+    with pytest.raises(RuntimeError, match="scaled loss"):
+        second.step()
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_a_gradient_that_is_written_while_scaled_is_told_once(level: Any) -> None:
+    model, optimizer = start(level)
+
+    def step(write: Any, unscales: bool = False) -> list[str]:
+        optimizer.zero_grad()
+        for _ in range(2):
+            amp.scaler.scale(loss_of(model)).backward()
+        if unscales:
+            amp.scaler.unscale_(optimizer)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            write()
+            amp.scaler.step(optimizer)
+        amp.scaler.update()
+        return [str(warning.message) for warning in caught]
+
+    def noise() -> None:
+        model.bias.grad.add_(0.1)
+
+    assert step(lambda: None) == step(lambda: amp.clip_grad_norm_(model.parameters(), 1.0)) == []
+    assert step(noise, unscales=True) == []
+    (told,) = step(noise)
+    assert "test_runtime_noticing.py:" in told and "the gradient of Linear.bias was written while" in told
+    assert step(noise) == []
+
+
+def test_other_losses_that_were_not_looked_at_write_gradients_too() -> None:
+    model, optimizer = start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(8):
+            optimizer.zero_grad()
+            both = amp.scaler.scale([loss_of(model), loss_of(model), loss_of(model)])
+            for loss in both:
+                loss.backward(retain_graph=True)
+            for loss in reversed(both):
+                loss.backward()
+            amp.scaler.step(optimizer)
+            amp.scaler.update()
 
 
 def test_where_nothing_is_scaled_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,13 @@ if amp.rank() == 0:
     leave()
 amp.barrier()
 """
+ENDS = """
+if amp.rank() == 0:
+    sys.exit()
+while waiting._watcher.lines()[0] != "its script has ended":
+    time.sleep(0.05)
+amp.barrier()
+"""
 STAYS = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 FAILS = """
 if amp.rank() == 1:
@@ -76,6 +83,14 @@ def test_the_error_of_an_exchange_says_where_all_were(launcher: Launcher, tmp_pa
     )
     finished = launcher.together(script, tmp_path, AMP_CHECK="off")
     assert finished.returncode == 1 and "The ranks are at" not in finished.stderr
+
+
+def test_the_error_of_an_exchange_says_whose_script_has_ended(launcher: Launcher, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(BEGIN + ENDS)
+    finished = launcher.together(script, tmp_path)
+    assert finished.returncode == 1
+    assert "amp_runtime: The ranks are at: rank 0: its script has ended; rank 1: train.py:" in finished.stderr
 
 
 def test_a_rank_that_failed_ends_those_that_no_launcher_ends(launcher: Launcher, tmp_path: Path) -> None:

@@ -41,12 +41,15 @@ class _Watcher(threading.Thread):
         self._store, self._rank, self._ranks = store, rank, ranks
         self._ended = threading.Event()
         self._line, self._looks = "", 0
-        self._failed_before = False
+        self._failed = self._other_failed = False
 
     def end(self) -> None:
-        """Ends it; waits for what it does just now, though not for a store that does not answer."""
+        """Ends it, since the script has ended; waits for what it does just now, though not for a store for long."""
         self._ended.set()
         self.join(timeout=1.0)
+        if not (self._failed or self.is_alive()):
+            with contextlib.suppress(RuntimeError):
+                self._store.set(f"line/{self._rank}", "its script has ended")
 
     def run(self) -> None:
         """What the thread does, until it is ended or the store is gone."""
@@ -60,7 +63,8 @@ class _Watcher(threading.Thread):
         del frame  # and with it what its function holds
         self._looks = self._looks + 1 if line == self._line else 0
         self._line = line
-        self._store.set(f"line/{self._rank}", line)
+        if not self._failed:
+            self._store.set(f"line/{self._rank}", line)
         if self._looks == _PATIENCE:
             self._complain()
         if self._store.check(["failed"]):
@@ -73,11 +77,11 @@ class _Watcher(threading.Thread):
 
     def _end_with_the_others(self) -> None:
         """Ends this process one look after another one has failed, if it has not ended by itself."""
-        if self._failed_before:
+        if self._other_failed:
             told = self._store.get("failed").decode()
             _log.error("rank %d ends, since %s; it was at %s", self._rank, told, self._line)
             os._exit(1)
-        self._failed_before = True
+        self._other_failed = True
 
     def lines(self) -> list[str]:
         """Where each rank was at its last look."""
@@ -95,7 +99,10 @@ class _Watcher(threading.Thread):
 
     def fail(self, error: BaseException) -> None:
         """Leaves that this rank has failed."""
-        self._store.set("failed", f"rank {self._rank} failed with {type(error).__name__}: {str(error)[:500]}")
+        self._failed = True
+        told = f"failed with {type(error).__name__}: {str(error)[:500]}"
+        self._store.set(f"line/{self._rank}", told)
+        self._store.set("failed", f"rank {self._rank} {told}")
 
 
 _watcher: _Watcher | None = None

@@ -97,12 +97,11 @@ class Scaler(torch.amp.GradScaler):
         agrees_always: whether ranks agree at every step, as ``AMP_CHECK=every`` asks for.
         stepping: whether ``step`` runs just now.
         on_scaled: called with each scaled loss; ``None`` where nobody asks.
-
-    Args:
-        enabled: ``False`` makes one that hands everything through, as torch's does.
+        on_unscale: called with each optimizer before its scaled gradients are made true; ``None`` where nobody asks.
     """
 
     on_scaled: Callable[[torch.Tensor], None] | None = None
+    on_unscale: Callable[[torch.optim.Optimizer], None] | None = None
 
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled
@@ -527,9 +526,12 @@ class Scaler(torch.amp.GradScaler):
         Args:
             optimizer: a torch optimizer, also one that never stepped here.
         """
+        if not (self._losses and self.is_enabled()):
+            return False
         record = self._records.get(optimizer)
-        known_true = record is not None and (record.unit is None or record.ready)
-        return self._losses > 0 and self.is_enabled() and not known_true
+        if record is not None:
+            return not (record.unit is None or record.ready)
+        return any(p.grad is not None and not self._loose.are_true(p) for p in parameters_of(optimizer))
 
     def stepped_by(self, optimizer: Any) -> bool:
         """Whether the last ``step`` of this optimizer changed parameters; ``False`` before its first.
@@ -762,6 +764,8 @@ class Scaler(torch.amp.GradScaler):
 
     def _make_ready(self, optimizer: torch.optim.Optimizer, record: Record, parameters: list[torch.Tensor]) -> None:
         """Averages delayed gradients, unscales, and looks for infinities and NaN on all ranks."""
+        if self.on_unscale is not None and record.unit is not None:
+            self.on_unscale(optimizer)
         if self._sharing and record.unit is not None:
             self._scale_what_others_made_true(optimizer, parameters)
         delayed = averaging.delayed(parameters)
