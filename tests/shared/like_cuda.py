@@ -143,7 +143,7 @@ class _Operations(TorchDispatchMode):
         name = func.overloadpacket.__name__
         tensors = _tensors((args, kwargs))
         on_device = [tensor for tensor in tensors if _memory(tensor) and not self._cuda.is_on_host(tensor)]
-        if on_device:
+        if on_device and func.namespace == "aten":
             self._check(name, args, kwargs, tensors, on_device)
         result = func(*args, **kwargs)
         on_host = not on_device and any(map(self._cuda.is_on_host, tensors))
