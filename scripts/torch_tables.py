@@ -3,6 +3,7 @@
 
     pip download --no-deps --only-binary :all: -d wheels torch===2.4.0   # and so on: PyPI's wheels, for Linux and CUDA
     python scripts/torch_tables.py wheels/*.whl
+    python scripts/torch_tables.py --names wheels/*.whl   # the second table alone: wheels for any system will do
 
 ``tests/shared/cuda_kernels.json`` says in which types an operation has a kernel for the CPU and none for CUDA, and
 where that was seen in the wheel of a release:
@@ -142,8 +143,8 @@ def kernels(path: Path, wheel: Sources, private: set[str]) -> dict[str, dict[str
     return found
 
 
-def main(paths: list[Path]) -> None:
-    """Read the wheels and write both tables."""
+def main(paths: list[Path], names_alone: bool) -> None:
+    """Read the wheels and write both tables, or the one of private names."""
     used = sorted(private_names([ROOT / folder for folder in USERS]))
     releases: dict[str, Any] = {}
     operations: dict[str, dict[str, Any]] = {}
@@ -153,13 +154,15 @@ def main(paths: list[Path]) -> None:
         release, wheel = ".".join(version.split(".")[:2]), Sources(path)
         commit = re.search(r"git_version = '(\w+)'", wheel.text("torch/version.py"))
         releases[release] = {"version": version, "commit": commit and commit[1]}
-        of_torch = {name.removeprefix("torch.") for name in used}
-        for name, entry in sorted(kernels(path, wheel, of_torch).items()):
-            operations.setdefault(name, {})[release] = entry
         for name in used:
             names[name][release] = wheel.defined_at(name)
-        print(f"{path.name}: {sum(release in entry for entry in operations.values())} operations", flush=True)
-    write(SHARED / "cuda_kernels.json", {"releases": releases, "operations": dict(sorted(operations.items()))})
+        if not names_alone:
+            of_torch = {name.removeprefix("torch.") for name in used}
+            for name, entry in sorted(kernels(path, wheel, of_torch).items()):
+                operations.setdefault(name, {})[release] = entry
+        print(path.name, flush=True)
+    if not names_alone:
+        write(SHARED / "cuda_kernels.json", {"releases": releases, "operations": dict(sorted(operations.items()))})
     write(SHARED / "torch_private_names.json", {"releases": releases, "names": names})
 
 
@@ -169,4 +172,5 @@ def write(path: Path, table: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main([Path(argument) for argument in sys.argv[1:]])
+    arguments = sys.argv[1:]
+    main([Path(argument) for argument in arguments if argument != "--names"], "--names" in arguments)

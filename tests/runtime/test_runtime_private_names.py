@@ -12,7 +12,7 @@ from torch_names import USERS, Sources, private_names
 ROOT = Path(__file__).parents[2]
 TABLE = json.loads((ROOT / "tests/shared/torch_private_names.json").read_text(encoding="utf-8"))
 USED = private_names([ROOT / folder for folder in USERS])
-AGAIN = "run scripts/torch_tables.py"
+AGAIN = "run scripts/torch_tables.py --names, as it says at its top"
 
 
 def test_every_private_name_has_an_owner() -> None:

@@ -23,6 +23,7 @@ from unittest import mock
 
 import torch
 import torch.utils._foreach_utils
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -83,17 +84,18 @@ class LikeCuda:
         self._on_host.clear()
 
     def is_on_host(self, tensor: torch.Tensor) -> bool:
-        return _storage(tensor) in self._on_host
+        return _memory(tensor) in self._on_host
 
     def put_on_host(self, result: Any) -> Any:
         for tensor in _tensors(result):
             # Kept, so that no other tensor can come to lie in the same place.
-            self._on_host[_storage(tensor)] = tensor.detach()
+            if _memory(tensor):
+                self._on_host[_memory(tensor)] = tensor.detach()
         return result
 
     def put_on_device(self, result: Any) -> Any:
         for tensor in _tensors(result):
-            self._on_host.pop(_storage(tensor), None)
+            self._on_host.pop(_memory(tensor), None)
         return result
 
     def wait(self, what: str) -> None:
@@ -140,11 +142,12 @@ class _Operations(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         tensors = _tensors((args, kwargs))
-        on_device = [tensor for tensor in tensors if not self._cuda.is_on_host(tensor)]
-        if on_device:
+        on_device = [tensor for tensor in tensors if _memory(tensor) and not self._cuda.is_on_host(tensor)]
+        if on_device and func.namespace == "aten":
             self._check(name, args, kwargs, tensors, on_device)
         result = func(*args, **kwargs)
-        return self._cuda.put_on_host(result) if tensors and not on_device else result
+        on_host = not on_device and any(map(self._cuda.is_on_host, tensors))
+        return self._cuda.put_on_host(result) if on_host else result
 
     def _check(self, name: str, args: Any, kwargs: Any, tensors: Any, on_device: Any) -> None:
         by_mask = name.startswith("index") and any(tensor.dtype is torch.bool for tensor in _tensors(args[1:2]))
@@ -199,7 +202,7 @@ class _Calls(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _property(self, name: str, func: Any, args: Any) -> Any:
-        if name not in ("device", "is_cuda", "is_cpu"):
+        if name not in ("device", "is_cuda", "is_cpu") or args[0].is_meta:
             return func(*args)
         device = _HOST if self._cuda.is_on_host(args[0]) else _CUDA
         return device if name == "device" else name == f"is_{device.type}"
@@ -243,7 +246,7 @@ class _Calls(TorchFunctionMode):
             return result
         if not kwargs.get("non_blocking"):
             self._cuda.wait("to the device" if before else "to the host")
-        result = result.clone() if _storage(result) == _storage(tensor) else result
+        result = result.clone() if _memory(result) == _memory(tensor) else result
         return self._cuda.put_on_device(result) if before else self._cuda.put_on_host(result)
 
 
@@ -251,9 +254,8 @@ def _replaced() -> Iterator[tuple[Any, str, Any]]:
     """What is asked of torch about CUDA by other ways than tensors: where, under which name, and the answer."""
     answers: dict[str, Any] = {
         "is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True,
-        "is_initialized": False, "is_current_stream_capturing": False, "synchronize": None,
-        "set_device": None, "set_rng_state": None,
-        "get_device_name": "like CUDA", "get_device_capability": (8, 0),
+        "is_initialized": False, "is_current_stream_capturing": False, "synchronize": None, "set_device": None,
+        "set_rng_state": None, "get_device_name": "like CUDA", "get_device_capability": (8, 0),
     }  # fmt: skip
     for name, answer in answers.items():
         yield torch.cuda, name, lambda *_, answer=answer, **__: answer
@@ -290,8 +292,11 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+def _memory(tensor: torch.Tensor) -> int:
+    """Where a tensor's numbers begin; 0 where it has none, or where they lie in several tensors."""
+    if tensor.layout is not torch.strided or is_lazy(tensor):
+        return 0
+    return tensor.untyped_storage().data_ptr()
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

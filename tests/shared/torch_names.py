@@ -168,19 +168,19 @@ class Sources:
             line = _line_of(self.text(file), rest[0] if len(rest) == 2 else None, rest[-1])
             if line:
                 return f"{file}:{line}"
-            origin = self._imported_from(file, rest[0]) if len(rest) == 2 else None
-            if origin:
-                return self.defined_at(f"{origin}.{rest[-1]}")
+            for origin in self._origins(file, rest[0]) if len(rest) == 2 else ():
+                place = self.defined_at(f"{origin}.{rest[-1]}")
+                if place:
+                    return place
         return None
 
-    def _imported_from(self, file: str, name: str) -> str | None:
-        """The full name of a class that a file takes over from another."""
+    def _origins(self, file: str, name: str) -> Iterator[str]:
+        """What the full name of a class may be that a file takes over from another."""
         package = file.split("/")[:-1]
         for node in ast.parse(self.text(file)).body:
-            if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
+            if isinstance(node, ast.ImportFrom) and {name, "*"} & {alias.asname or alias.name for alias in node.names}:
                 module = package[: len(package) - node.level + 1] if node.level else []
-                return ".".join([*module, *filter(None, [node.module]), name])
-        return None
+                yield ".".join([*module, *filter(None, [node.module]), name])
 
     def _files(self, name: str) -> Iterator[tuple[str, list[str]]]:
         """The files that may define ``name``, the most special first, with what is left of the path inside them."""

@@ -28,6 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from amp_runtime._core.context import context
 from amp_runtime._core.registry import TensorMap
+from amp_runtime._distributed.exchange import as_bytes
 from amp_runtime._distributed.group import flag_device, from_all_processes
 from amp_runtime._distributed.syncbn import SyncBatchNorm
 
@@ -208,7 +209,7 @@ def _send(buffers: list[_Buffer]) -> None:
         for kind in sorted({tensor.device.type for tensor in tensors}):
             group = [tensor for tensor in tensors if tensor.device.type == kind]
             box = flag_device(group[0].device)
-            flat = torch.cat([_bytes(tensor).to(box) for tensor in group])
+            flat = torch.cat([as_bytes(tensor).to(box) for tensor in group])
             dist.broadcast(flat, src=0)
             if context.rank == 0:
                 continue
@@ -218,10 +219,6 @@ def _send(buffers: list[_Buffer]) -> None:
                 if size:
                     tensor.detach().copy_(flat[start : start + size].view(tensor.dtype).view(tensor.shape))
                 start += size
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 _registering: dict[type, bool] = {}

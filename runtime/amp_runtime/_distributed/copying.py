@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-import torch
 import torch.distributed as dist
 from torch import nn
 
 from amp_runtime._core.models import require_initialised
+from amp_runtime._distributed.exchange import as_bytes
 from amp_runtime._distributed.group import flag_device
 
 
@@ -20,10 +20,7 @@ def copy_from_main_process(model: nn.Module) -> None:
     """
     require_initialised(model)
     for tensor in itertools.chain(model.parameters(), model.buffers()):
-        data = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
-        box = data.to(flag_device(data.device)).contiguous()
-        if box.dtype is torch.bool:  # NCCL and gloo carry bytes, not bools
-            box = box.to(torch.uint8)
+        box = as_bytes(tensor).to(flag_device(tensor.device))
         dist.broadcast(box, src=0)
-        if box.data_ptr() != data.data_ptr() or box.dtype is not data.dtype:
-            data.copy_(box)
+        if box.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(box.view(tensor.dtype).view(tensor.shape))

@@ -53,6 +53,14 @@ def real_view(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers as a vector of bytes, of the same memory where they lie in a row: every group carries these.
+
+    Neither NCCL nor gloo has bools, complex numbers or int16.
+    """
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
 def checked_exchange(
     message_size: int | None, gradient_predivide_factor: float, allreduce_always_fp32: bool, average: bool = True
 ) -> Exchange:

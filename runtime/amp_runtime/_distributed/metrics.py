@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from amp_runtime._core.context import context
 from amp_runtime._core.trees import map_tensors
+from amp_runtime._distributed.exchange import as_bytes, real_view
 from amp_runtime._distributed.group import flag_device, from_all_processes
 from amp_runtime._distributed.shadow import current_round, shadowing
 
@@ -161,13 +162,10 @@ def _exchange_parts(own: torch.Tensor) -> list[torch.Tensor]:
     device = flag_device(own.device)
     box = torch.zeros((longest, *own.shape[1:]), dtype=own.dtype, device=device)
     box[: len(own)] = own
-    # NCCL and gloo carry bytes, not bools or complex numbers.
-    travelling = torch.view_as_real(box) if box.is_complex() else box
-    if box.dtype is torch.bool:
-        travelling = box.to(torch.uint8)
+    travelling = as_bytes(box)
     received = [torch.empty_like(travelling) for _ in shapes]
-    dist.all_gather(received, travelling.contiguous())
-    parts = [torch.view_as_complex(part) if own.is_complex() else part.to(own.dtype) for part in received]
+    dist.all_gather(received, travelling)
+    parts = [part.view(box.dtype).view(box.shape) for part in received]
     return [part[: shape[0]] for part, (shape, _) in zip(parts, shapes, strict=True)]
 
 
@@ -211,14 +209,13 @@ def _reduce_number(number: float, operation: _Op) -> float:
 
 def _reduce_tensor(tensor: torch.Tensor, operation: _Op) -> torch.Tensor:
     box = tensor.to(flag_device(tensor.device)).clone(memory_format=torch.contiguous_format)
-    if box.dtype is torch.bool and operation != dist.ReduceOp.SUM:
-        box = box.to(torch.uint8)
-        dist.all_reduce(box, operation)
-        return box.to(tensor.device, torch.bool)
-    if box.dtype is torch.bool:
-        box = box.long()
-    dist.all_reduce(torch.view_as_real(box) if box.is_complex() else box, operation)
-    return box.to(tensor.device)
+    dtype = box.dtype
+    if dtype is torch.bool and operation == dist.ReduceOp.SUM:
+        box, dtype = box.long(), torch.int64
+    elif dtype in (torch.bool, torch.int16):  # which no process group reduces
+        box = box.int()
+    dist.all_reduce(real_view(box), operation)
+    return box.to(tensor.device, dtype)
 
 
 def _map_leaves(change: Callable[[Any], Any], value: Any) -> Any:

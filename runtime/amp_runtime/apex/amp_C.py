@@ -243,10 +243,8 @@ def multi_tensor_lamb(
     1 decays the weights.
     """
     gradients, parameters, exp_avgs, exp_avg_sqs = tensor_lists
-    device = parameters[0].device
-    norm = torch.as_tensor(global_grad_norm, device=device, dtype=torch.float32).reshape(())
-    limit = torch.as_tensor(max_grad_norm, device=device, dtype=torch.float32).reshape(())
-    divisor = torch.where(norm > limit, norm / limit, 1.0)
+    norm = torch.as_tensor(global_grad_norm, device=parameters[0].device, dtype=torch.float32).reshape(())
+    divisor = torch.where(norm > max_grad_norm, norm / max_grad_norm, 1.0).reshape(())
     with _widened(parameters, exp_avgs, exp_avg_sqs) as (values, means, squares):
         terms = list(torch._foreach_div(_wide(gradients), divisor))
         if mode == 0 and weight_decay:

@@ -283,6 +283,8 @@ def check_reductions_of_numbers_tensors_and_trees() -> None:
     assert amp.reduce_max(torch.tensor([rank == 1, False])).tolist() == [True, False]
     assert amp.reduce_min(torch.tensor([rank == 1, True])).tolist() == [False, True]
     assert amp.reduce_sum(torch.tensor([rank == 1, True])).tolist() == [1, 2]
+    short = amp.reduce_max(torch.tensor([rank, -rank], dtype=torch.int16))
+    assert short.dtype is torch.int16 and short.tolist() == [1, 0]
     assert amp.reduce_mean(torch.tensor([rank])).tolist() == [0.5]
     assert amp.reduce_mean(torch.tensor([1 + rank * 1j])).tolist() == [1 + 0.5j]
     assert value["n"] == rank + 1 and value["loss"].tolist() == [1.0 * (rank + 1), 3.0 * (rank + 1)]
@@ -322,12 +324,26 @@ def check_gathering() -> None:
     assert tree["a"][0].tolist() == [True, False] and tree["b"].tolist() == [[0j], [1j]]
     half = amp.gather(torch.full((1, 2), float(rank), dtype=torch.bfloat16, requires_grad=True))
     assert half.dtype is torch.bfloat16 and not half.requires_grad and half.tolist() == [[0.0, 0.0], [1.0, 1.0]]
+    short = amp.gather(torch.full((1,), rank, dtype=torch.int16))
+    assert short.dtype is torch.int16 and short.tolist() == [0, 1]
     try:
         amp.gather(torch.zeros(1, 2 + rank))
     except ValueError as error:
         assert "(1, 2) torch.float32 on rank 0, (1, 3) torch.float32 on rank 1" in str(error)
     else:
         raise AssertionError("no error")
+
+
+def check_weights_and_buffers_of_every_type_are_rank_0_s() -> None:
+    rank, types = amp.rank(), (torch.bool, torch.int16, torch.bfloat16, torch.complex64, torch.float64)
+    model = nn.Linear(2, 1)
+    for number, dtype in enumerate(types):
+        model.register_buffer(f"buffer{number}", torch.full((2, 3), rank == 0).to(dtype).t())
+        model.register_buffer(f"scalar{number}", torch.tensor(rank == 0).to(dtype))
+    before = {name: buffer.stride() for name, buffer in model.named_buffers()}
+    amp.prepare_model(model, delay_allreduce=True)  # torch's DDP does not take int16
+    for name, buffer in model.named_buffers():
+        assert (buffer == 1).all() and buffer.stride() == before[name], (rank, name)
 
 
 def check_no_thread_outlives_the_group() -> None:
