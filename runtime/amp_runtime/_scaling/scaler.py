@@ -98,6 +98,9 @@ class Scaler(torch.amp.GradScaler):
         stepping: whether ``step`` runs just now.
         on_scaled: called with each scaled loss; ``None`` where nobody asks.
         on_unscale: called with each optimizer before its scaled gradients are made true; ``None`` where nobody asks.
+
+    Args:
+        enabled: ``False`` makes one that hands everything through, as torch's does.
     """
 
     on_scaled: Callable[[torch.Tensor], None] | None = None
