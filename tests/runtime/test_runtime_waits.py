@@ -155,6 +155,27 @@ def test_nor_with_other_settings(settings: dict[str, Any]) -> None:
         assert waits(step, cuda) == []
 
 
+@pytest.mark.parametrize("optim", [torch.optim, amp.optim], ids=["torch", "ours"])
+def test_nor_with_a_scheduler_and_once_with_a_step_of_the_script_s_own(optim: Any) -> None:
+    with LikeCuda() as cuda:
+        amp.init("O1", dtype="fp16")
+        model = amp.prepare_model(net().cuda())
+        optimizer = optim.AdamW(model.parameters())
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            amp.scaler.scale(model(torch.ones(4, 8, device="cuda")).square().mean()).backward()
+            amp.scaler.step(optimizer)
+            amp.scaler.update()
+            schedule.step()
+
+        assert waits(step, cuda) == []
+        made, calls = optimizer.step, []
+        optimizer.step = lambda *args: (calls.append(1), made(*args))[1]  # type: ignore[method-assign, assignment]
+        assert len(waits(step, cuda)) >= 1, "what it does besides the step is left out with it"
+
+
 def test_what_somebody_asks_for_is_read_then() -> None:
     with LikeCuda() as cuda:
         amp.init("O1", dtype="fp16")
