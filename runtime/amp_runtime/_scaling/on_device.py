@@ -41,7 +41,7 @@ def groups_to_fuse(optimizer: Any) -> list[dict[str, Any]] | None:
 
 
 def _is_patched(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the script put a function of its own in the place of ``step``; schedulers of torch put a counter there."""
+    """Whether the script put a function of its own in the place of ``step``, where torch's schedulers count."""
     own = vars(optimizer).get("step")
     return own is not None and not any(hasattr(own, mark) for mark in ("_wrapped_by_lr_sched", "_with_counter"))
 
