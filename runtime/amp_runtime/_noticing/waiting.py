@@ -67,19 +67,21 @@ class _Watcher(threading.Thread):
             self._store.set(f"line/{self.rank}", line)
         if self._looks == _PATIENCE:
             self._complain()
-        if self._store.check(["failed"]):
+        if not self._failed and self._store.check(["failed"]):
             self._end_with_the_others()
 
     def _complain(self) -> None:
         lines = self.lines()
         if any(line != self._line for line in lines) and self._store.add(f"told/{self._line}", 1) == 1:
-            _log.warning("rank %d has been here for %g s. %s", self.rank, _PATIENCE * _INTERVAL, self.told(lines))
+            seconds = int(_PATIENCE * _INTERVAL)
+            _log.warning("rank %d has been here for %d s. %s", self.rank, seconds, self.told(lines))
 
     def _end_with_the_others(self) -> None:
         """Ends this process one look after another one has failed, if it has not ended by itself."""
         if self._other_failed:
             told = self._store.get("failed").decode()
             _log.error("rank %d ends, since %s; it was at %s", self.rank, told, self._line)
+            sys.stdout.flush()
             os._exit(1)
         self._other_failed = True
 

@@ -97,10 +97,9 @@ class Scaler:
         on_unscale: called with each optimizer before its scaled gradients are made true; ``None`` where nobody asks.
     """
 
-    on_scaled: Callable[[torch.Tensor], None] | None = None
-    on_unscale: Callable[[torch.optim.Optimizer], None] | None = None
-
     def __init__(self) -> None:
+        self.on_scaled: Callable[[torch.Tensor], None] | None = None
+        self.on_unscale: Callable[[torch.optim.Optimizer], None] | None = None
         self._skips = Skips()
         self.reset()
 
@@ -374,6 +373,7 @@ class Scaler:
         if self._locating:
             inner_optimizer(optimizer)
             return None
+        warn_of_training_alone()
         self.stepping = True
         try:
             return self._step(optimizer, args, kwargs)
@@ -382,7 +382,6 @@ class Scaler:
 
     def _step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner = inner_optimizer(optimizer)
-        warn_of_training_alone()
         parameters = parameters_of(inner)
         if context.distributed:
             averaging.follow_models()
@@ -434,7 +433,7 @@ class Scaler:
                 warnings.warn(
                     f"amp.scaler.step got a closure for {type(inner).__name__}: the losses that it computes are not "
                     "scaled, so small float16 gradients vanish; dtype='bf16' needs no scale",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
             if not (record.true_valued or record.ready):  # SAM uses the gradients from before its closure
                 self._make_ready(inner, record, parameters_of(inner))
