@@ -155,6 +155,23 @@ def test_nor_with_other_settings(settings: dict[str, Any]) -> None:
         assert waits(step, cuda) == []
 
 
+def test_nor_where_masters_are_clipped() -> None:
+    with LikeCuda() as cuda:
+        amp.init("O2", dtype="fp16")
+        model = amp.prepare_model(net().cuda())
+        optimizer = amp.optim.AdamW(model.parameters())
+
+        def step() -> None:
+            optimizer.zero_grad()
+            amp.scaler.scale(model(torch.ones(4, 8, device="cuda")).square().mean()).backward()
+            amp.scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(list(amp.master_params(optimizer)), 1.0)
+            amp.scaler.step(optimizer)
+            amp.scaler.update()
+
+        assert waits(step, cuda) == []
+
+
 @pytest.mark.parametrize("optim", [torch.optim, amp.optim], ids=["torch", "ours"])
 def test_nor_with_a_scheduler_and_once_with_a_step_of_the_script_s_own(optim: Any) -> None:
     with LikeCuda() as cuda:

@@ -81,10 +81,10 @@ def end() -> None:
 
 
 def _see(loss: torch.Tensor) -> None:
-    _noticed.losses += 1
-    if not (_noticed.losses <= _FIRST or is_due(_noticed.losses, _noticed.every)) or not loss.requires_grad:
-        return
     if torch.compiler.is_compiling():
+        return
+    _noticed.losses += 1
+    if not (_noticed.losses <= _FIRST or is_due(_noticed.losses, _noticed.every)) or loss.grad_fn is None:
         return
     if _noticed.hook is None:
         _noticed.hook = register_optimizer_step_pre_hook(_before_step)

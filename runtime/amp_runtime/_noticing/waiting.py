@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ class _Watcher(threading.Thread):
 
     def __init__(self, store: Any, rank: int, ranks: int) -> None:
         super().__init__(name="amp_runtime.waiting", daemon=True)
-        self._store, self._rank, self._ranks = store, rank, ranks
+        self._store, self.rank, self._ranks = store, rank, ranks
         self._ended = threading.Event()
         self._line, self._looks = "", 0
         self._failed = self._other_failed = False
@@ -49,7 +49,7 @@ class _Watcher(threading.Thread):
         self.join(timeout=1.0)
         if not (self._failed or self.is_alive()):
             with contextlib.suppress(RuntimeError):
-                self._store.set(f"line/{self._rank}", "its script has ended")
+                self._store.set(f"line/{self.rank}", "its script has ended")
 
     def run(self) -> None:
         """What the thread does, until it is ended or the store is gone."""
@@ -64,22 +64,24 @@ class _Watcher(threading.Thread):
         self._looks = self._looks + 1 if line == self._line else 0
         self._line = line
         if not self._failed:
-            self._store.set(f"line/{self._rank}", line)
+            self._store.set(f"line/{self.rank}", line)
         if self._looks == _PATIENCE:
             self._complain()
-        if self._store.check(["failed"]):
+        if not self._failed and self._store.check(["failed"]):
             self._end_with_the_others()
 
     def _complain(self) -> None:
         lines = self.lines()
         if any(line != self._line for line in lines) and self._store.add(f"told/{self._line}", 1) == 1:
-            _log.warning("rank %d has been here for %g s. %s", self._rank, _PATIENCE * _INTERVAL, self.told(lines))
+            seconds = int(_PATIENCE * _INTERVAL)
+            _log.warning("rank %d has been here for %d s. %s", self.rank, seconds, self.told(lines))
 
     def _end_with_the_others(self) -> None:
         """Ends this process one look after another one has failed, if it has not ended by itself."""
         if self._other_failed:
             told = self._store.get("failed").decode()
-            _log.error("rank %d ends, since %s; it was at %s", self._rank, told, self._line)
+            _log.error("rank %d ends, since %s; it was at %s", self.rank, told, self._line)
+            sys.stdout.flush()
             os._exit(1)
         self._other_failed = True
 
@@ -101,8 +103,8 @@ class _Watcher(threading.Thread):
         """Leaves that this rank has failed."""
         self._failed = True
         told = f"failed with {type(error).__name__}: {str(error)[:500]}"
-        self._store.set(f"line/{self._rank}", told)
-        self._store.set("failed", f"rank {self._rank} {told}")
+        self._store.set(f"line/{self.rank}", told)
+        self._store.set("failed", f"rank {self.rank} {told}")
 
 
 _watcher: _Watcher | None = None
@@ -144,11 +146,13 @@ def tell_error(error: BaseException, trace: TracebackType | None) -> None:
     with contextlib.suppress(RuntimeError):
         lines = watcher.lines()
         watcher.fail(error)
-        if _is_torchs(trace):
+        frame = _innermost(trace)
+        if frame is not None and Path(torch.__file__).parent in Path(frame.f_code.co_filename).parents:
+            lines[watcher.rank] = f"{line_of_script(frame)} at step {_steps}"
             print(f"amp_runtime: {watcher.told(lines)}", file=sys.stderr, flush=True)
 
 
-def _is_torchs(trace: TracebackType | None) -> bool:
+def _innermost(trace: TracebackType | None) -> FrameType | None:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and Path(torch.__file__).parent in Path(trace.tb_frame.f_code.co_filename).parents
+    return None if trace is None else trace.tb_frame

@@ -135,7 +135,7 @@ def master_of(parameter: torch.Tensor) -> torch.Tensor | None:
         _place(parameter, entry)
         if entry.tensor._version != entry.version:
             _round(parameter, entry)
-        else:
+        elif not entry.is_current(parameter):
             _follow_edits([(parameter, entry)])
     return entry.tensor
 

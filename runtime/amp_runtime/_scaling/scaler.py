@@ -103,11 +103,10 @@ class Scaler(torch.amp.GradScaler):
         enabled: ``False`` makes one that hands everything through, as torch's does.
     """
 
-    on_scaled: Callable[[torch.Tensor], None] | None = None
-    on_unscale: Callable[[torch.optim.Optimizer], None] | None = None
-
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled
+        self.on_scaled: Callable[[torch.Tensor], None] | None = None
+        self.on_unscale: Callable[[torch.optim.Optimizer], None] | None = None
         self._skips = Skips()
         self.reset()
 
