@@ -14,13 +14,16 @@ from amp_runtime._core.context import CastPolicy, DtypeName, OptLevel, context
 from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow
-from amp_runtime._precision import lacking, mixed_writes, optimizer_state, properties, recompute, registered
+from amp_runtime._noticing import setting, start
+from amp_runtime._precision import lacking, masters, mixed_writes, optimizer_state, properties, recompute, registered
+from amp_runtime._precision.kept import keeping, remember
 from amp_runtime._scaling.scaler import scaler
 
 _BACKENDS = ("gloo", "nccl")
 _registered = False
 
 
+@keeping
 def init(
     opt_level: OptLevel = "O1",
     *,
@@ -53,16 +56,20 @@ def init(
 
     With ``ddp`` under torchrun it makes the process group (NCCL on CUDA, gloo otherwise), takes this rank's
     GPU, copies rank 0's random state to the others so that splits and initial weights agree, and on the other
-    ranks silences ``print`` to the terminal (``print(..., force=True)`` still prints), ``sys.stdout``, and
-    logging below WARNING. The group is destroyed when the process ends.
+    ranks silences ``print`` (``print(..., force=True)`` still prints), ``sys.stdout``, and logging below WARNING.
+    What is written to standard error is shown, a warning that several ranks give once. The group is destroyed when
+    the process ends; a rank that an error ends waits for no other.
 
     multiprocessing may read the script again in a worker that it spawns, as ``__mp_main__``: for a loader, say.
     A call with ``ddp=True`` that runs then does nothing at all, since the worker is no rank. In a function that
     the worker executes afterwards, such as one started with ``torch.multiprocessing.spawn`` to train, it works
     as ever, and so does ``ddp=False`` everywhere.
 
-    A second call with the same settings does nothing. With others, it changes precision for the models
-    prepared from then on and restarts the loss scale; the process group stays.
+    A further call keeps what earlier ones gave, up to :func:`amp.shutdown`: only the arguments that it gives itself
+    change. What it keeps and its level has no use for, such as ``keep_batchnorm_fp32`` at O1, waits for one that has; a
+    kept limit of the scale or name in a list gives way to what this call gives. If nothing changes it does nothing;
+    else it changes precision for the models prepared from then on and restarts the loss scale. The process group
+    stays.
 
     The levels and the properties that an argument can change, ``None`` being the level's own:
 
@@ -87,6 +94,7 @@ def init(
         enabled: ``False`` is O0, whatever ``opt_level`` says.
         dtype: the half type, by name or as a ``torch.dtype``. ``auto`` is bfloat16 on the CPU and on GPUs that
             compute in it, float16 otherwise; the environment variable ``AMP_DTYPE`` names another type for ``auto``.
+            A warning tells where a CPU has no arithmetic for bfloat16, and will be slow.
             Operations that the device does not have in this type run in float32, on all ranks if one lacks them, and a
             warning names them.
         loss_scale: ``"dynamic"`` (or ``None``), or a fixed scale such as 128.0. Losses are scaled for float16
@@ -113,8 +121,8 @@ def init(
             stderr. Never at O0.
 
     Raises:
-        ValueError: an argument, ``AMP_OPT_LEVEL``, ``AMP_DTYPE`` or ``AMP_LOSS_SCALE`` is not one of the allowed
-            values, or contradicts the level; or a custom list names no operation of torch.
+        ValueError: an argument, ``AMP_OPT_LEVEL``, ``AMP_DTYPE``, ``AMP_LOSS_SCALE`` or ``AMP_CHECK`` is not one of the
+            allowed values, or contradicts the level; or a custom list names no operation of torch.
 
     Source:
         The levels are those of Apex: https://nvidia.github.io/apex/amp.html#opt-levels-and-properties
@@ -141,6 +149,7 @@ def init(
         custom_black_list=custom_black_list,
         combine_grad=combine_grad,
     )
+    scaler.agrees_always = setting.setting() == "every"
     if backend is not None and backend not in _BACKENDS:
         raise ValueError(f"amp.init got backend={backend!r}; allowed: None, {', '.join(map(repr, _BACKENDS))}")
     if properties.put_in_force(chosen):
@@ -151,9 +160,11 @@ def init(
     context.sync_bn = sync_bn
     context.verbose = verbose
     context.initialised = True
+    remember()
     if ddp:
         group.join_group(backend)
         _shut_down_at_exit()
+    start.begin()
     if verbose and context.mixed and context.rank == 0 and not reread:
         half = str(context.half_dtype()).removeprefix("torch.")
         print(f"amp: {chosen.opt_level} with {half} on {context.device_type()}, {context.world_size} process(es)")
@@ -174,6 +185,7 @@ def shutdown() -> None:
 
     It waits for no other process. It runs by itself when the process ends.
     """
+    start.end()
     group.leave_group()
     context.reset()
     convert_bfloat16(False)
@@ -181,6 +193,7 @@ def shutdown() -> None:
     mixed_writes.follow(False)
     recompute.leave()
     optimizer_state.stop_watching_optimizers()
+    masters.stop_following()
     models.forget_all()
     capabilities.forget_agreement()
     lacking.forget_notes()

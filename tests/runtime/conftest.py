@@ -29,7 +29,7 @@ def launcher(warm: Warm) -> Launcher:
 def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import amp_runtime as amp
 
-    for name in ("AMP_OPT_LEVEL", "AMP_DTYPE", "AMP_LOSS_SCALE", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
+    for name in ("AMP_OPT_LEVEL", "AMP_DTYPE", "AMP_LOSS_SCALE", "AMP_CHECK", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     amp.shutdown()
     yield

@@ -338,7 +338,9 @@ def test_adam_operations(dtype: torch.dtype, mode: int) -> None:
     doubled = [g * 2 for g in gs]
     applied(amp_C.multi_tensor_adam_capturable, flag(), [doubled, ps, ms, vs], *arguments)
     same(ps, wanted)
+    assert all(torch.equal(a, b) for a, b in zip(doubled, gs, strict=True)), "Apex's kernel leaves them unscaled"
     gs, ps, ms, vs = fresh()
+    doubled = [g * 2 for g in gs]
     masters = [p.float() for p in ps]
     applied(amp_C.multi_tensor_adam_capturable_master, flag(), [doubled, ps, ms, vs, masters], *arguments)
     same(masters, wanted)

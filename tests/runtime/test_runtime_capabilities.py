@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from amp_runtime._core import capabilities
 from amp_runtime._core.context import context
 from amp_runtime._precision import cast_tables, lacking
+from amp_runtime.apex import amp as apex_amp
 from torch import nn
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -198,6 +199,94 @@ def test_automatic_precision_is_what_the_device_computes_in(lack: Failing, monke
     assert context.half_dtype("cpu") is torch.float16
     amp.init("O1", dtype="bf16")
     assert context.half_dtype("cpu") is torch.bfloat16, "what is asked for by name is used"
+
+
+@pytest.fixture
+def without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that has no arithmetic for bfloat16."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+
+
+def notes_of(run: Callable[[], Any]) -> list[str]:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        run()
+    return [str(warning.message) for warning in said if "slow here" in str(warning.message)]
+
+
+def test_automatic_bfloat16_is_said_once_to_be_slow_where_it_is(without_bfloat16: None) -> None:
+    def train() -> None:
+        for level in ("O1", "O2", "O3"):
+            amp.init(level)  # type: ignore[arg-type]
+            losses(amp.prepare_model(net()))
+        assert context.half_dtype("cpu") is torch.bfloat16
+
+    (note,) = notes_of(train)
+    assert note.startswith("dtype='auto' is bfloat16 on the CPU, which is slow here") and "AMP_OPT_LEVEL=O0" in note
+    amp.shutdown()
+    amp.init("O1")
+    assert len(notes_of(lambda: losses(net()))) == 1, "without prepare_model, the first region says it"
+    amp.shutdown()
+    amp.init("O1")
+    context.rank = 1
+    assert notes_of(lambda: losses(net())) == [], "one process says it for all"
+
+
+def test_a_script_for_apex_is_told_what_is_slow(without_bfloat16: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def initialize() -> None:
+        apex_amp.initialize(net(), opt_level="O2", verbosity=0)
+
+    assert [len(notes_of(initialize)) for _ in range(2)] == [1, 0]
+    amp.shutdown()
+    monkeypatch.setenv("AMP_DTYPE", "bf16")
+    assert notes_of(initialize) == []
+
+
+def test_nothing_is_said_to_be_slow_that_is_not_or_was_asked_for(
+    without_bfloat16: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*level: Any, **options: Any) -> None:
+        amp.shutdown()
+        amp.init(*level, **options)
+        losses(amp.prepare_model(net()))
+        amp.inference(net(), dtype="auto")
+
+    assert notes_of(lambda: train("O0")) == []
+    assert notes_of(lambda: train("O1", dtype="bf16")) == []
+    monkeypatch.setenv("AMP_DTYPE", "bf16")
+    assert notes_of(lambda: train("O1")) == []
+    monkeypatch.delenv("AMP_DTYPE")
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "SVE256")
+    assert notes_of(lambda: train("O1")) == []
+
+
+@pytest.mark.parametrize(
+    ("onednn", "kernels", "capability", "instructions", "slow"),
+    [
+        (True, True, "AVX512", True, False),
+        (True, True, "AVX512", False, True),  # Skylake
+        (True, True, "AVX2", False, False),  # with AVX-VNNI-2, which is no AVX-512
+        (True, False, "AVX2", False, True),
+        (True, True, "SVE256", False, False),
+        (True, False, "DEFAULT", False, True),
+        (False, True, "DEFAULT", False, True),  # macOS
+    ],
+)
+def test_flags_tell_whether_a_processor_has_arithmetic_for_bfloat16(
+    onednn: bool, kernels: bool, capability: str, instructions: bool, slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: onednn)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: kernels)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions, raising=False)
+    assert capabilities.emulates("cpu", torch.bfloat16) == slow
+    assert not capabilities.emulates("cpu", torch.float16) and not capabilities.emulates("cuda", torch.bfloat16)
+
+
+def test_torch_has_the_flag_that_tells_of_bfloat16() -> None:
+    """It is no public name: without it nothing is said."""
+    assert torch.ops.mkldnn._is_mkldnn_bf16_supported() in (True, False)
 
 
 def test_the_environment_names_the_type_where_the_script_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,6 +166,7 @@ def test_more_processes_without_ddp_are_warned_of_once_at_a_step(
 SPAWNING = """
 import os, sys, warnings
 import amp_runtime as amp, torch
+from amp_runtime._core.context import context as amp_context
 from torch.utils.data import DataLoader
 
 def start(**options):
@@ -179,7 +180,7 @@ if __name__ == "__mp_main__":
     assert amp.opt_level() == "O0" and print.__module__ == "builtins"
     start(ddp=False)
     assert amp.opt_level() == "O2"
-    start(ddp=True)
+    start(ddp=True, num_losses=2)
 
 class Data:
     def __len__(self):
@@ -192,6 +193,7 @@ def train(rank, address):
     torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
     amp.init(opt_level="O1")
     assert amp.opt_level() == "O1" and amp.world_size() == 1
+    assert amp_context.num_losses == 1, "a call that does nothing is not kept"
     os.environ["WORLD_SIZE"] = "2"
     warnings.simplefilter("error")
     amp.scaler.step(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]))

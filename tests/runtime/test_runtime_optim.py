@@ -138,7 +138,7 @@ def test_late_moved_state_follows_its_parameter() -> None:
     optimizer = amp.optim.Adagrad([nn.Parameter(torch.ones(2))])
     optimizer.param_groups[0]["params"] = [parameter]
     optimizer.state[parameter] = {"step": torch.zeros(()), "sum": torch.zeros(2)}
-    _move_state(optimizer, optimizer.param_groups[0])
+    _move_state(optimizer, optimizer.param_groups[0], {})
     assert {v.device.type for v in optimizer.state[parameter].values()} == {"meta"}
 
 

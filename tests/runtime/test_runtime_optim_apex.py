@@ -417,6 +417,26 @@ def test_a_grad_scaler_can_be_handed_to_the_step(name: str, unscaled: bool) -> N
     assert int(optimizer.param_groups[0]["step"]) == 3 and scaler.get_scale() == 4.0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.filterwarnings("ignore:GradScaler is going to stop:FutureWarning")
+def test_gradients_are_true_after_a_capturable_step_and_as_they_were_after_a_skip(dtype: torch.dtype) -> None:
+    parameters = parameters_of(start(), dtype)
+    optimizer = make("FusedAdam", parameters, capturable=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for overflow in (False, True):
+        for parameter in parameters:
+            scaler.scale(3 * parameter.sum()).backward()
+        if overflow:
+            parameters[0].grad = torch.full_like(parameters[0], torch.inf)
+        before = [parameter.grad for parameter in parameters]
+        scaler.step(optimizer)
+        assert all(parameter.grad is gradient for parameter, gradient in zip(parameters, before, strict=True))
+        values = [{*parameter.grad.flatten().tolist()} for parameter in parameters]
+        assert values == ([{torch.inf}, *[{24.0}] * (len(values) - 1)] if overflow else [{3.0}] * len(values))
+        optimizer.zero_grad()
+        scaler.update()
+
+
 def test_mixed_precision_lamb_keeps_float32_weights() -> None:
     values = [v.bfloat16().float() for v in start()]
     half, full = parameters_of(values, torch.bfloat16), parameters_of(values)

@@ -275,8 +275,42 @@ def test_states_that_do_not_fit_are_refused() -> None:
     for _ in loader:
         state = amp.loader_state(loader)
         break
-    with pytest.raises(ValueError, match="after 1 of 7 batches, for a loader of 20"):
-        amp.load_loader_state(amp.prepare_loader(make("single")), state)
+    problem = r"after 1 of 7 batches on 1 process\(es\), for a loader of 4 on 1; allowed: one with the same data$"
+    with pytest.raises(ValueError, match=problem):
+        amp.load_loader_state(amp.prepare_loader(data.DataLoader(Points(10), batch_size=3, shuffle=True)), state)
+    other = amp.prepare_loader(data.DataLoader(Points(), batch_size=2, shuffle=True))
+    with pytest.raises(ValueError, match="the same data, batch size and number of processes with replay=True"):
+        amp.load_loader_state(other, state, replay=True)
+    stream = amp.prepare_loader(data.DataLoader(Stream(), batch_size=4))
+    for _ in stream:
+        state = amp.loader_state(stream)
+        break
+    with pytest.raises(ValueError, match=r"the same data, batch size and number of processes$"):
+        amp.load_loader_state(amp.prepare_loader(make("stream")), {**state, "ranks": 2})
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "weighted", "generator", "single"])
+def test_the_batch_size_may_change_in_mid_epoch(kind: str) -> None:
+    seed()
+    loader = amp.prepare_loader(make(kind))
+    whole = [index for batch in loader for index in batch.reshape(-1, 2)[:, 0].tolist()]
+    seed()
+    seen: list[float] = []
+    loader = amp.prepare_loader(make(kind))
+    for sizes in (3, 2, 5, 4):
+        for batch, _ in zip(loader, range(2), strict=False):
+            seen += batch.reshape(-1, 2)[:, 0].tolist()
+            state = pickle.loads(pickle.dumps(amp.loader_state(loader)))
+        torch.manual_seed(77)
+        loader = amp.prepare_loader(make(kind))
+        if kind != "single":
+            data.DataLoader.__setattr__(loader, "_DataLoader__initialized", False)
+            loader.batch_size = sizes
+            loader.batch_sampler = data.BatchSampler(loader.sampler, sizes, False)
+        amp.load_loader_state(loader, state)
+    seen += [index for batch in loader for index in batch.reshape(-1, 2)[:, 0].tolist()]
+    assert seen == whole
+    assert len(list(loader)) == len(loader), "the next epoch is whole again"
 
 
 @pytest.mark.parametrize("uneven", ["pad", "drop", "join"])

@@ -125,3 +125,74 @@ def test_any_other_property_restarts_the_scale() -> None:
     assert amp.scaler.get_scale() == 8.0
     amp.init("O1", dtype="fp16", init_scale=32)
     assert amp.scaler.get_scale() == 32.0
+
+
+def test_a_further_call_keeps_what_earlier_ones_gave() -> None:
+    amp.init("O2", sync_bn=False, loss_scale=128.0, dtype="fp16", keep_batchnorm_fp32=False)
+    amp.init(num_losses=2)
+    assert (context.opt_level, context.sync_bn, context.loss_scale, context.num_losses) == ("O2", False, 128.0, 2)
+    amp.init("O3", loss_scale="dynamic", sync_bn=True)
+    assert (context.opt_level, context.sync_bn, context.loss_scale) == ("O3", True, "dynamic")
+    assert (context.dtype_name, context.keep_batchnorm_fp32) == ("fp16", False)
+    amp.shutdown()
+    amp.init()
+    assert (context.opt_level, context.dtype_name, context.num_losses) == ("O1", "auto", 1)
+
+
+def test_the_scale_goes_on_where_a_further_call_changes_nothing() -> None:
+    amp.init("O1", dtype="fp16", loss_scale=128.0)
+    amp.scaler.update(32.0)
+    for _ in range(2):
+        amp.init("O1")
+        assert amp.scaler.get_scale() == 32.0
+    amp.init("O1", loss_scale=64.0)
+    assert amp.scaler.get_scale() == 64.0
+
+
+def test_what_is_kept_waits_for_a_level_that_has_a_use_for_it() -> None:
+    amp.init("O2", keep_batchnorm_fp32=False, master_weights=False)
+    amp.init("O1")
+    assert (context.keep_batchnorm_fp32, context.master_weights) == (None, None)
+    amp.init("O2")
+    assert (context.keep_batchnorm_fp32, context.master_weights) == (False, False)
+    with pytest.raises(ValueError, match="keep_batchnorm_fp32=True with opt_level='O1'"):
+        amp.init("O1", keep_batchnorm_fp32=True)
+    assert context.opt_level == "O2", "a call that raises changes nothing"
+    amp.init("O2", keep_batchnorm_fp32=None)
+    assert (context.keep_batchnorm_fp32, context.master_weights) == (True, False)
+
+
+def test_a_limit_that_is_kept_gives_way() -> None:
+    amp.init("O1", min_scale="1024")  # type: ignore[arg-type]
+    amp.init(max_scale=512)
+    assert (context.min_scale, context.max_scale) == (512.0, 512.0)
+    amp.init(min_scale=2048.0)
+    amp.init(num_losses=2)
+    assert (context.min_scale, context.max_scale) == (2048.0, 2048.0)
+    with pytest.raises(ValueError, match="min_scale=4096 above max_scale=512"):
+        amp.init(min_scale=4096, max_scale=512)
+    with pytest.raises(ValueError, match="max_scale='large'"):
+        amp.init(max_scale="large")  # type: ignore[arg-type]
+
+
+def test_a_name_in_a_list_that_is_kept_gives_way() -> None:
+    amp.init("O1", custom_white_list=iter(["softmax", "F.layer_norm"]))
+    for _ in range(2):
+        amp.init()
+        assert context.custom_white_list == ("F.layer_norm", "softmax")
+    amp.init(custom_black_list=(name for name in ["torch.softmax", "matmul"]))
+    amp.init("O2")
+    assert (context.custom_white_list, context.custom_black_list) == (("F.layer_norm",), ("matmul", "torch.softmax"))
+    amp.init(custom_white_list={"matmul"})
+    assert (context.custom_white_list, context.custom_black_list) == (("matmul",), ("torch.softmax",))
+    for wrong in ("matmul", 5, ["no_such"]):
+        with pytest.raises(ValueError, match="custom_black_list"):
+            amp.init(custom_black_list=wrong)  # type: ignore[arg-type]
+
+
+def test_wrong_names_of_arguments_are_those_of_amp_init() -> None:
+    amp.init("O1", sync_bn=False)
+    with pytest.raises(TypeError, match=r"init\(\) got an unexpected keyword argument 'level'"):
+        amp.init(level="O1")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"init\(\) takes from 0 to 1 positional"):
+        amp.init("O1", True)  # type: ignore[misc]

@@ -53,3 +53,57 @@ def test_a_crash_of_one_rank_does_not_hang_the_other(by: str, launcher: Launcher
     finished = torchrun(script, tmp_path) if by == "torchrun" else launcher.together(script, tmp_path)
     assert finished.returncode != 0
     assert "one rank fails" in finished.stderr and "ended after" not in finished.stderr
+
+
+TELLS = """
+import atexit, sys, traceback, warnings
+import amp_runtime as amp
+amp.init("O0", ddp=True)
+atexit.register(lambda: print("handler of the script", file=sys.stderr))
+print("ordinary")
+for _ in range(2):
+    warnings.warn("of all ranks")
+warnings.warn(f"of rank {amp.rank()}")
+try:
+    raise ValueError(f"caught on {amp.rank()}")
+except ValueError:
+    traceback.print_exc()
+amp.barrier()
+"""
+
+
+def test_errors_of_every_rank_are_shown_and_a_warning_of_all_once(launcher: Launcher, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TELLS)
+    finished = launcher.together(script, tmp_path, 3)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == "ordinary\n"
+    for rank in range(3):
+        assert f"ValueError: caught on {rank}" in finished.stderr
+        assert finished.stderr.count(f"UserWarning: of rank {rank}") == 1
+    assert finished.stderr.count("UserWarning: of all ranks") == 1
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_rank_that_failed_ends_though_its_group_or_threads_would_not(
+    threads: bool, launcher: Launcher, tmp_path: Path
+) -> None:
+    """As on NCCL, where the end of a group waits for exchanges that the others never join."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"{TELLS}"
+        "import threading, time\n"
+        "import torch.distributed as dist\n"
+        "from amp_runtime._distributed import failing\n"
+        "dist.destroy_process_group = lambda: time.sleep(10**6)\n"
+        "if amp.rank() == 1:\n"
+        f"    if {threads}:\n"
+        "        failing._PATIENCE = 0.5\n"
+        "        threading.Thread(target=time.sleep, args=(10**6,)).start()\n"
+        "    raise RuntimeError('one rank fails')\n"
+        "time.sleep(10**6)\n"
+    )
+    finished = launcher.together(script, tmp_path)
+    assert finished.returncode == 1 and "ended after" not in finished.stderr
+    assert "RuntimeError: one rank fails" in finished.stderr
+    assert ("handler of the script" in finished.stderr) == (not threads)

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -115,35 +116,64 @@ def test_a_run_goes_on_bit_for_bit_in_a_new_process(launcher: Launcher, tmp_path
     assert json.loads(done.stdout) == expected
 
 
+RESTARTED = f"""
+import json, os, signal, sys
+sys.path.insert(0, {str(HERE)!r})
+import amp_runtime as amp
+from pathlib import Path
+from resuming import Run
+
+amp.init('O2', dtype='bf16', ddp=True)
+folder = Path(os.environ['CHECK_DIR'])
+attempt = int(os.environ['TORCHELASTIC_RESTART_COUNT'])
+run = Run(7 + attempt)
+if (folder / 'last.pt').exists():
+    run.resume(folder / 'last.pt')
+log = (folder / f'{{attempt}}-{{amp.rank()}}').open('w')
+while run.steps < 7:
+    for x, y in run.loader:
+        run._step(x, y)
+        print(json.dumps([run.steps, x[:, 0].tolist()]), file=log, flush=True)
+        if run.steps in (1, 3, 4):
+            amp.save_checkpoint(folder / 'last.pt', **run.parts(), steps=run.steps)
+        if run.steps == int(os.environ['KILLED']) and attempt == 0 and amp.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if run.steps == 7:
+            break
+final = [tensor.double().sum().item() for tensor in run.everything()]
+(folder / f'final-{{amp.rank()}}').write_text(json.dumps(final))
+"""
+
+
 @pytest.mark.heavy
-def test_torchrun_restarts_a_killed_rank_and_the_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import json, os, signal, sys\n"
-        f"sys.path.insert(0, {str(HERE)!r})\n"
-        "import amp_runtime as amp\n"
-        "from pathlib import Path\n"
-        "from resuming import Run, named\n"
-        "amp.init('O2', dtype='bf16', ddp=True)\n"
-        "path = Path(os.environ['CHECK_DIR']) / 'last.pt'\n"
-        "restarted = os.environ['TORCHELASTIC_RESTART_COUNT'] == '1'\n"
-        "run = Run(7 + restarted)\n"
-        "if restarted: run.resume(named(path, 3))\n"
-        "run.train(6 if restarted else 4, path, range(1, 4))\n"
-        "if not restarted:\n"
-        "    if amp.rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    amp.barrier()\n"  # which the other rank never reaches
-        "other = Run(9)\n"
-        "other.resume(named(path, 1))\n"
-        "other.train(6)\n"
-        "report = path.with_name(f'{amp.rank()}.json')\n"
-        "report.write_text(json.dumps([run.losses, other.losses]))\n"
-    )
-    finished = torchrun(script, tmp_path, "--max-restarts", "1")
-    assert finished.returncode == 0, finished.stderr[-3000:]
+@pytest.mark.parametrize("killed", [4, pytest.param(6, marks=pytest.mark.slow)])
+def test_torchrun_restarts_a_killed_rank_and_the_run_goes_on_bit_for_bit(killed: int, tmp_path: Path) -> None:
+    """From the checkpoint in the middle of an epoch, or at its end; each sample counts once in an epoch."""
+    finals = []
+    for name, options in (("killed", ["--max-restarts", "1"]), ("whole", [])):
+        folder = tmp_path / name
+        folder.mkdir()
+        script = folder / "train.py"
+        script.write_text(RESTARTED.replace("(1, 3, 4)", "(1, 3)") if killed == 4 else RESTARTED)
+        finished = torchrun(script, folder, *options, KILLED=str(killed if options else 0))
+        assert finished.returncode == 0, finished.stderr[-3000:]
+        finals.append([json.loads((folder / f"final-{rank}").read_text()) for rank in range(2)])
+    assert finals[0] == finals[1]
+    first, second = (_steps(tmp_path / "killed", attempt) for attempt in range(2))
+    assert min(second) == (4 if killed == 4 else 5), "it goes on after the last checkpoint"
+    counted = {**first, **second}
+    for step in (1, 3, 5):  # an epoch has two steps
+        assert len(counted[step] + counted[step + 1]) == len(set(counted[step] + counted[step + 1])) == 14
+
+
+def _steps(folder: Path, attempt: int) -> dict[int, list[float]]:
+    """What both ranks have read, by step."""
+    found: dict[int, list[float]] = {}
     for rank in range(2):
-        resumed, from_the_first_step = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert len(resumed) == 3 and resumed == from_the_first_step[2:]
+        for line in (folder / f"{attempt}-{rank}").read_text().splitlines():
+            step, samples = json.loads(line)
+            found.setdefault(step, []).extend(samples)
+    return found
 
 
 def test_numpys_and_pythons_random_states_come_back(tmp_path: Path) -> None:
@@ -515,7 +545,7 @@ def test_kill_9_while_it_is_written_keeps_the_old_file(tmp_path: Path) -> None:
         assert process.stdout is not None
         try:
             process.stdout.readline()  # one whole file is there
-            temporary = tmp_path / f".last.pt.{process.pid}.tmp"
+            temporary = tmp_path / f".last.pt.{socket.gethostname()}.{process.pid}.tmp"
             deadline = time.monotonic() + 60
             while not (temporary.exists() and _size(temporary) > 1 << (18 + attempt % 4)):
                 assert time.monotonic() < deadline and process.poll() is None
@@ -529,12 +559,29 @@ def test_kill_9_while_it_is_written_keeps_the_old_file(tmp_path: Path) -> None:
         if killed_in_the_middle == 2:
             break
     assert killed_in_the_middle, "no attempt hit a write"
-    leftovers = list(tmp_path.glob("*.tmp"))
-    assert leftovers
-    for leftover in leftovers:
-        os.utime(leftover, (0, 0))
+    assert list(tmp_path.glob(".*.tmp"))
     amp.save_checkpoint(path)
-    assert not list(tmp_path.glob(".*.tmp")), "what killed processes left long ago is removed"
+    assert not list(tmp_path.glob(".*.tmp")), "what killed processes left is removed"
+
+
+def test_files_of_living_processes_and_of_other_machines_are_left_alone(tmp_path: Path) -> None:
+    path, here = tmp_path / "a[1].pt", socket.gethostname()
+    names = [f".a[1].pt.{here}.1.tmp", f".a[1].pt.{here}.2.link.tmp", ".a[1].pt.elsewhere.3.tmp", ".a[1].pt.old.4.tmp"]
+    for name in names:
+        (tmp_path / name).write_text("half")
+    os.utime(tmp_path / names[3], (0, 0))
+    holder = (
+        "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", holder, str(tmp_path / names[0])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        amp.save_checkpoint(path)
+        assert sorted(os.listdir(tmp_path)) == sorted(["a[1].pt", names[0], names[2]])
+        process.stdin.close()
+    amp.save_checkpoint(path)
+    assert sorted(os.listdir(tmp_path)) == sorted(["a[1].pt", names[2]])
 
 
 def _size(path: Path) -> int:

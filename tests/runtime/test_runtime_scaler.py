@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import amp_runtime as amp
@@ -467,3 +469,60 @@ def test_ten_thousand_steps_with_random_overflows() -> None:
         amp.scaler.update()
         assert 0 < amp.scaler.min_scale <= amp.scaler.get_scale() <= amp.scaler.max_scale
     assert torch.isfinite(model.weight).all() and torch.isfinite(model.bias).all()
+
+
+def test_libraries_take_it_for_a_grad_scaler() -> None:
+    assert isinstance(amp.scaler, torch.amp.GradScaler)
+    model, optimizer = small()
+    backward(model, INF)
+    amp.scaler.step(optimizer)
+    amp.scaler.update()
+    for copied in (pickle.loads(pickle.dumps(amp.scaler)), copy.deepcopy(amp.scaler)):
+        assert type(copied) is amp.Scaler and copied is not amp.scaler
+        assert copied.state_dict() == amp.scaler.state_dict()
+    theirs = torch.amp.GradScaler("cpu")
+    theirs.load_state_dict(amp.scaler.state_dict())
+    assert theirs.get_scale() == amp.scaler.get_scale() == 2.0**15
+
+
+def test_one_that_is_not_enabled_hands_everything_through() -> None:
+    model, optimizer = small()
+    off = amp.Scaler(enabled=False)
+    loss = model(torch.ones(1, 3)).sum()
+    assert off.scale(loss) is loss and not off.is_enabled() and off.get_scale() == 1.0
+    (loss * INF).backward()
+    off.step(optimizer)
+    off.update()
+    assert not torch.isfinite(model.weight).all(), "a step is made as it is"
+    assert not off.state_dict()
+
+
+def test_the_count_of_skips_is_read_in_time_for_the_error() -> None:
+    model, _ = small()
+    optimizer = amp.optim.AdamW(model.parameters())  # skips on the device, where nobody looks at each step
+    amp.scaler.max_skips = 7
+    for number in range(40):
+        optimizer.zero_grad()
+        backward(model, INF if number > 20 and number != 25 else 1.0)
+        amp.scaler.step(optimizer)
+        if number == 32:
+            with pytest.raises(amp.GradientOverflowError, match="7 steps in a row"):
+                amp.scaler.update()
+            break
+        amp.scaler.update()
+    assert amp.scaler.skipped_steps == 11
+
+
+@pytest.mark.parametrize("name", ["FusedAdam", "FusedMixedPrecisionLamb"])
+def test_optimizers_that_keep_their_step_on_the_device_are_skipped(name: str) -> None:
+    model, _ = small()
+    options = {"capturable": True} if name == "FusedAdam" else {}
+    optimizer = getattr(amp.optim, name)(model.parameters(), lr=0.1, **options)
+    for bad in (False, True, False):
+        before = model.weight.detach().clone()
+        optimizer.zero_grad()
+        backward(model, INF if bad else 1.0)
+        amp.scaler.step(optimizer)
+        amp.scaler.update()
+        assert torch.equal(before, model.weight) is bad and torch.isfinite(model.weight).all()
+    assert int(optimizer.param_groups[0]["step"]) == 2

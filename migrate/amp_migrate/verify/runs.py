@@ -308,6 +308,8 @@ class Maker:
             "AMP_VERIFY_SECONDS": str(bound.seconds or 0.0),
             "AMP_VERIFY_LEAST": str(bound.least),
             "AMP_VERIFY_SEED": str(settings.seed),
+            # Where the runtime would stop, what follows is compared instead, to the line.
+            "AMP_CHECK": "off",
         }
         if planned.level is not None:
             environment["AMP_OPT_LEVEL"] = planned.level

@@ -29,13 +29,35 @@ def computes(kind: str, dtype: torch.dtype) -> bool:
     """Whether a device computes in a half type, by its flags and a matrix product: what ``dtype="auto"`` asks.
 
     GPUs before Ampere only emulate bfloat16, which their flags tell and no trial would. A CPU without bfloat16
-    arithmetic counts as computing in it: it would emulate float16 as well, which has less range.
+    arithmetic counts as computing in it, see :func:`emulates`: it would emulate float16 as well, which has less range.
 
     Args:
         kind: the device type, such as ``"cuda"``.
         dtype: ``torch.float16`` or ``torch.bfloat16``.
     """
     return _by_flags(kind, dtype) and not lacks("linear", kind, dtype, by_autocast=True)
+
+
+def emulates(kind: str, dtype: torch.dtype) -> bool:
+    """Whether a device computes in a half type without arithmetic for it: many times slower than in float32.
+
+    True only of bfloat16 on CPUs. Without AVX-512 or Arm's BF16, and in builds without oneDNN such as those for macOS,
+    torch has plain loops for it. With AVX-512 alone oneDNN widens every number first.
+
+    Args:
+        kind: the device type.
+        dtype: the half type.
+    """
+    if kind != "cpu" or dtype is not torch.bfloat16:
+        return False
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return True
+    has_kernels = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    if has_kernels is not None and not has_kernels():
+        return True
+    has_instructions = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # since torch 2.6
+    only_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return only_avx512 and has_instructions is not None and not has_instructions()
 
 
 def lacking(kind: str, dtype: torch.dtype, by_autocast: Collection[str]) -> frozenset[str]:

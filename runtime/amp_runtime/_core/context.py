@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -54,6 +54,7 @@ class Context:
         world_size: the number of processes; 1 alone.
         owns_group: whether ``amp.init`` made the process group, and so has to destroy it.
         launch_checked: whether it was looked at, at the first step, if other processes train beside this one.
+        said: the arguments that calls of ``amp.init`` have given, which a later call keeps.
     """
 
     initialised: bool = False
@@ -80,6 +81,7 @@ class Context:
     world_size: int = 1
     owns_group: bool = False
     launch_checked: bool = False
+    said: dict[str, Any] = field(default_factory=dict)
     _probes: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
     _automatic: dict[str, torch.dtype] = field(default_factory=dict)
 

@@ -38,3 +38,8 @@ def _is_distributed() -> bool:
 
 def _local_rank() -> int:
     return context.local_rank if context.initialised else launch.announced_local_rank() or 0
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured: what Python does now is not done again when the graph is replayed."""
+    return torch.cuda.is_available() and bool(torch.cuda.is_current_stream_capturing())

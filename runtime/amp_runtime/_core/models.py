@@ -9,14 +9,23 @@ import torch
 from torch import nn
 
 _prepared: weakref.WeakKeyDictionary[nn.Module, weakref.ref[nn.Module]] = weakref.WeakKeyDictionary()
-
-
+_serials: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+_remembered = 0
 _copies: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 def remember(model: nn.Module, result: nn.Module) -> None:
     """Notes what ``model`` was prepared to, itself or a wrapper, without keeping either alive."""
+    global _remembered
+    if model not in _serials:
+        _remembered += 1
+        _serials[model] = _remembered
     _prepared[model] = weakref.ref(result)
+
+
+def remembered() -> int:
+    """How many models were prepared so far: who keeps something about them sees that there are more."""
+    return _remembered
 
 
 def prepared(model: nn.Module) -> nn.Module | None:
@@ -71,13 +80,20 @@ def require_initialised(model: nn.Module) -> None:
 
 def forget_all() -> None:
     """Lets every model be prepared anew."""
-    _prepared.clear()
-    _copies.clear()
+    global _remembered
+    _remembered = 0
+    for known in (_prepared, _serials, _copies):
+        known.clear()
 
 
 def prepared_models() -> list[nn.Module]:
     """The models that were prepared and are still alive, in that order, without wrappers."""
     return list(_prepared)
+
+
+def numbered_models() -> list[tuple[int, nn.Module]]:
+    """The same with their numbers, which are equal on all ranks whatever each has freed already."""
+    return [(_serials[model], model) for model in _prepared]
 
 
 def name_of(parameter: torch.Tensor) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -11,7 +11,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from amp_runtime._core.context import context
 from amp_runtime._data.batches import SharedBatches
-from amp_runtime._data.position import can_be_tracked, forget, track
+from amp_runtime._data.division import Division
+from amp_runtime._data.position import can_be_tracked
 from amp_runtime._data.seeding import mix
 from amp_runtime._data.shards import (
     EpochCounter,
@@ -22,6 +23,7 @@ from amp_runtime._data.shards import (
     Uneven,
 )
 from amp_runtime._data.streams import SeedWorkers
+from amp_runtime._data.tracked import forget, track
 from amp_runtime._distributed.group import from_main_process, inside_main_process_first
 
 L = TypeVar("L")
@@ -43,7 +45,8 @@ def prepare_loader(loader: L, *, uneven: Uneven = "pad", sharded: bool = False) 
     of the same size as before, so together they see ``world_size`` times as many samples a step. A shuffled
     loader has a new order in each epoch, without ``set_epoch``. Custom samplers are shared out a batch at a time, so
     that samples drawn for one batch stay together; batch samplers, iterable datasets and any other iterable of
-    batches item by item. All draw the same random numbers on every rank.
+    batches item by item. All draw the same random numbers on every rank. Samplers of map datasets are instances of
+    torch's ``DistributedSampler``, for which libraries look: their ``set_epoch`` chooses the next epoch.
 
     All ranks get equally many batches: otherwise a rank without data would wait for ever. With ``"join"`` a rank whose
     data has ended gets copies of its first batch until all have ended, so that the script's own loop meets the
@@ -85,7 +88,7 @@ def prepare_loader(loader: L, *, uneven: Uneven = "pad", sharded: bool = False) 
 
 def _tracked(loader: data.DataLoader[Any]) -> data.DataLoader[Any]:
     if can_be_tracked(loader) and "_amp_position" not in loader.__dict__:
-        track(loader)
+        track(loader, division=_division(loader, Share("pad", 0)))
     return loader
 
 
@@ -103,13 +106,15 @@ def _prepare(loader: data.DataLoader[Any], uneven: Uneven, sharded: bool) -> dat
     if sharded:
         loader.__dict__["_amp_sharded"] = True
     counters: list[Any] = []
-    prepared = loader
+    prepared, division = loader, None
     if not (sharded or is_shared(loader)):
-        prepared, counters = _share_loader(loader, Share(uneven, _shared_seed(loader.generator)))
+        share = Share(uneven, _shared_seed(loader.generator))
+        prepared, counters = _share_loader(loader, share)
+        division = _division(loader, share)
     elif "_amp_position" in loader.__dict__:
         return loader  # prepared before, perhaps as the result of another
     if can_be_tracked(prepared):
-        track(prepared, counters, uneven if in_rounds else None)
+        track(prepared, counters, uneven if in_rounds else None, division)
     elif prepared is not loader:
         prepared.__dict__["worker_init_fn"] = SeedWorkers(loader.worker_init_fn)
     if prepared is not loader:
@@ -133,7 +138,7 @@ def is_shared(loader: Any) -> bool:
         loader.batch_sampler,
         getattr(loader.batch_sampler, "sampler", None),
     )
-    return any(isinstance(part, (SharedSampler, SharedIterableDataset, data.DistributedSampler)) for part in parts)
+    return any(isinstance(part, (SharedIterableDataset, data.DistributedSampler)) for part in parts)
 
 
 def as_shared(loader: Any) -> Any:
@@ -173,6 +178,23 @@ def _share_loader(loader: data.DataLoader[Any], share: Share) -> tuple[data.Data
         return _copy(loader, sampler=sampler), counters
     batches = data.BatchSampler(sampler, loader.batch_size or 1, loader.drop_last)
     return _copy(loader, sampler=sampler, batch_sampler=batches), counters
+
+
+def _division(loader: data.DataLoader[Any], share: Share) -> Division | None:
+    """How the samples are shared out, where that can be done anew in mid-epoch: not those of a stream."""
+    if isinstance(loader.dataset, data.IterableDataset):
+        return None
+    return Division(share, _sequence, _has_own_batches(loader))
+
+
+def _sequence(loader: data.DataLoader[Any], start: Mapping[str, Any]) -> Iterator[Any]:
+    """What the ranks share in an epoch: as one process draws it, or as several do."""
+    source: Any = loader
+    if not start["alone"]:
+        ((epoch, seed),) = start["counters"]
+        source, (counter,) = _share_loader(loader, Share("join", seed, sharded=True))
+        counter.epoch, counter.seed = epoch, seed
+    return iter(source.sampler if _has_own_batches(loader) else source.batch_sampler)
 
 
 def _has_own_batches(loader: data.DataLoader[Any]) -> bool:

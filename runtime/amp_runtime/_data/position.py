@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.utils.data as data
-from torch.utils.data.dataloader import (
-    _BaseDataLoaderIter,
-    _MultiProcessingDataLoaderIter,
-    _SingleProcessDataLoaderIter,
-)
 
 from amp_runtime._core.context import context
 from amp_runtime._core.randomness import random_state, set_random_state
-from amp_runtime._data.rounds import Rounds
+from amp_runtime._data.division import Division, Skipping, whole
 from amp_runtime._data.shards import Uneven
-from amp_runtime._data.streams import OwnNumbers, SeedWorkers
 
-_START = ("random", "generators", "counters", "fresh")
-_KEYS = frozenset({"epoch", "running", "batches", "length", *_START})
+_START = ("random", "generators", "counters", "fresh", "alone", "taken")
+_KEYS = frozenset({"epoch", "running", "batches", "length", "random", "generators", "counters", "fresh"})
 
 
 def loader_state(loader: Any) -> dict[str, Any]:
@@ -59,18 +51,23 @@ def load_loader_state(loader: Any, state: Mapping[str, Any], *, replay: bool = F
     away. The global random states are not set here: those in force when the loop begins are in force at its first
     batch.
 
+    The batch size and the number of processes may differ, for map datasets that ``amp.prepare_loader`` shares out: what
+    all ranks have read is left out, and the rest shared out anew, with the state of rank 0 on every rank. Iterable
+    datasets, other iterables, loaders that the script shares out itself and ``replay`` need as many processes as
+    before, in mid-epoch. A sampler is asked again, so it has to draw its random numbers when the epoch begins.
+
     Random augmentation in worker processes has other random numbers after a restart in mid-epoch, because the workers
     are new; ``replay=True`` reads all batches of the epoch again to bring them back, with as many workers as before.
     Alone, an iterable dataset or a sampler goes on exactly if it draws its random numbers when the epoch begins.
 
     Args:
-        loader: a prepared loader over the same data with the same batch size.
+        loader: a prepared loader over the same data.
         state: what :func:`loader_state` returned.
         replay: read the skipped batches and throw them away, for map datasets too.
 
     Raises:
         TypeError: the position of such an object cannot be set.
-        ValueError: ``state`` is none of a loader, or is in mid-epoch of a loader with other batches.
+        ValueError: ``state`` is none of a loader, or is in mid-epoch of a loader with other data or shares.
     """
     if "own" in state and callable(getattr(loader, "load_state_dict", None)):
         loader.load_state_dict(state["own"])
@@ -107,16 +104,24 @@ class Position:
         loader: the loader.
         counters: what counts its epochs: objects with ``epoch`` and ``seed``.
         uneven: how ranks that end at different times go on; ``None`` where all end together.
+        division: how its samples are shared out, where another number of processes can go on in mid-epoch.
     """
 
-    def __init__(self, loader: Any, counters: Sequence[Any] = (), uneven: Uneven | None = None) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        counters: Sequence[Any] = (),
+        uneven: Uneven | None = None,
+        division: Division | None = None,
+    ) -> None:
         self._loader = weakref.ref(loader)
         self._counters = counters
         self.uneven = uneven
+        self._division = division
         self._begun = 0
         self._start: dict[str, Any] = {}
         self._pass: weakref.ref[Any] | None = None
-        self._pending: Mapping[str, Any] | None = None
+        self._pending: dict[str, Any] | None = None
         self._replay = self._unseeded = False
         self.skipped = 0
         self.finished = True
@@ -133,14 +138,6 @@ class Position:
         """The loader itself."""
         return self._loader()
 
-    def begin(self) -> Iterator[Any]:
-        """A new iterator over the loader, of torch's own kind."""
-        loader = self.loader
-        if loader.num_workers == 0:
-            return _TrackedHere(loader, self)
-        loader.check_worker_number_rationality()
-        return _TrackedWorkers(loader, self)
-
     def state(self) -> dict[str, Any]:
         """The position as values."""
         if self._pending is not None:
@@ -148,27 +145,55 @@ class Position:
         current = None if self._pass is None else self._pass()
         running = current is not None and not self.finished
         boundary = {**self._now(), "random": None, "fresh": not self._has_workers()}
+        ranks, items = self._shares()
         return {
             "epoch": self._begun - running,
             "running": running,
             "batches": int(current._num_yielded) if current is not None and running else 0,
             "length": _length(self.loader),
+            "ranks": ranks,
+            "items": items,
+            "size": None if self._division is None else self._division.size(self.loader),
             **(_portable(self._start) if running else boundary),
         }
 
+    def _shares(self) -> tuple[int, int | None]:
+        """The number of processes, and how many samples of the epoch's common order make a batch of one."""
+        return context.world_size, None if self._division is None else self._division.batch_size(self.loader)
+
     def load(self, state: Mapping[str, Any], replay: bool) -> None:
         """Prepares the next epoch to be the one of ``state``, from where it stopped."""
+        self._begun = int(state["epoch"])
+        counters = state["counters"] or [(self._begun, int(counter.seed)) for counter in self._counters]
+        new_names = {"alone": not state["counters"], "taken": 0}  # of files that earlier versions saved
+        self._pending, self._replay = {**new_names, **state, "counters": counters}, replay
+        if state["running"]:
+            self._pending.update(self._shared_anew(self._pending, replay))
+        if not self._pending["running"]:
+            self._set_generators(state["generators"])
+            self._set_counters(counters)
+
+    def _shared_anew(self, state: Mapping[str, Any], replay: bool) -> dict[str, Any]:
+        """What changes in a state in mid-epoch if other shares of the samples made it.
+
+        Raises:
+            ValueError: it is of other data, or what is left cannot be shared out anew.
+        """
+        ranks, items = self._shares()
         length = _length(self.loader)
-        if state["running"] and (state["length"] != length or len(state["counters"]) != len(self._counters)):
+        there = state.get("ranks", ranks), state.get("items", items)
+        can_share = None not in (items, there[1]) and not replay
+        if (ranks, items) == there and state["length"] == length:
+            return {}
+        if not can_share or self._division is None or state["size"] != self._division.size(self.loader):
+            also = "" if can_share else ", batch size and number of processes" + (" with replay=True" if replay else "")
             raise ValueError(
                 f"amp.load_loader_state got a state in mid-epoch, after {state['batches']} of {state['length']} "
-                f"batches, for a loader of {length}; allowed: one with the same data, batch size and processes"
+                f"batches on {there[0]} process(es), for a loader of {length} on {ranks}; allowed: one with the same "
+                f"data{also}"
             )
-        self._begun = int(state["epoch"])
-        self._pending, self._replay = state, replay
-        if not state["running"]:
-            self._set_generators(state["generators"])
-            self._set_counters(state["counters"])
+        taken = state["taken"] + state["batches"] * there[0] * there[1]
+        return {"taken": taken, "batches": 0, "running": taken > 0}
 
     @contextmanager
     def epoch(self, batches: Any, fresh: bool = True) -> Iterator[None]:
@@ -213,6 +238,14 @@ class Position:
             self._set_generators(self._start["generators"])
             set_random_state(self._start["random"])
 
+    def indices(self, own: Iterator[Any]) -> Iterator[Any]:
+        """What the batches to come are made of: ``own`` of the loader's sampler, or what other shares have left."""
+        if self._division is not None and self._start["taken"]:
+            for counter in self._counters:
+                counter.epoch += 1  # as the sampler does
+            return self._division.rest(self.loader, self._start, self.skipped)
+        return Skipping(own, self.skipped) if self.skipped and not self.reads_through else own
+
     @property
     def reads_through(self) -> bool:
         """Whether what is skipped has to be read."""
@@ -230,6 +263,8 @@ class Position:
         return {
             "generators": [generator.get_state() for generator in self._generators()],
             "counters": [(int(counter.epoch), int(counter.seed)) for counter in self._counters],
+            "alone": self._division is None or self._division.ranks == 1,
+            "taken": 0,
         }
 
     def _set_generators(self, states: Any) -> None:
@@ -242,134 +277,17 @@ class Position:
 
     def _generators(self) -> list[torch.Generator]:
         """The loader's own random generators, each once; they go on from the epoch's start by themselves."""
-        batches = getattr(self.loader, "batch_sampler", None)
-        sampler = getattr(self.loader, "sampler", None)
-        holders = (self.loader, sampler, batches, getattr(batches, "sampler", None))
+        loader = whole(self.loader)
+        batches = getattr(loader, "batch_sampler", None)
+        holders = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None))
         found = [getattr(holder, "generator", None) for holder in holders]
         return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
-
-
-class _Skipping:
-    """An iterator that leaves out its first items, when it is first asked or told to."""
-
-    def __init__(self, source: Iterator[Any], count: int) -> None:
-        self._source = source
-        self._left = count
-
-    def skip(self) -> None:
-        """Leaves them out now."""
-        left, self._left = self._left, 0
-        for _ in itertools.islice(self._source, left):
-            pass
-
-    def __iter__(self) -> _Skipping:
-        return self
-
-    def __next__(self) -> Any:
-        if self._left:
-            self.skip()
-        return next(self._source)
-
-
-class _Tracked(_BaseDataLoaderIter):
-    """What torch's iterators over a loader have more, so that their position is known and can be set."""
-
-    _position: Position
-    _rounds: Rounds | None
-    _own_numbers: OwnNumbers
-
-    def __init__(self, loader: data.DataLoader[Any], position: Position) -> None:
-        self._position = position
-        with position.epoch(self):
-            super().__init__(loader)
-            self._go_on()
-        self._own_numbers = OwnNumbers()
-
-    def _reset(self, loader: data.DataLoader[Any], first_iter: bool = False) -> None:
-        if first_iter:  # torch has begun the samplers once already
-            self._position.rewind()
-            self._position.undraw_seed()
-            super()._reset(loader, first_iter)
-            return
-        self._own_numbers.end()
-        with self._position.epoch(self, fresh=False):
-            super()._reset(loader, first_iter)
-            self._go_on()
-        self._own_numbers = OwnNumbers()
-
-    @property
-    def _sampler_iter(self) -> Any:
-        return self.__dict__["_indices"]
-
-    @_sampler_iter.setter
-    def _sampler_iter(self, indices: Any) -> None:
-        position = self._position
-        if position.skipped and not position.reads_through:
-            indices = _Skipping(indices, position.skipped)
-        self.__dict__["_indices"] = indices
-
-    def _go_on(self) -> None:
-        position = self._position
-        if self._num_workers == 0:
-            position.undraw_seed()
-        if position.reads_through:
-            with suppress(StopIteration):
-                for _ in range(position.skipped):
-                    super().__next__()
-        elif isinstance(self._sampler_iter, _Skipping):
-            self._sampler_iter.skip()
-        self._num_yielded = position.skipped
-        self._rounds = None if position.uneven is None else Rounds(position.uneven, partial(_plain_iterator, position))
-
-    def __next__(self) -> Any:
-        try:
-            return super().__next__() if self._rounds is None else self._rounds.next(self, super().__next__)
-        except StopIteration:
-            self._position.finished = True
-            self._own_numbers.end()
-            raise
-
-
-class _TrackedHere(_Tracked, _SingleProcessDataLoaderIter):
-    """torch's iterator that loads in this process."""
-
-
-class _TrackedWorkers(_Tracked, _MultiProcessingDataLoaderIter):
-    """torch's iterator over worker processes."""
-
-    @property
-    def _worker_init_fn(self) -> Any:
-        return self.__dict__["_init_worker"]
-
-    @_worker_init_fn.setter
-    def _worker_init_fn(self, init: Any) -> None:
-        self.__dict__["_init_worker"] = SeedWorkers(init) if context.distributed else init
 
 
 def can_be_tracked(loader: data.DataLoader[Any]) -> bool:
     """Whether the loader's class iterates as torch's does."""
     own = type(loader)
     return own.__iter__ is data.DataLoader.__iter__ and own._get_iterator is data.DataLoader._get_iterator
-
-
-def track(loader: data.DataLoader[Any], counters: Sequence[Any] = (), uneven: Uneven | None = None) -> None:
-    """Lets a loader count; it stays the same object of the same class, and draws the same random numbers."""
-    position = Position(loader, counters, uneven)
-    loader.__dict__["_amp_position"] = position
-    loader.__dict__["_get_iterator"] = position.begin  # DataLoader.__iter__ calls it
-
-
-def forget(loader: data.DataLoader[Any]) -> None:
-    """Undoes :func:`track`."""
-    for name in ("_amp_position", "_get_iterator"):
-        loader.__dict__.pop(name, None)
-
-
-def _plain_iterator(position: Position) -> Iterator[Any]:
-    loader = position.loader
-    kind: Any = _SingleProcessDataLoaderIter if loader.num_workers == 0 else _MultiProcessingDataLoaderIter
-    iterator: Iterator[Any] = kind(loader)
-    return iterator
 
 
 def _length(loader: Any) -> int | None:

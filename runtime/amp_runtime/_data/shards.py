@@ -8,7 +8,8 @@ because samplers may be endless.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Literal
 
 import torch.utils.data as data
@@ -17,7 +18,8 @@ from amp_runtime._core.context import context
 from amp_runtime._data.seeding import SharedRandomness, mix
 
 Uneven = Literal["pad", "drop", "join"]
-_CHUNK = 64
+CHUNK = 64
+"""How many rounds a sampler is asked for at a time."""
 
 
 class Share:
@@ -47,7 +49,9 @@ class Share:
         """The random numbers of this epoch, the same on all ranks."""
         return SharedRandomness(mix(self.seed, self.epoch, *more))
 
-    def take(self, source: Iterable[Any], randomness: SharedRandomness, chunk: int, block: int = 1) -> Iterator[Any]:
+    def take(
+        self, source: Iterable[Any], randomness: AbstractContextManager[None], chunk: int, block: int = 1
+    ) -> Iterator[Any]:
         """This rank's items of ``source``, which is read ``chunk`` rounds at a time under ``randomness``.
 
         ``block`` items in a row go to the same rank, as long as there are as many for every rank.
@@ -150,10 +154,11 @@ class ShuffledSampler(data.DistributedSampler[Any]):
         return self.dataset
 
 
-class SharedSampler(Wrapper, data.Sampler[Any]):
+class SharedSampler(Wrapper, data.DistributedSampler[Any]):
     """This rank's share of what any sampler or batch sampler draws.
 
-    A sampler may mean its samples for one batch, such as some of each class: ``block`` of them stay together.
+    A sampler may mean its samples for one batch, such as some of each class: ``block`` of them stay together. Libraries
+    ask for torch's DistributedSampler by its class and its attributes, so it answers for both.
     """
 
     _own = Wrapper._own | {"_block"}
@@ -166,10 +171,40 @@ class SharedSampler(Wrapper, data.Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         randomness = self._share.randomness()
         self._share.epoch += 1
-        return self._share.take(self._source, randomness, _CHUNK, self._block)
+        return self._share.take(self._source, randomness, CHUNK, self._block)
 
     def __len__(self) -> int:
         return self._share.length(len(self._source))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name not in _OF_DISTRIBUTED or "_share" not in self.__dict__:
+                raise
+            with suppress(TypeError):  # an endless one has no length
+                return _OF_DISTRIBUTED[name](self)
+            raise
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the next epoch, also in what draws, where that has epochs; it goes on counting from there."""
+        self._share.epoch = epoch
+        of_source = getattr(self._source, "set_epoch", None)
+        if of_source is not None:
+            of_source(epoch)
+
+
+_OF_DISTRIBUTED: Mapping[str, Callable[[SharedSampler], Any]] = {
+    "dataset": lambda sampler: sampler.data_source,
+    "num_replicas": lambda sampler: sampler._share.world_size,
+    "rank": lambda sampler: sampler._share.rank,
+    "epoch": lambda sampler: sampler._share.epoch,
+    "seed": lambda sampler: sampler._share.seed,
+    "drop_last": lambda sampler: sampler._share.uneven == "drop",
+    "num_samples": len,
+    "total_size": lambda sampler: len(sampler) * sampler._share.world_size,
+}
+"""Attributes of a DistributedSampler, where what draws has none of that name."""
 
 
 class EpochCounter(Wrapper, data.Sampler[Any]):

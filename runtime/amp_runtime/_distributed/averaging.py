@@ -19,12 +19,11 @@ from amp_runtime._core.context import context
 from amp_runtime._core.hooks import Hook
 from amp_runtime._core.models import note_copy, parameter_slots, same_objects
 from amp_runtime._core.registry import TensorMap
+from amp_runtime._distributed.buckets import buckets_of, flatten, unflatten
 from amp_runtime._distributed.copying import copy_from_main_process
 from amp_runtime._distributed.exchange import PLAIN, Exchange, real_view
-from amp_runtime._distributed.group import flag_device
 
-_BUCKET_BYTES = 32 * 2**20
-_ABSENT, _DENSE, _SPARSE = 0, 1, 2
+_BUCKET_ELEMENTS = 8 * 2**20
 
 _delayed: TensorMap[Exchange] = TensorMap()
 _models: weakref.WeakKeyDictionary[nn.Module, tuple[Exchange, list[nn.Parameter]]] = weakref.WeakKeyDictionary()
@@ -97,65 +96,24 @@ def average_gradients(parameters: list[torch.Tensor]) -> None:
     """Replaces each parameter's gradient by its mean over the processes. A collective.
 
     A gradient that exists on some ranks only counts as zero on the others and then exists on all; one that
-    exists nowhere stays ``None``. Sparse gradients stay sparse, but travel dense.
+    exists nowhere stays ``None``. A rank waits for the answer only where one of its own is missing.
     """
-    kinds = _agree_on_kinds(parameters)
-    present = [p for p, kind in zip(parameters, kinds, strict=True) if kind != _ABSENT]
-    with torch.no_grad():
-        _average([(_dense_gradient(parameter), _delayed.get(parameter) or PLAIN) for parameter in present])
-        for parameter, kind in zip(parameters, kinds, strict=True):
-            if kind == _SPARSE and parameter.grad is not None:
-                parameter.grad = parameter.grad.to_sparse(1)
+    by_exchange: dict[Exchange, list[torch.Tensor]] = {}
+    for parameter in parameters:
+        by_exchange.setdefault(_delayed.get(parameter) or PLAIN, []).append(parameter)
+    for exchange, members in by_exchange.items():
+        for bucket in buckets_of(members, exchange.message_size or _BUCKET_ELEMENTS):
+            bucket.launch(exchange, overlap=False)
+            bucket.finish(exchange, retain=False)
 
 
 def average_tensors(tensors: Sequence[torch.Tensor]) -> None:
     """Replaces dense tensors by their means over the processes, in place. A collective."""
     with torch.no_grad():
-        _average([(tensor.detach(), PLAIN) for tensor in tensors])
-
-
-def _average(gradients: list[tuple[torch.Tensor, Exchange]]) -> None:
-    bucket: list[torch.Tensor] = []
-    kind: tuple[torch.dtype, torch.device, Exchange] | None = None
-    size = 0
-    for gradient, exchange in gradients:
-        limit = _BUCKET_BYTES if exchange.message_size is None else exchange.message_size * gradient.element_size()
-        if bucket and (kind != (gradient.dtype, gradient.device, exchange) or size >= limit):
-            _average_bucket(bucket, kind[2] if kind else PLAIN)
-            bucket, size = [], 0
-        kind = (gradient.dtype, gradient.device, exchange)
-        bucket.append(gradient)
-        size += gradient.numel() * gradient.element_size()
-    if bucket and kind:
-        _average_bucket(bucket, kind[2])
-
-
-def _agree_on_kinds(parameters: list[torch.Tensor]) -> list[int]:
-    """For each parameter the strongest of absent, dense and sparse over the ranks, so that all act alike."""
-    own = [_ABSENT if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for p in parameters]
-    flags = torch.tensor(own, dtype=torch.int32, device=flag_device())
-    dist.all_reduce(flags, dist.ReduceOp.MAX)
-    agreed: list[int] = flags.tolist()
-    return agreed
-
-
-def _dense_gradient(parameter: torch.Tensor) -> torch.Tensor:
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)
-    elif parameter.grad.is_sparse:
-        parameter.grad = parameter.grad.to_dense()
-    return parameter.grad
-
-
-def _average_bucket(gradients: list[torch.Tensor], exchange: Exchange) -> None:
-    flat = exchange.widen(torch.cat([real_view(gradient).reshape(-1) for gradient in gradients]))
-    divisor, after = exchange.factors(context.world_size)
-    flat /= divisor  # by default all of the division, so that float16 does not overflow in the sum
-    dist.all_reduce(flat)
-    if after != 1.0:
-        flat *= after
-    offset = 0
-    for gradient in gradients:
-        view = real_view(gradient)
-        view.copy_(flat[offset : offset + view.numel()].view(view.shape))
-        offset += view.numel()
+        groups: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
+        for tensor in tensors:
+            groups.setdefault((tensor.dtype, tensor.device), []).append(real_view(tensor.detach()))
+        for members in groups.values():
+            flat = flatten(members).div_(context.world_size)
+            dist.all_reduce(flat)
+            torch._foreach_copy_(members, list(unflatten(flat, members)))

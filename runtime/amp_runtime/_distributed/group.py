@@ -15,11 +15,12 @@ import torch.distributed as dist
 
 from amp_runtime._core.context import context
 from amp_runtime._core.randomness import random_state, set_random_state
-from amp_runtime._distributed import engine, gloo, output
+from amp_runtime._distributed import engine, failing, gloo, output
 from amp_runtime._distributed.launch import (
     announced_local_rank,
     check_launch,
     counted_local_rank,
+    group_store,
     launched_world_size,
     warn_of_another_launcher,
 )
@@ -90,7 +91,8 @@ def join_group(backend: str | None) -> None:
     context.rank = dist.get_rank()
     context.world_size = dist.get_world_size()
     copy_random_state()
-    output.silence(context.rank != 0)
+    output.silence(context.rank != 0, group_store())
+    failing.watch_errors()
 
 
 def _store_of_this_attempt() -> dict[str, Any]:
@@ -128,8 +130,9 @@ def _take_gpu(local_rank: int, backend: str | None) -> None:
 def leave_group() -> None:
     """Undoes :func:`join_group`. Waits for nobody, so that a crash elsewhere cannot hang this process."""
     output.restore()
+    failing.stop_watching_errors()
     gloo.settle()  # a script that made the group may end it next
-    if context.owns_group and dist.is_available() and dist.is_initialized():
+    if context.owns_group and dist.is_available() and dist.is_initialized() and not failing.has_failed():
         engine.release_all()
         dist.destroy_process_group()
     context.owns_group = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import warnings
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -59,7 +60,7 @@ def warn_of_another_launcher() -> None:
                 f"{size} processes were started ({count}), but WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT are not "
                 f"set: each of them trains alone. Export WORLD_SIZE=${count} and RANK=${number} in each process, "
                 "or start torchrun on each machine",
-                stacklevel=4,
+                stacklevel=5,  # past join_group, init and what keeps its arguments
             )
             return
 
@@ -86,13 +87,20 @@ def counted_local_rank() -> int:
     on a GPU need the very number that is looked for.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
-    try:
-        store = dist.distributed_c10d._get_default_store()
-    except (AttributeError, ValueError):  # a group of the script's own, made without a store
+    store = group_store()
+    if store is None:
         return rank % max(torch.cuda.device_count(), 1)
     store.set(f"amp/host/{rank}", socket.gethostname())
     names = [store.get(f"amp/host/{other}") for other in range(size)]
     return names[:rank].count(names[rank])
+
+
+def group_store() -> Any:
+    """What the ranks of the group wrote to find each other; ``None`` for a group of the script's own without one."""
+    try:
+        return dist.distributed_c10d._get_default_store()
+    except (AttributeError, ValueError):
+        return None
 
 
 def _integer(name: str, default: str) -> int | None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from amp_runtime._core import capabilities
 from amp_runtime._core.context import context
 from amp_runtime._distributed.group import flag_device
-from amp_runtime._precision.lacking import lacking
+from amp_runtime._precision.lacking import lacking, note_emulation
 
 
 def try_operations(device: torch.device) -> None:
@@ -28,6 +28,7 @@ def try_operations(device: torch.device) -> None:
         lacking(kind, context.half_dtype(kind))
     if context.distributed:
         _agree(kind)
+    note_emulation(kind, context.half_dtype(kind))
 
 
 def _agree(kind: str) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from amp_runtime._core.context import CAST_POLICIES, HALF_DTYPES, CastPolicy, context
 from amp_runtime._precision import policy, registered
+from amp_runtime._precision.lacking import note_emulation
 from amp_runtime._precision.operations import operations
 from amp_runtime._precision.policy import Lists
 
@@ -89,7 +90,10 @@ class autocast:
         kind = context.device_type()
         # Decided on entry, so that a decorator read before amp.init follows it.
         layers = (_of_init(context.custom_white_list, context.custom_black_list), registered.lists(), self._lists)
-        region = torch.autocast(kind, self._dtype or context.half_dtype(kind), self._enabled)
+        dtype = self._dtype or context.half_dtype(kind)
+        if self._enabled and self._dtype is None:
+            note_emulation(kind, dtype)
+        region = torch.autocast(kind, dtype, self._enabled)
         region.__enter__()  # type: ignore[no-untyped-call]
         casts = policy.begin(kind, layers, self._policy or context.cast_policy, self._enabled)
         self._entered.append(_Entered(region, casts))

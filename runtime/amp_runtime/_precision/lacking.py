@@ -1,4 +1,4 @@
-"""What runs in float32 because the device lacks it in half, and the one note about it."""
+"""What runs in float32 because the device lacks it in half, and what is said about a device: each note once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from amp_runtime._core import capabilities
@@ -13,8 +14,9 @@ from amp_runtime._core.context import HALF_DTYPES, context
 from amp_runtime._core.hooks import Hook, has_hook
 from amp_runtime._core.trees import to_float, to_half
 from amp_runtime._precision.cast_tables import half_by_autocast
+from amp_runtime._precision.properties import dtype_of_environment
 
-_noted: set[tuple[str, torch.dtype]] = set()
+_noted: set[tuple[str, str, torch.dtype]] = set()
 
 # What a module's forward pass computes in the type of its weights; of recurrent ones, see _operations_of.
 _OPERATIONS: dict[type[nn.Module], tuple[str, ...]] = {
@@ -60,10 +62,7 @@ def note(kind: str, dtype: torch.dtype) -> None:
 
     When something of it is needed for the first time: a model without an LSTM has nothing to do with one.
     """
-    if (kind, dtype) in _noted or torch.compiler.is_compiling():
-        return
-    _noted.add((kind, dtype))
-    if context.rank != 0:
+    if not _is_first("lacks", kind, dtype):
         return
     half = str(dtype).removeprefix("torch.")
     listed = ", ".join(f"{name} ({_reason(name, kind, dtype)})" for name in sorted(lacking(kind, dtype)))
@@ -73,6 +72,28 @@ def note(kind: str, dtype: torch.dtype) -> None:
     )
 
 
+def note_emulation(kind: str, dtype: torch.dtype) -> None:
+    """Tells the user once, on the main process, that the half type which ``auto`` chose is slow on this device."""
+    if context.dtype_name != "auto" or not _is_first("emulates", kind, dtype):
+        return
+    # A script for Apex says no type to the context.
+    if capabilities.emulates(kind, dtype) and dtype_of_environment() in (None, "auto"):
+        warnings.warn(
+            f"dtype='auto' is bfloat16 on the CPU, which is slow here: torch has no fast arithmetic in it for this "
+            f"processor ({_device(kind)}). float32 is faster: AMP_OPT_LEVEL=O0 in the environment",
+            stacklevel=3,
+        )
+
+
+def _is_first(what: str, kind: str, dtype: torch.dtype) -> bool:
+    """Whether a note is to be given: on the main process, for the first time."""
+    if torch.compiler.is_compiling() or (what, kind, dtype) in _noted:
+        return False
+    _noted.add((what, kind, dtype))
+    # A script for Apex makes its process group itself, of which the context knows nothing.
+    return (dist.get_rank() if dist.is_available() and dist.is_initialized() else context.rank) == 0
+
+
 def _reason(name: str, kind: str, dtype: torch.dtype) -> str:
     said = capabilities.reason(name, kind, dtype)
     # oneDNN's second sentence is about its own variables.
@@ -80,7 +101,7 @@ def _reason(name: str, kind: str, dtype: torch.dtype) -> str:
 
 
 def forget_notes() -> None:
-    """Lets the note be given again."""
+    """Lets the notes be given again."""
     _noted.clear()
 
 

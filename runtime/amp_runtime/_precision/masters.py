@@ -5,7 +5,9 @@ for their masters, so small updates are not lost to rounding and the optimizer's
 
 What the script writes into the half weights, the masters take over at the next step or ``state_dict``; what it
 writes into the masters, the half weights take over then, or at the next forward pass that is not compiled. Where
-both were written, the master counts. Writing through ``.data`` leaves no trace, and is seen in the half weights only.
+both were written, the master counts. A write is known by the tensor's version, and values are compared only after one:
+so a step costs no look at the weights. ``.data`` leaves no trace in the version; that it was read does, from the first
+half weight with a master on (:func:`_note_data`). Writing into a master through it is not seen.
 """
 
 from __future__ import annotations
@@ -34,12 +36,28 @@ class _Master:
         version: its version when the parameter was last rounded from it.
         gradient: what is known about its gradient.
         exposed: whether the script may hold the master, to edit it.
+        rounded: the version of the parameter when it was last rounded from the master; -1 if that tells nothing.
+        aliases: what ``parameter.data`` gave out since.
     """
 
     tensor: torch.Tensor
     version: int = 0
     gradient: SharedGradient = field(default_factory=SharedGradient)
     exposed: bool = False
+    rounded: int = -1
+    aliases: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+
+    def note(self, parameter: torch.Tensor) -> None:
+        """Notes that the parameter is the rounded master now."""
+        self.version = self.tensor._version
+        followed = isinstance(parameter, torch.nn.Parameter) and _follows_data()
+        self.rounded = parameter._version if followed else -1
+        if self.aliases:
+            self.aliases = [alias for alias in self.aliases if alias() is not None]
+
+    def is_current(self, parameter: torch.Tensor) -> bool:
+        """Whether nobody can have written into the parameter since then."""
+        return parameter._version == self.rounded and not self.aliases
 
 
 _masters: TensorMap[_Master] = TensorMap()
@@ -55,6 +73,8 @@ def adopt(parameter: torch.Tensor, full: torch.Tensor) -> None:
     """
     master = full.detach().to(torch.float32, copy=True).requires_grad_(parameter.requires_grad)
     _masters[parameter] = _Master(master, master._version)
+    if not _follows_data():
+        torch.nn.Parameter.data = property(_note_data, _set_data)  # type: ignore[assignment]
     if type(parameter) in (torch.nn.Parameter, torch.Tensor):
         parameter.__reduce_ex__ = _PickledInFull(parameter)  # type: ignore[method-assign]
 
@@ -63,6 +83,34 @@ def forget(parameter: torch.Tensor) -> None:
     """Makes a parameter that is not half any more an ordinary one."""
     _masters.pop(parameter)
     parameter.__dict__.pop("__reduce_ex__", None)
+
+
+def stop_following() -> None:
+    """Gives ``Parameter.data`` back to torch; ``amp.shutdown`` does it, after which no step is followed."""
+    if _follows_data():
+        del torch.nn.Parameter.data
+        for _, entry in _masters.items():
+            entry.rounded = -1
+
+
+def _follows_data() -> bool:
+    return "data" in vars(torch.nn.Parameter)
+
+
+def _note_data(parameter: torch.Tensor) -> torch.Tensor:
+    """``parameter.data``, with a note of it where there is a master: the script may write through it at any time."""
+    value: torch.Tensor = torch.Tensor.data.__get__(parameter)  # type: ignore[attr-defined]
+    entry = _masters.get(parameter)
+    if entry is not None:
+        entry.aliases.append(weakref.ref(value))
+    return value
+
+
+def _set_data(parameter: torch.Tensor, value: torch.Tensor) -> None:
+    torch.Tensor.data.__set__(parameter, value)  # type: ignore[attr-defined]
+    entry = _masters.get(parameter)
+    if entry is not None:
+        entry.rounded = -1
 
 
 def has_master(parameter: torch.Tensor) -> bool:
@@ -217,7 +265,8 @@ def exchanged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         for parameter, entry in used:
             _place(parameter, entry)
             entry.gradient.settle(parameter, entry.tensor)
-            if entry.tensor._version == entry.version:  # otherwise the script edited the master, which wins
+            # A master that the script edited wins.
+            if entry.tensor._version == entry.version and not entry.is_current(parameter):
                 untouched.append((parameter, entry))
         _follow_edits(untouched)
     try:
@@ -232,8 +281,8 @@ def exchanged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         with torch.no_grad():
             if used:
                 torch._foreach_copy_([parameter for parameter, _ in used], [entry.tensor for _, entry in used])
-        for _, entry in used:
-            entry.version = entry.tensor._version
+        for parameter, entry in used:
+            entry.note(parameter)
 
 
 def _may_be_in_ddp() -> bool:
@@ -278,7 +327,7 @@ def _place(parameter: torch.Tensor, entry: _Master) -> None:
 
 def _round(parameter: torch.Tensor, entry: _Master) -> None:
     parameter.copy_(entry.tensor)
-    entry.version = entry.tensor._version
+    entry.note(parameter)
 
 
 def _show_gradient(parameter: torch.Tensor, entry: _Master) -> None:
@@ -287,42 +336,43 @@ def _show_gradient(parameter: torch.Tensor, entry: _Master) -> None:
 
 
 def _follow_edits(pairs: list[tuple[torch.Tensor, _Master]]) -> None:
-    """Takes over what was written into the half weights since the last step: clipped weights, for instance.
+    for place in follow_edits([(parameter, entry.tensor) for parameter, entry in pairs]):
+        entry = pairs[place][1]
+        entry.version = entry.tensor._version
 
-    Values are compared, because ``p.data.clamp_()`` leaves no other trace. Elements that are still their
-    master's rounded value keep the master.
+
+def follow_edits(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[int]:
+    """Takes over what was written into half weights: clipped weights, for instance. Waits for the device.
+
+    Elements that are still their master's rounded value keep the master.
+
+    Args:
+        pairs: half parameters, with their masters.
+
+    Returns:
+        The places of the pairs that differed.
     """
-    pairs = [(parameter, entry) for parameter, entry in pairs if parameter.numel()]
-    if not pairs:
-        return
-    parameters, masters = [parameter for parameter, _ in pairs], [entry.tensor for _, entry in pairs]
-    on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
-    edited = (_edited_one_by_one if on_cpu else _edited_at_once)(parameters, masters)
-    for (parameter, entry), changed in zip(pairs, edited, strict=True):
-        if changed:
-            master = entry.tensor
-            torch.where(master.to(parameter.dtype) == parameter, master, parameter.float(), out=master)
-            entry.version = master._version
-
-
-def _edited_one_by_one(parameters: list[torch.Tensor], masters: list[torch.Tensor]) -> list[bool]:
-    """Which parameters differ from their rounded masters."""
-    return [not torch.equal(_bits(m.to(p.dtype)), _bits(p)) for p, m in zip(parameters, masters, strict=True)]
+    places = [place for place, (parameter, _) in enumerate(pairs) if parameter.numel()]
+    if not places:
+        return []
+    rounded = [torch.empty_like(pairs[place][0]) for place in places]
+    torch._foreach_copy_(rounded, [pairs[place][1] for place in places])
+    current = [pairs[place][0].detach() for place in places]
+    if all(parameter.device.type == "cpu" for parameter in current):  # where half compares slowly
+        edited = [not torch.equal(_bits(a), _bits(b)) for a, b in zip(rounded, current, strict=True)]
+    else:
+        torch._foreach_sub_(rounded, current)
+        largest = torch._foreach_norm(rounded, float("inf"))
+        edited = (torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0).tolist()
+    found = [place for place, differs in zip(places, edited, strict=True) if differs]
+    for place in found:
+        parameter, master = pairs[place]
+        torch.where(master.to(parameter.dtype) == parameter, master, parameter.float(), out=master)
+    return found
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(torch.int16) if tensor.element_size() == 2 else tensor  # half compares slowly on the CPU
-
-
-def _edited_at_once(parameters: list[torch.Tensor], masters: list[torch.Tensor]) -> list[bool]:
-    """The same in a few kernels and with one wait for the device."""
-    differences = [torch.empty_like(parameter) for parameter in parameters]
-    torch._foreach_copy_(differences, masters)
-    torch._foreach_sub_(differences, parameters)
-    largest = torch._foreach_norm(differences, float("inf"))
-    flags = torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0
-    edited: list[bool] = flags.tolist()
-    return edited
+    return tensor.view(torch.int16) if tensor.element_size() == 2 else tensor
 
 
 class _PickledInFull:

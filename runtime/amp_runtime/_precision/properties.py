@@ -223,7 +223,7 @@ def fixed_loss_scale() -> float | None:
         ValueError: it is no positive number.
     """
     text = os.environ.get("AMP_LOSS_SCALE", "").strip()
-    number = _positive(text)
+    number = positive(text)
     if text and number is None:
         raise ValueError(f"AMP_LOSS_SCALE={text!r} in the environment; allowed: a positive number")
     return number
@@ -232,20 +232,20 @@ def fixed_loss_scale() -> float | None:
 def _loss_scale(value: Any) -> LossScale:
     if value is None or value == "dynamic":
         return "dynamic"
-    number = _positive(value)
+    number = positive(value)
     if number is None:
         raise ValueError(f"amp.init got loss_scale={value!r}; allowed: 'dynamic' or a positive number")
     return number
 
 
 def _number(name: str, value: Any) -> float:
-    number = _positive(value)
+    number = positive(value)
     if number is None:
         raise ValueError(f"amp.init got {name}={value!r}; allowed: a positive number")
     return number
 
 
-def _positive(value: Any) -> float | None:
+def positive(value: Any) -> float | None:
     """A positive finite number, also as a string, or ``None``."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -257,7 +257,7 @@ def _positive(value: Any) -> float | None:
 
 
 def _count(name: str, value: Any) -> int:
-    number = _positive(value)
+    number = positive(value)
     if number is None or number != int(number):
         raise ValueError(f"amp.init got {name}={value!r}; allowed: a positive whole number")
     return int(number)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-_ABANDONED = 3600.0  # seconds without a write after which a temporary file belongs to nobody
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows, which removes no file that is open
+    fcntl = None
+
+_ABANDONED = 3600.0  # seconds without a write after which a file of another machine, without locks, is nobody's
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object], keep: int = 0) -> None:
@@ -24,9 +31,10 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], keep: int 
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         with open(temporary, "wb") as file:
+            _lock(file)
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -46,7 +54,7 @@ def _rotate(path: Path, keep: int) -> None:
     for number in range(keep - 1, 0, -1):
         if (older := numbered(path, number)).exists():
             os.replace(older, numbered(path, number + 1))
-    extra = path.with_name(f".{path.name}.{os.getpid()}.link.tmp")
+    extra = _temporary(path, ".link")
     extra.unlink(missing_ok=True)
     try:
         os.link(path, extra)
@@ -60,12 +68,38 @@ def numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.stem}.{number}{path.suffix}")
 
 
+def _temporary(path: Path, kind: str = "") -> Path:
+    """A name beside ``path`` that tells the machine and the process."""
+    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}{kind}.tmp")
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Takes a file until it is closed or the process has ended; false if another one has it, or nobody can know."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def _remove_abandoned(path: Path) -> None:
     """Removes what a process left that was killed while it wrote."""
+    of_this_machine = f".{path.name}.{socket.gethostname()}."
     for leftover in path.parent.glob(f".{_escaped(path.name)}.*.tmp"):
         with contextlib.suppress(OSError):
-            if time.time() - leftover.stat().st_mtime > _ABANDONED:
+            if _is_old(leftover) or (leftover.name.startswith(of_this_machine) and _is_free(leftover)):
                 leftover.unlink()
+
+
+def _is_old(file: Path) -> bool:
+    return time.time() - file.stat().st_mtime > _ABANDONED
+
+
+def _is_free(file: Path) -> bool:
+    with open(file, "r+b") as opened:
+        return _lock(opened)
 
 
 def _escaped(name: str) -> str:

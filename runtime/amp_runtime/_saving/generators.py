@@ -66,18 +66,15 @@ def _restore(state: State) -> None:
 def restore_generators_of_rank(states: Sequence[State]) -> None:
     """Restores this rank's state of those saved by all ranks.
 
-    A rank that did not exist then gets a state of its own, made from rank 0's; or rank 0's very state, if all ranks
-    drew the same numbers.
+    A rank that did not exist then goes on with rank 0's state of the stream that all ranks share. Its own numbers are
+    seeded by what it draws from that one, and by its rank. So are those of a script that shares no stream.
     """
     if context.rank < len(states):
         restore_generators(states[context.rank])
         return
-    if "common" in states[0]:
-        with common_numbers():
-            _restore(states[0]["common"])
-        return
-    _restore(states[0])
+    with common_numbers():
+        _restore(states[0].get("common", states[0]))
     alike = all(torch.equal(state["torch"].cpu(), states[0]["torch"].cpu()) for state in states)
-    if not alike or len(states) == 1:
+    if own_numbers_in_force() or not ("common" in states[0] or alike):
         drawn = int(torch.randint(2**62, ()).item())  # differs from one saved moment to the next
         seed_everything(mix(drawn, context.rank))

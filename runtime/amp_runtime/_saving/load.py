@@ -69,8 +69,10 @@ def load_checkpoint(
 
     All ranks call it together, after the models, optimizers and loaders are prepared and just before the training
     goes on. With the same number of ranks the run then goes on bit for bit as if it had not stopped; the number of a
-    loader's workers may differ. With another number of ranks the parameters and averages are the same, loaders can go
-    on at the end of an epoch only, and a rank that did not exist gets random numbers of its own; a warning says so.
+    loader's workers may differ. With another number of ranks the parameters and averages are the same. What all have
+    read of an epoch is not read again, and what is left is shared out anew; see :func:`load_loader_state` for loaders
+    that cannot. A rank that did not exist goes on with the random numbers that all ranks share, and gets own ones that
+    are seeded by these and its rank; a warning says so.
 
     Files of other programs load too, so that a run may go on after its script was migrated: a bare state dict, and
     dictionaries of states under other usual names (``state_dict``, ``net``, ``optim``, ``lr_scheduler``, ``amp``,
@@ -95,7 +97,7 @@ def load_checkpoint(
         RuntimeError: the file is damaged or not trusted, lacks a part, or holds one that does not fit its object; the
             message lists what differs. The objects may then be partly loaded.
         TypeError: a part has no ``load_state_dict``.
-        ValueError: the file was saved in mid-epoch of a loader with other batches, or on another number of ranks.
+        ValueError: the file was saved in mid-epoch of a loader over other data, or that cannot be shared out anew.
     """
     file = as_path(path, "amp.load_checkpoint")
     require_all_ranks("amp.load_checkpoint")
@@ -202,9 +204,11 @@ def _do_without(name: str, objects: list[tuple[str, Any]], source: _Source) -> N
 
 def _load_loaders(objects: list[tuple[str, Any]], source: _Source) -> None:
     for name, loader in objects:
-        saved = source.ranks[context.rank % len(source.ranks)]["loaders"] if source.ranks else {}
-        if name in saved:
-            load_loader_state(loader, saved[name])
+        saved = [rank["loaders"][name] for rank in source.ranks if name in rank["loaders"]]
+        if saved:
+            # Rank 0 has never had fewer batches than another; states of other libraries go round.
+            shared_anew = len(saved) != context.world_size and "own" not in saved[0]
+            load_loader_state(loader, saved[0 if shared_anew else context.rank % len(saved)])
         elif source.strict and not source.foreign:
             raise RuntimeError(f"amp.load_checkpoint: {str(source.path)!r} has no position of {name!r}")
         else:

@@ -12,6 +12,7 @@ import torch
 
 from amp_runtime._core.context import context
 from amp_runtime._data.position import loader_state
+from amp_runtime._noticing import parting
 from amp_runtime._saving.atomic import write_atomically
 from amp_runtime._saving.bare import some
 from amp_runtime._saving.generators import generator_states
@@ -54,7 +55,8 @@ def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, **parts: 
         TypeError: an argument is of a kind that cannot be saved.
         ValueError: ``keep`` is negative, or a part has the name that is used for what is saved beside.
         OSError: the file cannot be written; on all ranks.
-        RuntimeError: it was called where only some ranks are.
+        RuntimeError: it was called where only some ranks are; or the ranks' parameters or learning rates differ, so
+            that the file would not be what the others train. ``AMP_CHECK=off`` leaves that check out.
     """
     target = as_path(path, "amp.save_checkpoint")
     if not isinstance(keep, int) or keep < 0:
@@ -64,7 +66,13 @@ def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, **parts: 
     require_all_ranks("amp.save_checkpoint")
     objects = [leaf for name, part in parts.items() for leaf in leaves(name, part)]
     loaders = {name: loader_state(part) for name, part in objects if is_loader(part)}
-    ranks = gather_objects({"rng": generator_states(), "loaders": loaders})
+    numbers = parting.digest()
+    ranks = gather_objects(
+        {"rng": generator_states(), "loaders": loaders, "digest": None if numbers is None else numbers[0]}
+    )
+    digests = [rank.pop("digest") for rank in ranks]
+    if numbers is not None and None not in digests:
+        parting.require_together(digests, numbers[1])
     problem: BaseException | None = None
     if context.rank == 0:
         try:

@@ -5,8 +5,9 @@ is not known. A rank may train something alone (a probe on rank 0, a learner amo
 collective would then wait for ever. But whoever wraps a model in torch's DistributedDataParallel runs the same
 backward passes on all ranks of its group, so an optimizer that holds such a model's parameters is agreed upon in that
 group; not from the first ``join()`` on, where ranks that ran out of data step no more. The averaged gradients are
-equal on all ranks, and so are the decisions. Other optimizers are left to their rank, unless the script sets
-``amp.scaler.process_group``.
+equal on all ranks, and so are the decisions: nothing is sent for them, except at an optimizer's first step and after
+the scale was set from outside, where a number might differ. Other optimizers are left to their rank, unless the script
+sets ``amp.scaler.process_group``, whose ranks agree at every step.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from amp_runtime._core.context import context
 from amp_runtime._core.living import living
+from amp_runtime._core.models import prepared_parameters
 from amp_runtime._distributed.group import flag_device
 
 
@@ -30,10 +32,13 @@ class Ranks:
     Attributes:
         group: their process group; ``None`` is the default one.
         models: the script's DDP models through which they were found.
+        averaged: whether all gradients of the optimizer are means over the ranks: what is not finite on one of them
+            is so on all, and nothing has to be sent to know it.
     """
 
     group: Any = None
     models: tuple[DistributedDataParallel, ...] = ()
+    averaged: bool = False
 
     def device(self, near: torch.device) -> torch.device:
         """A device on which their process group serves a small tensor."""
@@ -87,7 +92,7 @@ def ranks_of(parameters: list[torch.Tensor], chosen: Any) -> Ranks | None:
     if chosen is not None:
         return Ranks(chosen) if dist.get_world_size(chosen) > 1 else None
     if context.distributed:
-        return Ranks()
+        return Ranks(averaged=_are_among(parameters, prepared_parameters()))
     held = set(map(id, parameters))
     wrapped = living(DistributedDataParallel)
     models = tuple(model for model in wrapped if any(id(p) in held for p in model.parameters()))
@@ -95,4 +100,9 @@ def ranks_of(parameters: list[torch.Tensor], chosen: Any) -> Ranks | None:
     if len(groups) != 1:
         return None  # none, or several, of which no one decides for all
     (group,) = groups.values()
-    return Ranks(group, models) if dist.get_world_size(group) > 1 else None
+    averaged = _are_among(parameters, {id(p) for model in models for p in model.parameters()})
+    return Ranks(group, models, averaged) if dist.get_world_size(group) > 1 else None
+
+
+def _are_among(parameters: list[torch.Tensor], averaged: set[int]) -> bool:
+    return all(id(parameter) in averaged for parameter in parameters if parameter.requires_grad)

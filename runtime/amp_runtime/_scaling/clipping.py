@@ -74,14 +74,14 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
     with torch.no_grad():
         for parameter in chosen:
             if parameter.grad is not None:
-                bound = limit * unit if id(parameter) in known else limit
+                bound: Any = limit * unit if id(parameter) in known else limit
                 values(parameter.grad).clamp_(-bound, bound)
 
 
 def _clip(
     true: list[torch.Tensor],
     scaled: list[torch.Tensor],
-    unit: float,
+    unit: Any,
     limit: float,
     order: float,
     error_if_nonfinite: bool,

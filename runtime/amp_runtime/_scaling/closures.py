@@ -95,7 +95,7 @@ class ClosureStep:
             _average(parameters)
         found = 0.0
         if self.check:
-            found = multiply(coalesced_gradients_of(parameters), 1.0).item()
+            found = multiply(coalesced_gradients_of(parameters), None).item()
         loss, found = self._agree(loss, found)
         if found:
             raise Abandoned

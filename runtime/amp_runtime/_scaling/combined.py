@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from amp_runtime._distributed import averaging
-from amp_runtime._distributed.group import flag_device
 from amp_runtime._scaling.gradients import coalesced_gradients_of
 
 _log = logging.getLogger("amp_runtime")
@@ -25,30 +23,46 @@ _log = logging.getLogger("amp_runtime")
 
 @dataclass
 class _Flat:
-    """One buffer, and the gradients in it."""
+    """One buffer, and the gradients in it.
 
+    Attributes:
+        storage: the buffer, and behind it a number for each gradient that says whether it exists: they travel together.
+        buffer: the gradients.
+        parameters: theirs.
+        views: the place of each in the buffer.
+        exist: that of each number.
+    """
+
+    storage: torch.Tensor
     buffer: torch.Tensor
     parameters: list[torch.Tensor]
     views: list[torch.Tensor]
+    exist: list[torch.Tensor]
 
-    def gather(self) -> bool:
-        """Copies gradients in that are elsewhere; returns whether every parameter has one."""
+    def gather(self) -> list[int]:
+        """Copies gradients in that are elsewhere; returns the places of those that do not exist."""
         sources, targets, absent = [], [], []
-        for parameter, view in zip(self.parameters, self.views, strict=True):
+        for place, (parameter, view) in enumerate(zip(self.parameters, self.views, strict=True)):
             gradient = parameter.grad
-            if gradient is view:
-                continue
-            if gradient is None or gradient.is_sparse or gradient.dtype is not view.dtype:
-                absent.append(view)
-            else:
-                sources.append(gradient)
+            if gradient is None:
+                absent.append(place)
+            elif gradient is not view:
+                sources.append(gradient.to_dense() if gradient.is_sparse else gradient)
                 targets.append(view)
                 parameter.grad = view
         if sources:
             torch._foreach_copy_(targets, sources)
+        self.storage[self.buffer.numel() :] = 1.0
         if absent:  # else an infinity of an earlier step would be found again
-            torch._foreach_zero_(absent)
-        return not absent
+            torch._foreach_zero_([part[place] for part in (self.views, self.exist) for place in absent])
+        return absent
+
+    def take_over(self, absent: list[int]) -> None:
+        """Gives parameters without a gradient the averaged one, where another rank had one. Waits for the device."""
+        exist = self.storage[self.buffer.numel() :].tolist() if absent else []
+        for place in absent:
+            if exist[place]:
+                self.parameters[place].grad = self.views[place]
 
 
 class CombinedGradients:
@@ -88,25 +102,24 @@ class CombinedGradients:
         )
 
     def average(self, delayed: list[torch.Tensor]) -> bool:
-        """Averages the buffers over the processes, if that is all there is to average on every rank. A collective.
+        """Averages the buffers over the processes, if that is all there is to average. A collective.
 
         Args:
             delayed: the parameters whose gradients are to be averaged.
 
         Returns:
-            Whether it was done.
+            Whether it was done, equal on all ranks: the buffers are made after the first step's gradients were
+            averaged one by one, and so hold the same everywhere.
         """
-        if self._flats is None:
-            return False  # on all ranks: buffers are made by the first step, on all of them
+        if self._flats is None or not self._fits() or {id(p) for p in delayed} != self._members:
+            return False
+        if not averaging.travel_plainly(delayed):
+            return False
         with torch.no_grad():
-            complete = self._fits() and {id(p) for p in delayed} == self._members
-            complete = complete and averaging.travel_plainly(delayed)
-            complete = all([flat.gather() for flat in self._flats]) and complete
-            incomplete = torch.tensor([0.0 if complete else 1.0], device=flag_device())
-            dist.all_reduce(incomplete, dist.ReduceOp.MAX)
-            if incomplete.item():
-                return False
-            averaging.average_tensors([flat.buffer for flat in self._flats])
+            absent = [flat.gather() for flat in self._flats]
+            averaging.average_tensors([flat.storage for flat in self._flats])
+            for flat, places in zip(self._flats, absent, strict=True):
+                flat.take_over(places)
         return True
 
     def _fits(self) -> bool:
@@ -129,15 +142,16 @@ class CombinedGradients:
 
 def _flat(parameters: list[torch.Tensor]) -> _Flat:
     first = parameters[0]
-    buffer = torch.zeros(sum(p.numel() for p in parameters), dtype=first.dtype, device=first.device)
+    size = sum(p.numel() for p in parameters)
+    storage = torch.zeros(size + len(parameters), dtype=first.dtype, device=first.device)
     views, offset = [], 0
     for parameter in parameters:
         # A gradient laid out as its parameter is what fused optimizers and DDP want.
         dense = parameter.is_contiguous() or torch.empty_like(parameter, device="meta").stride() == parameter.stride()
         strides = parameter.stride() if dense else torch.empty(parameter.shape, device="meta").stride()
-        views.append(buffer.as_strided(parameter.shape, strides, offset))
+        views.append(storage.as_strided(parameter.shape, strides, offset))
         offset += parameter.numel()
-    return _Flat(buffer, parameters, views)
+    return _Flat(storage, storage[:size], parameters, views, list(storage[size:].unbind()))
 
 
 def advise_merging(optimizer: torch.optim.Optimizer) -> None:

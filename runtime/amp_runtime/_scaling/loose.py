@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 
-from amp_runtime._core.models import prepared_models
+from amp_runtime._core.models import prepared_models, remembered
 from amp_runtime._scaling.gradients import gradients_of, multiply, parameters_of
+from amp_runtime._scaling.loss_scale import Unit
 
 
 class LooseGradients:
@@ -17,48 +19,49 @@ class LooseGradients:
     Clipping by the norm of a whole model, of which the optimizer has the head alone, sees them too.
 
     Attributes:
-        true_valued: those that exist now are not multiplied by the scale.
+        unit: what those that exist now are multiplied by; ``None`` where they have their true values.
     """
 
     def __init__(self) -> None:
-        self.true_valued = True
+        self.unit: Unit | None = None
         self._found: list[weakref.ref[torch.Tensor]] = []
-        self._found_for: tuple[int, ...] | None = None
+        self._found_for = -1
 
-    def bring_to(self, unit: float, before: float, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    def bring_to(self, unit: Unit, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Gives them the unit of a loss whose gradients will be added to them."""
-        factor = unit if self.true_valued else unit / before
-        self.true_valued = False
-        if factor != 1.0:
-            multiply(gradients_of(self._parameters(optimizers)), factor)
+        before, self.unit = self.unit, unit
+        gradients = [] if before is unit else gradients_of(self._parameters(optimizers))
+        if gradients:
+            multiply(gradients, partial(unit.over, before))
 
-    def make_true(self, unit: float, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    def make_true(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Divides them by the unit that they have."""
-        if not self.true_valued:
-            self.true_valued = True
-            multiply(gradients_of(self._parameters(optimizers)), 1.0 / unit)
+        before, self.unit = self.unit, None
+        gradients = [] if before is None else gradients_of(self._parameters(optimizers))
+        if before is not None and gradients:
+            multiply(gradients, before.inverse)
 
-    def give_up(self, parameters: Iterable[torch.Tensor], unit: float) -> None:
+    def give_up(self, parameters: Iterable[torch.Tensor], unit: Unit) -> None:
         """Lets an optimizer have its parameters, with gradients as the scaler finds them: scaled."""
-        if self.true_valued:
+        if self.unit is None:
             kept = {id(parameter) for parameter in self._living()}
-            multiply(gradients_of(p for p in parameters if id(p) in kept), unit)
+            multiply(gradients_of(p for p in parameters if id(p) in kept), unit.on)
 
     def are_true(self, parameter: torch.Tensor) -> bool:
         """Whether a parameter is one of these, and its gradient true."""
-        return self.true_valued and any(found is parameter for found in self._living())
+        return self.unit is None and any(found is parameter for found in self._living())
 
     def _living(self) -> list[torch.Tensor]:
         return [parameter for found in self._found if (parameter := found()) is not None]
 
     def _parameters(self, optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.Tensor]:
-        """The parameters of prepared models without those of ``optimizers``; looked up when either changes."""
-        known = list(optimizers)
-        models = prepared_models()
-        sizes = (sum(len(group["params"]) for group in optimizer.param_groups) for optimizer in known)
-        state = (len(models), *sizes)
-        if state != self._found_for:
-            held = {id(parameter) for optimizer in known for parameter in parameters_of(optimizer)}
-            loose = {id(p): p for model in models for p in model.parameters() if id(p) not in held}
-            self._found, self._found_for = [weakref.ref(parameter) for parameter in loose.values()], state
+        """The parameters of prepared models without those of ``optimizers``; looked up when either changed."""
+        if self._found_for != remembered():
+            held = {id(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)}
+            loose = {id(p): p for model in prepared_models() for p in model.parameters() if id(p) not in held}
+            self._found, self._found_for = [weakref.ref(parameter) for parameter in loose.values()], remembered()
         return self._living()
+
+    def look_again(self) -> None:
+        """Notes that an optimizer is new, or has other parameters."""
+        self._found_for = -1

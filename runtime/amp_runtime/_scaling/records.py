@@ -10,13 +10,9 @@ import torch
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks, ranks_of
 from amp_runtime._scaling.combined import CombinedGradients
-from amp_runtime._scaling.gradients import (
-    coalesced_gradients_of,
-    gradients_of,
-    have_gradients,
-    multiply,
-    parameters_of,
-)
+from amp_runtime._scaling.gradients import coalesced_gradients_of, gradients_of, multiply, parameters_of
+from amp_runtime._scaling.loss_scale import Unit
+from amp_runtime._scaling.skips import Finding
 
 _NOT_YET = object()
 
@@ -26,41 +22,52 @@ class Record:
     """One optimizer's state between its steps.
 
     Attributes:
-        true_valued: the gradients that exist now are not multiplied by the scale.
+        unit: what the gradients that exist now are multiplied by; ``None`` where they have their true values.
         ready: they have been averaged, unscaled and checked since the last step.
-        findings: what the check found, on the device; see :class:`Findings`.
-        carried: what the check found in gradients that were then kept and accumulated further.
+        finding: what the check found; ``None`` where nothing was checked since the last step.
         charges: with several losses, 1.0 for the one that brought the first infinity so far; float32, one a loss.
-        stepped: whether the last step changed parameters.
+        carried: what the check found in gradients that were then kept and accumulated further.
+        changed: whether the last step changed parameters, if ``decided`` found nothing.
+        decided: what the last step went by.
         losses: the number of losses scaled when the gradients were last averaged.
         stamps: their identity and version after the last step.
         combined: the flat buffers of its gradients.
+        agreed: how often loss scales had been changed from outside when the ranks agreed last.
     """
 
-    true_valued: bool
+    unit: Unit | None
     ready: bool = False
-    findings: torch.Tensor | None = None
-    carried: torch.Tensor | None = None
+    finding: Finding | None = None
     charges: torch.Tensor | None = None
-    stepped: bool = False
+    carried: torch.Tensor | None = None
+    changed: bool = False
+    decided: Finding | None = None
     losses: int = -1
     stamps: tuple[tuple[int, int], ...] = ()
     combined: CombinedGradients | None = None
+    agreed: int = -1
     _ranks: Ranks | None = None
     _looked_up: Any = _NOT_YET
+    _size: int = -1
 
     def ranks(self, parameters: list[torch.Tensor], chosen: Any) -> Ranks | None:
-        """The ranks that decide together about this optimizer, see :func:`ranks_of`; looked up once."""
-        if self._looked_up is not chosen:
-            self._ranks, self._looked_up = ranks_of(parameters, chosen), chosen
+        """The ranks that decide together about this optimizer, see :func:`ranks_of`; looked up when it changes."""
+        if self._looked_up is not chosen or self._size != len(parameters):
+            self._ranks, self._looked_up, self._size = ranks_of(parameters, chosen), chosen, len(parameters)
         return self._ranks
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the last step changed parameters; may wait for the device."""
+        return self.changed and not (self.decided is not None and bool(self.decided))
 
     def reopen(self, optimizer: torch.optim.Optimizer) -> None:
         """Lets gradients be accumulated further; an infinity that was found counts, even if it was clipped since."""
         self.ready = False
-        findings, self.findings = self.findings, None
-        if findings is not None:
-            self.carried = findings[:1] if have_gradients(parameters_of(optimizer)) else None
+        finding, self.finding = self.finding, None
+        if finding is not None:
+            kept = any(parameter.grad is not None for parameter in parameters_of(optimizer))
+            self.carried = finding.flag if kept else None
 
     def with_carried(self, found: torch.Tensor) -> torch.Tensor:
         """What a check ``found``, together with what is carried from the one before."""
@@ -72,72 +79,26 @@ class Record:
         if self.charges is None:
             self.charges = torch.zeros(count, dtype=torch.float32, device=found.device)
         first = found * (1.0 - self.charges.amax())
-        self.charges[loss_id] = torch.maximum(self.charges[loss_id], first[0])
+        self.charges[loss_id] = torch.maximum(self.charges[loss_id], first)
         return self.charges
-
-
-@dataclass
-class Findings:
-    """What the ranks found in an optimizer's gradients.
-
-    Attributes:
-        overflowed: one was infinite or NaN.
-        losses: the losses that brought the first one, if that is known.
-        scales: the smallest scale of each loss over the ranks, if they differ.
-    """
-
-    overflowed: bool
-    losses: list[int]
-    scales: list[float] | None
-
-
-def encode(
-    found: torch.Tensor, charges: torch.Tensor | None, scales: list[float] | None, ranks: Ranks | None
-) -> torch.Tensor:
-    """The findings as one float32 tensor, the same on all ranks. A collective of ``ranks``.
-
-    Scales that differ would mix gradients of different units when they are averaged, in silence; they travel along, so
-    that it is noticed.
-
-    Args:
-        found: shape ``(1,)``, 1.0 if a gradient was not finite.
-        charges: shape ``(losses,)``, or ``None`` for a single loss.
-        scales: the scale of each loss, ``None`` where nothing is scaled.
-        ranks: who decides together.
-    """
-    parts = [found] if charges is None else [found, charges]
-    if ranks is not None:
-        if scales is not None:
-            own = torch.tensor(scales, dtype=torch.float32).to(found.device)
-            parts += [own, -own]
-        return ranks.strongest(torch.cat(parts))
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def decode(findings: torch.Tensor, losses: int, charged: bool) -> Findings:
-    """Reads what :func:`encode` wrote; waits for the device."""
-    found, *rest = findings.tolist()
-    charges, rest = (rest[:losses], rest[losses:]) if charged else ([], rest)
-    highest, lowest = rest[:losses], [-value for value in rest[losses:]]
-    return Findings(
-        bool(found), [k for k, charge in enumerate(charges) if charge], None if highest == lowest else lowest
-    )
 
 
 def unscale(
     optimizer: torch.optim.Optimizer,
     parameters: list[torch.Tensor],
-    inverse: float,
+    unit: Unit | None,
     combined: CombinedGradients | None,
 ) -> torch.Tensor:
-    """Multiplies gradients by ``inverse`` in place, in float32 where there are masters; 1.0 if one was not finite."""
+    """Gives gradients their true values in place, in float32 where there are masters; 1.0 if one was not finite."""
     gradients = coalesced_gradients_of(parameters) if combined is None else combined.whole(parameters)
     if not masters.has_masters(optimizer):
-        return multiply(gradients, inverse)
+        return multiply(gradients, None if unit is None else unit.inverse)
     pairs = masters.take_gradients(optimizer)
     full = [master.grad for _, master in pairs if master.grad is not None]
     taken = {id(half) for half, _ in pairs if half.grad is not None and not half.grad.is_sparse}
-    found = multiply([*full, *gradients_of(p for p in parameters if id(p) not in taken)], inverse)
+    found = multiply(
+        [*full, *gradients_of(p for p in parameters if id(p) not in taken)], None if unit is None else unit.inverse
+    )
     masters.mark_gradients(optimizer)
     return found
 

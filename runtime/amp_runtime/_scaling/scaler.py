@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-import weakref
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ import torch
 from amp_runtime._core.context import HALF_DTYPES, context
 from amp_runtime._core.living import living
 from amp_runtime._core.models import copy_with, prepared_models, prepared_parameters, remember
-from amp_runtime._core.registry import TensorMap
+from amp_runtime._core.registry import IdentityMap, TensorMap
 from amp_runtime._distributed import averaging, buffers, shadow
 from amp_runtime._distributed.group import warn_of_training_alone
 from amp_runtime._precision import masters
@@ -31,26 +32,30 @@ from amp_runtime._scaling.gradients import (
     parameters_of,
 )
 from amp_runtime._scaling.loose import LooseGradients
-from amp_runtime._scaling.loss_scale import LossScale
+from amp_runtime._scaling.loss_scale import FLOOR, LossScale, Unit
+from amp_runtime._scaling.on_device import groups_to_fuse, told
 from amp_runtime._scaling.overflow import Observer, OverflowLocation, locate
-from amp_runtime._scaling.records import Record, decode, encode, stamps, unscale, with_masters
+from amp_runtime._scaling.records import Record, stamps, unscale, with_masters
+from amp_runtime._scaling.skips import Finding, Skips, known, strongest
 from amp_runtime._scaling.skips import GradientOverflowError as GradientOverflowError
-from amp_runtime._scaling.skips import Skips
 from amp_runtime._scaling.state import ScalerState, read_state, write_state
 
 _log = logging.getLogger("amp_runtime")
 
-_FLOOR = 2.0**-14  # far below any scale that a float16 gradient needs, and far above 0
 
-
-class Scaler:
+class Scaler(torch.amp.GradScaler):
     """Scales losses so that float16 gradients do not vanish, and skips the steps in which they overflow.
 
     The interface is ``torch.amp.GradScaler``'s. It scales only under float16: at O0, in bfloat16 and before
     ``amp.init`` the loss is returned as it is. ``AMP_LOSS_SCALE=1024`` in the environment has ``amp.init`` scale
     everywhere, by that number. What differs from torch:
 
-    - all ranks agree on a skip, so their scales and parameters stay equal;
+    - nobody waits for the device where torch does not: fused optimizers skip on the device, and what was skipped is
+      read when somebody asks, or when it may be time for the error below;
+    - all ranks skip together, so their scales and parameters stay equal. Gradients that all ranks average have the
+      same infinities everywhere, so nothing is sent for it, except at an optimizer's first step and after a scale was
+      set or loaded; other gradients are agreed upon at every step. A script that changes averaged gradients on one rank
+      alone sets ``process_group``, or runs with ``AMP_CHECK=every``;
     - from O1 a step whose gradients are infinite or NaN is skipped in bfloat16 too, and with a static scale
       (a number; Apex would apply it), so parameters never become NaN. At O0 nothing is checked;
     - the scale never falls below ``min_scale`` nor grows above ``max_scale``, and ``max_skips`` skips in a row raise
@@ -89,14 +94,25 @@ class Scaler:
         process_group: the ``torch.distributed`` group whose ranks agree on every skip, ``False`` for none; ``None``,
             the default, is all ranks of ``amp.init(ddp=True)``, and in groups of the script's own those of its DDP
             models.
-        skipped_steps: how many optimizer steps were skipped so far.
-        stepped: whether the last ``step`` changed parameters, for schedulers and averages of weights: true exactly if
-            it was not skipped and there was a gradient, at every level.
+        agrees_always: whether ranks agree at every step, as ``AMP_CHECK=every`` asks for.
+        stepping: whether ``step`` runs just now.
+        on_scaled: called with each scaled loss; ``None`` where nobody asks.
+        on_unscale: called with each optimizer before its scaled gradients are made true; ``None`` where nobody asks.
+
+    Args:
+        enabled: ``False`` makes one that hands everything through, as torch's does.
     """
 
-    def __init__(self) -> None:
+    on_scaled: Callable[[torch.Tensor], None] | None = None
+    on_unscale: Callable[[torch.optim.Optimizer], None] | None = None
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._enabled = enabled
         self._skips = Skips()
         self.reset()
+
+    def __reduce__(self) -> Any:
+        return _restored, (self._enabled, self.state_dict())
 
     def reset(self) -> None:
         """Goes back to the state of a new scaler, settings included; ``amp.shutdown`` does this."""
@@ -104,22 +120,23 @@ class Scaler:
         self.backoff_factor = 0.5
         self.max_skips = 200
         self.process_group: Any = None
+        self.agrees_always = False
         self.restart()
 
     def restart(self) -> None:
         """Forgets every optimizer and begins again with the first scale; ``amp.init`` does this."""
         self.growth_interval = context.growth_interval
-        self.min_scale = _FLOOR if context.min_scale is None else context.min_scale
+        self.min_scale = FLOOR if context.min_scale is None else context.min_scale
         self.max_scale = context.max_scale
         self._scales = [self._first_scale() for _ in range(context.num_losses)]
-        self._unit = self._scales[0].scale
         self._loss_id = 0
+        self._last_unit: Unit | None = None
         self._losses = 0
         self._taking_part: set[int] = set()
-        self._overflowed_losses: set[int] = set()
-        self._checked = False
-        self._overflowed = False
+        self._findings: list[Finding] = []
+        self._charges: list[torch.Tensor] = []
         self._overflow_ranks: Ranks | None = None
+        self._set_from_outside = 0
         self._unscaled_early = False
         self._skips.stop_watching()
         self._skips = Skips()
@@ -128,12 +145,12 @@ class Scaler:
         self._locating = False
         self._sharing = False
         self._warned_of_closure = False
-        self.skipped_steps = 0
-        self.stepped = False
+        self.stepping = False
+        self._last: Record | None = None
         self._held_by_none: TensorMap[bool] = TensorMap()
         self._loose = LooseGradients()
-        self._records: weakref.WeakKeyDictionary[torch.optim.Optimizer, Record] = weakref.WeakKeyDictionary()
-        self._known_optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+        self._records: IdentityMap[torch.optim.Optimizer, Record] = IdentityMap()
+        self._known_optimizers: IdentityMap[torch.optim.Optimizer, int] = IdentityMap()
 
     def _first_scale(self) -> LossScale:
         if context.loss_scale == "dynamic":
@@ -142,12 +159,33 @@ class Scaler:
 
     def is_enabled(self) -> bool:
         """Whether losses are scaled: at O1 to O3 in float16, and everywhere under ``AMP_LOSS_SCALE``."""
+        if not self._enabled:
+            return False
         return context.scales_always or (context.mixed and context.half_dtype() is torch.float16)
 
     @property
     def _looks_at_gradients(self) -> bool:
         """Whether gradients are brought to their true values, and checked, before a step."""
-        return context.mixed or context.scales_always
+        return self._enabled and (context.mixed or context.scales_always)
+
+    @property
+    def _unit(self) -> Unit:
+        """What the loss that was scaled last was multiplied by."""
+        return self._last_unit or self._scales[self._loss_id].unit()
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the last ``step`` changed parameters, for schedulers and averages of weights.
+
+        True exactly if it was not skipped and there was a gradient, at every level. May wait for the device.
+        """
+        return self._last is not None and self._last.stepped
+
+    @property
+    def skipped_steps(self) -> int:
+        """How many optimizer steps were skipped so far. May wait for the device."""
+        self._skips.read()
+        return self._skips.total
 
     def scale(self, outputs: Any, loss_id: int = 0) -> Any:
         """Multiplies a loss by its scale; returns the same object where nothing is scaled.
@@ -171,7 +209,7 @@ class Scaler:
         if self._unscaled_early:
             self._charge_abandoned()
         if not self.is_enabled():
-            for optimizer, record in list(self._records.items()):
+            for optimizer, record in self._records.items():
                 record.reopen(optimizer)
             return outputs
         self._bring_gradients_to(loss_id)
@@ -184,10 +222,10 @@ class Scaler:
         A script that leaves a step out because the norm is too large would see infinities for ever. The next step is
         left out as well: what was cleared may have been kept elsewhere, to be put together with other gradients.
         """
-        for optimizer, record in list(self._records.items()):
-            if record.ready and not have_gradients(parameters_of(optimizer)) and self._overflow_in(record, optimizer):
+        for optimizer, record in self._records.items():
+            if record.ready and record.finding and not have_gradients(parameters_of(optimizer)):
                 self.update()
-                record.carried = torch.ones(1)
+                record.carried = torch.ones(())
 
     def _require_loss(self, loss_id: int) -> None:
         if not (isinstance(loss_id, int) and 0 <= loss_id < len(self._scales)):
@@ -201,29 +239,33 @@ class Scaler:
 
         Where the loss changes, the one before is charged with the infinities that are there already.
         """
-        before, unit = self._unit, self._scales[loss_id].scale
+        unit = self._scales[loss_id].unit()
         switched = loss_id != self._loss_id
         seen: set[int] = set()
-        for optimizer, record in sorted(self._records.items(), key=lambda item: not item[1].true_valued):
-            factor = unit if record.true_valued else unit / before
-            charge = switched and not record.true_valued
-            if factor != 1.0 or charge:
+        for optimizer, record in sorted(self._records.items(), key=lambda item: item[1].unit is not None):
+            before, record.unit = record.unit, unit
+            charge = switched and before is not None
+            if before is not unit or charge:
                 parameters = parameters_of(optimizer)
                 if self._sharing:  # what one optimizer has made true is not multiplied for another again
                     parameters = [p for p in parameters if id(p) not in seen]
                     seen.update(map(id, parameters))
-                found = multiply(gradients_of(parameters), factor)
-                if charge:
-                    record.charge(found, self._loss_id, len(self._scales))
-            record.true_valued = False
+                gradients = gradients_of(parameters)
+                if gradients:
+                    found = multiply(gradients, None if before is unit else partial(unit.over, before))
+                    if charge:
+                        record.charge(found, self._loss_id, len(self._scales))
             record.reopen(optimizer)
-        self._loose.bring_to(unit, before, self._records)
-        self._unit, self._loss_id = unit, loss_id
+        self._loose.bring_to(unit, self._records)
+        self._last_unit, self._loss_id = unit, loss_id
 
     def _scaled(self, outputs: Any) -> Any:
         if isinstance(outputs, torch.Tensor):
             wide = outputs.float() if outputs.dtype in HALF_DTYPES else outputs
-            return wide * self._unit
+            scaled = wide * self._unit.on(outputs.device)
+            if self.on_scaled is not None:
+                self.on_scaled(scaled)
+            return scaled
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self._scaled(output) for output in outputs)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
@@ -247,7 +289,7 @@ class Scaler:
             self._make_ready(inner, record, parameters_of(inner))
             self._unscaled_early = True
 
-    def make_true(self, parameters: list[torch.Tensor]) -> tuple[list[torch.Tensor], float]:
+    def make_true(self, parameters: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor | float]:
         """Unscales the optimizers that hold any of ``parameters``, for a function that edits gradients.
 
         Args:
@@ -276,7 +318,8 @@ class Scaler:
         coalesced_gradients_of(unseen)
         if self._losses == 0 or self._in_closure or not self.is_enabled():
             return [], 1.0
-        return [parameter for parameter in unseen if not self._loose.are_true(parameter)], self._unit
+        scaled = [parameter for parameter in unseen if not self._loose.are_true(parameter)]
+        return scaled, self._unit.on(scaled[0].device) if scaled else 1.0
 
     def _make_held_true(self, optimizers: list[torch.optim.Optimizer], loose: dict[int, torch.Tensor]) -> None:
         """Unscales those of ``optimizers`` that hold any of the ``loose`` parameters, which it takes out of there."""
@@ -309,7 +352,7 @@ class Scaler:
         Returns:
             One-dimensional tensors, one for each dtype and device; ``None`` if other gradients are among them.
         """
-        for record in self._records.values():
+        for _, record in self._records.items():
             if record.combined is not None and record.combined.holds(parameters):
                 return record.combined.whole(parameters)
         return None
@@ -329,12 +372,13 @@ class Scaler:
             TypeError: something else was given.
         """
         scaled = self.is_enabled() and not self._in_closure
-        factor = (shadow.weight() or 1.0) * (self._unit if scaled else 1.0)
-        if gradients is None or not (scaled or factor != 1.0):
+        weight = shadow.weight() or 1.0
+        if gradients is None or not (scaled or weight != 1.0):
             return gradients
         if isinstance(gradients, torch.Tensor):
             wide = gradients.float() if gradients.dtype in HALF_DTYPES else gradients
-            return wide * (1.0 / factor)
+            wide = wide / weight if weight != 1.0 else wide
+            return wide * self._unit.inverse(wide.device) if scaled else wide
         if isinstance(gradients, (list, tuple)):
             return type(gradients)(self.unscale_gradients(gradient) for gradient in gradients)
         raise TypeError(
@@ -363,10 +407,18 @@ class Scaler:
             RuntimeError: with several processes, the optimizer holds a parameter of no prepared model; or its model is
                 in torch DDP's ``join()`` while the scale is dynamic.
         """
-        inner = inner_optimizer(optimizer)
         if self._locating:
+            inner_optimizer(optimizer)
             return None
         warn_of_training_alone()
+        self.stepping = True
+        try:
+            return self._step(optimizer, args, kwargs)
+        finally:
+            self.stepping = False
+
+    def _step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inner = inner_optimizer(optimizer)
         parameters = parameters_of(inner)
         if context.distributed:
             averaging.follow_models()
@@ -386,20 +438,28 @@ class Scaler:
         if not record.ready:
             self._make_ready(inner, record, parameters)
         record.ready = False
-        if self._overflow_in(record, inner):
-            self._skip(inner, record)
-            result = None
-        else:
-            changes = have_gradients(parameters)
-            if masters.has_masters(inner):
-                with masters.exchanged(inner):
-                    result = optimizer.step(*args, **kwargs)
-            else:
-                result = optimizer.step(*args, **kwargs)
-            self._note(record, changes)
+        finding = self._taken(record, parameters)
+        changes = have_gradients(parameters)
+        with masters.exchanged(inner) if masters.has_masters(inner) else nullcontext():
+            result, skipped = self._step_unless(finding, optimizer, args, kwargs)
+        if skipped:
+            self._skip(inner)
+        self._note(record, changes, finding)
         record.losses = self._losses
         record.stamps = stamps(delayed)
         return result
+
+    def _step_unless(
+        self, finding: Finding | None, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, bool]:
+        """Steps the optimizer, unless something was found; returns its result, and whether it was left out here."""
+        groups = groups_to_fuse(optimizer) if finding is not None and not finding.is_known() else None
+        if finding is not None and groups is not None:
+            with told(optimizer, finding.flag, groups):
+                return optimizer.step(*args, **kwargs), False
+        if finding is not None and finding:
+            return None, True
+        return optimizer.step(*args, **kwargs), False
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> None:
         if context.distributed:
@@ -407,6 +467,7 @@ class Scaler:
         if context.verbose and context.rank == 0:
             advise_merging(optimizer)
         self._known_optimizers[optimizer] = len(parameters_of(optimizer))
+        self._loose.look_again()
 
     def _step_with_closure(
         self, step: ClosureStep, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -418,43 +479,62 @@ class Scaler:
                 warnings.warn(
                     f"amp.scaler.step got a closure for {type(inner).__name__}: the losses that it computes are not "
                     "scaled, so small float16 gradients vanish; dtype='bf16' needs no scale",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
-            if not (record.true_valued or record.ready):  # SAM uses the gradients from before its closure
+            if record.unit is not None and not record.ready:  # SAM uses the gradients from before its closure
                 self._make_ready(inner, record, parameters_of(inner))
         ready, record.ready = record.ready, False
-        if ready and self._overflow_in(record, inner):
-            self._skip(inner, record)
+        finding = self._taken(record, parameters_of(inner)) if ready else None
+        if finding is not None and finding:
+            self._skip(inner)
+            self._note(record, False, finding)
             return None
         step.ranks = record.ranks(parameters_of(inner), self.process_group)
         self._in_closure = True
+        finding = None
         try:
             result = step.run(args, kwargs)
         except Abandoned:
-            self._checked = self._overflowed = True
+            finding = known(True)
             self._overflow_ranks = step.ranks
-            self._skip(inner, record)
-            return None
         finally:
             self._in_closure = False
-            record.true_valued = True
+            record.unit = None
             record.losses = self._losses
             record.stamps = stamps(averaging.delayed(parameters_of(inner)))
-        self._checked = self._checked or step.check
+        if finding is not None:
+            self._findings.append(finding)
+            self._skip(inner)
+            self._note(record, False, finding)
+            return None
+        if step.check:
+            self._findings.append(known(False))
         self._note(record, have_gradients(parameters_of(inner)))
         return result
 
-    def _skip(self, optimizer: torch.optim.Optimizer, record: Record) -> None:
-        self.skipped_steps += 1
+    def _skip(self, optimizer: torch.optim.Optimizer) -> None:
         masters.return_gradients()  # as a step would, before the script lets go of them
         # The scheduler would otherwise warn that it was stepped before the optimizer.
         optimizer._opt_called = True  # type: ignore[attr-defined]
         buffers.after_step(optimizer)  # what torch calls at a step that is made
-        _log.info("step skipped: a gradient is not finite at loss scale %g", self.get_scale(self._loss_id))
-        self._note(record, False)
 
-    def _note(self, record: Record, stepped: bool) -> None:
-        self.stepped = record.stepped = stepped
+    def _note(self, record: Record, changes: bool, finding: Finding | None = None) -> None:
+        record.changed, record.decided, self._last = changes, finding, record
+        if finding is not None:
+            self._skips.add_step(finding)
+
+    def holds_scaled(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether gradients of this optimizer may have the unit of a scaled loss: it asks no device.
+
+        Args:
+            optimizer: a torch optimizer, also one that never stepped here.
+        """
+        if not (self._losses and self.is_enabled()):
+            return False
+        record = self._records.get(optimizer)
+        if record is not None:
+            return not (record.unit is None or record.ready)
+        return any(p.grad is not None and not self._loose.are_true(p) for p in parameters_of(optimizer))
 
     def stepped_by(self, optimizer: Any) -> bool:
         """Whether the last ``step`` of this optimizer changed parameters; ``False`` before its first.
@@ -482,29 +562,30 @@ class Scaler:
             return
         if self._unscaled_early:
             self._unscaled_early = False
-            for optimizer, record in list(self._records.items()):
+            for optimizer, record in self._records.items():
                 if record.ready:  # unscaled and checked, but the script chose not to step
-                    self._overflow_in(record, optimizer)
+                    self._taken(record, parameters_of(optimizer))
                     record.ready = False
-        checked, overflowed, self._checked, self._overflowed = self._checked, self._overflowed, False, False
-        losses, self._overflowed_losses = self._overflowed_losses, set()
+        findings, self._findings = self._findings, []
+        charges, self._charges = self._charges, []
         if new_scale is not None and self.is_enabled():
             value = float(new_scale)
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"amp.scaler.update got new_scale={new_scale!r}; allowed: a positive number")
             for loss_scale in self._scales:
-                loss_scale.scale = value
-        if not checked:
+                loss_scale.put(value)
+            self._set_from_outside += 1
+        if not findings:
             return
         taking_part, self._taking_part = self._taking_part, set()
-        location = self._skips.count(overflowed, self.max_skips)
+        location = self._skips.end_iteration(findings, self.max_skips)
         if self._skips.in_a_row >= self.max_skips:
             scale = self.get_scale(self._loss_id)
             raise self._skips.error(scale, location, self._overflow_ranks, self._records)
         if new_scale is None:
             for loss_id in taking_part:
                 self._scales[loss_id].follow(
-                    loss_id in losses,
+                    strongest([charge[loss_id] for charge in charges] or [f.flag for f in findings]),
                     growth=self.growth_factor,
                     backoff=self.backoff_factor,
                     interval=self.growth_interval,
@@ -534,9 +615,9 @@ class Scaler:
         watched = prepared_models() if models is None else list(models)
         if not watched:
             raise ValueError("amp.scaler.locate_overflow found no prepared model; pass models=[...]")
-        kept = {name: vars(self)[name] for name in ("_unit", "_loss_id", "_losses", "_sharing", "_skips")}
+        kept = {name: vars(self)[name] for name in ("_last_unit", "_loss_id", "_losses", "_sharing", "_skips")}
         taking_part, records = set(self._taking_part), self._records
-        self._records, self._locating, self._skips = weakref.WeakKeyDictionary(), True, Skips()
+        self._records, self._locating, self._skips = IdentityMap(), True, Skips()
         try:
             found: OverflowLocation | None = locate(step_function, watched, self._watch)
             return found
@@ -558,7 +639,11 @@ class Scaler:
             ValueError: there is no such loss.
         """
         self._require_loss(loss_id)
-        return self._scales[loss_id].scale if self.is_enabled() else 1.0
+        return self._scales[loss_id].value if self.is_enabled() else 1.0
+
+    def _get_scale_async(self) -> torch.Tensor:
+        """The scale of the last loss, a tensor of its own; torch's name, for optimizers that read it."""
+        return self._unit.on(torch.device(context.device_type())).clone()
 
     def get_growth_factor(self) -> float:
         """What the scale is multiplied by after ``growth_interval`` good steps."""
@@ -604,15 +689,16 @@ class Scaler:
         """
         if not (self.is_enabled() or self._loaded):
             return {}
+        self._skips.read()
         return write_state(
             ScalerState(
-                scales=[loss_scale.scale for loss_scale in self._scales],
+                scales=[loss_scale.value for loss_scale in self._scales],
                 good_steps=[loss_scale.good_steps for loss_scale in self._scales],
                 growth_factor=self.growth_factor,
                 backoff_factor=self.backoff_factor,
                 growth_interval=self.growth_interval,
                 skips_in_a_row=self._skips.in_a_row,
-                skipped_steps=self.skipped_steps,
+                skipped_steps=self._skips.total,
             )
         )
 
@@ -643,25 +729,29 @@ class Scaler:
             source = 0 if state.one_for_all else loss_id
             if source >= len(state.scales):
                 break
-            loss_scale.good_steps = state.good_steps[source]
+            value = loss_scale.value
             if loss_scale.dynamic:
-                loss_scale.scale = max(min(state.scales[source], self.max_scale), self.min_scale)
+                value = max(min(state.scales[source], self.max_scale), self.min_scale)
+            loss_scale.put(value, state.good_steps[source])
         if state.growth_factor is not None and state.backoff_factor is not None and state.growth_interval is not None:
             self.growth_factor = state.growth_factor
             self.backoff_factor = state.backoff_factor
             self.growth_interval = state.growth_interval
-        self._skips.in_a_row, self.skipped_steps = state.skips_in_a_row, state.skipped_steps
+        self._skips.read()
+        self._skips.in_a_row, self._skips.total = state.skips_in_a_row, state.skipped_steps
         self._loaded = True
+        self._set_from_outside += 1
 
     def _record(self, optimizer: torch.optim.Optimizer) -> Record:
         record = self._records.get(optimizer)
         if record is None:
             # Before the first scaled loss all gradients have their true values.
-            record = Record(true_valued=self._losses == 0 or not self.is_enabled())
+            record = Record(None if self._losses == 0 or not self.is_enabled() else self._unit)
             self._sharing = self._sharing or self._shares_parameters(optimizer)
-            if not record.true_valued:
-                self._loose.give_up(parameters_of(optimizer), self._unit)
+            if record.unit is not None:
+                self._loose.give_up(parameters_of(optimizer), record.unit)
             self._records[optimizer] = record
+            self._loose.look_again()
         return record
 
     def _shares_parameters(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -671,13 +761,15 @@ class Scaler:
 
     def _scale_what_others_made_true(self, optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
         """Gives gradients one unit, before those of a second optimizer over the same parameters are unscaled."""
-        others = [other for other, record in self._records.items() if record.true_valued and other is not optimizer]
+        others = [other for other, record in self._records.items() if record.unit is None and other is not optimizer]
         true = {id(p) for other in others for p in parameters_of(other)}
-        multiply(gradients_of(p for p in parameters if id(p) in true), self._unit)
+        multiply(gradients_of(p for p in parameters if id(p) in true), self._unit.on)
 
     def _make_ready(self, optimizer: torch.optim.Optimizer, record: Record, parameters: list[torch.Tensor]) -> None:
         """Averages delayed gradients, unscales, and looks for infinities and NaN on all ranks."""
-        if self._sharing and not record.true_valued:
+        if self.on_unscale is not None and record.unit is not None:
+            self.on_unscale(optimizer)
+        if self._sharing and record.unit is not None:
             self._scale_what_others_made_true(optimizer, parameters)
         delayed = averaging.delayed(parameters)
         average = bool(delayed) and (record.losses != self._losses or record.stamps != stamps(delayed))
@@ -689,8 +781,8 @@ class Scaler:
         if self._looks_at_gradients:
             self._unscale_and_check(optimizer, record, parameters)
             if self._losses and self.is_enabled():
-                self._loose.make_true(self._unit, self._records)
-        record.true_valued = True
+                self._loose.make_true(self._records)
+        record.unit = None
         record.ready = True
 
     def _combined(
@@ -709,41 +801,52 @@ class Scaler:
     def _unscale_and_check(
         self, optimizer: torch.optim.Optimizer, record: Record, parameters: list[torch.Tensor]
     ) -> None:
-        inverse = 1.0 if record.true_valued else 1.0 / self._unit
-        found = record.with_carried(unscale(optimizer, parameters, inverse, record.combined))
+        found = record.with_carried(unscale(optimizer, parameters, record.unit, record.combined))
+        several = len(self._scales) > 1
+        charges = record.charge(found, self._loss_id, len(self._scales)) if several else None
         ranks = record.ranks(parameters, self.process_group)
-        if ranks is None and len(self._scales) == 1:
-            record.findings = found
-            return
-        charges = record.charge(found, self._loss_id, len(self._scales)) if len(self._scales) > 1 else None
-        record.charges = None
-        scales = None
-        if self.is_enabled():
-            scales = [loss_scale.scale for loss_scale in self._scales]
-            if ranks is not None and ranks.joining() and context.loss_scale == "dynamic":
+        if ranks is not None:
+            if self.is_enabled() and ranks.joining() and context.loss_scale == "dynamic":
                 _refuse_join()
-        record.findings = encode(found, charges, scales, ranks)
+            if several or self.agrees_always or not ranks.averaged or record.agreed != self._set_from_outside:
+                record.agreed = self._set_from_outside
+                found, charges = self._agree(ranks, found, charges)
+        record.finding, record.charges = Finding(found), charges
 
-    def _overflow_in(self, record: Record, optimizer: torch.optim.Optimizer) -> bool:
-        if record.findings is None:
-            return False
-        self._checked = True
-        findings = decode(record.findings, len(self._scales), charged=len(self._scales) > 1)
-        record.findings = None
-        if findings.scales is not None:
-            self._equalise(findings.scales)
-        if not (findings.overflowed or findings.scales):
-            return False
-        self._overflowed = True
-        self._overflow_ranks = record.ranks(parameters_of(optimizer), self.process_group)
-        self._overflowed_losses.update(findings.losses or [self._loss_id])
-        return True
+    def _agree(
+        self, ranks: Ranks, found: torch.Tensor, charges: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """What all ranks found, and which losses brought it. A collective of ``ranks``.
+
+        Scales that differ would mix gradients of different units when they are averaged, in silence; they travel along,
+        so that it is noticed.
+        """
+        scales = torch.stack([scale.on(found.device) for scale in self._scales if self.is_enabled()] or [found])
+        count = len(scales)
+        parts = [found.reshape(1), scales, -scales, *([] if charges is None else [charges])]
+        agreed = ranks.strongest(torch.cat(parts)).to(found.device)
+        highest, lowest = agreed[1 : count + 1], -agreed[count + 1 : 2 * count + 1]
+        if self.is_enabled() and not torch.equal(highest, lowest):
+            self._equalise(lowest.tolist())
+            agreed[0] = 1.0
+        return agreed[0], None if charges is None else agreed[2 * count + 1 :]
+
+    def _taken(self, record: Record, parameters: list[torch.Tensor]) -> Finding | None:
+        """What was found in an optimizer's gradients; from now on it counts for the coming ``update``."""
+        finding, record.finding = record.finding, None
+        charges, record.charges = record.charges, None
+        if finding is not None:
+            self._findings.append(finding)
+            self._overflow_ranks = record.ranks(parameters, self.process_group)
+            if charges is not None:
+                self._charges.append(charges)
+        return finding
 
     def _equalise(self, scales: list[float]) -> None:
         """Brings the ranks together again, whose averaged gradients were a mixture of units."""
         _log.warning("the loss scales of the ranks differed; the step is skipped and they go on with %s", scales)
         for loss_scale, scale in zip(self._scales, scales, strict=True):
-            loss_scale.scale, loss_scale.good_steps = scale, 0
+            loss_scale.put(scale, 0)
 
 
 def _require_prepared(optimizer: torch.optim.Optimizer) -> None:
@@ -774,6 +877,13 @@ def _refuse_join() -> None:
         "ranks that run out of data first would miss changes of the scale, and the averaged gradients mix units. Use "
         "amp.init(ddp=True) with amp.prepare_loader(loader, uneven='join'), loss_scale=<number>, or dtype='bf16'"
     )
+
+
+def _restored(enabled: bool, state: dict[str, Any]) -> Scaler:
+    """What pickle makes of a scaler: one of its own, in the same state."""
+    scaler = Scaler(enabled)
+    scaler.load_state_dict(state)
+    return scaler
 
 
 scaler = Scaler()

@@ -141,10 +141,11 @@ def multi_tensor_adam_capturable(
     weight_decay: float,
     inv_scale: torch.Tensor,
 ) -> None:
-    """:func:`multi_tensor_adam` of ``g * inv_scale``; nothing where the flag is set."""
+    """:func:`multi_tensor_adam` of ``g * inv_scale``, which ``g`` becomes; nothing where the flag is set."""
     if noop_flag.item():
         return
     gradients = list(torch._foreach_mul(_wide(tensor_lists[0]), inv_scale.reshape(())))
+    torch._foreach_copy_(tensor_lists[0], gradients)
     multi_tensor_adam(
         chunk_size, noop_flag, [gradients, *tensor_lists[1:]], lr.reshape(()), beta1, beta2, epsilon,
         step.reshape(()), mode, bias_correction, weight_decay,

@@ -7,13 +7,14 @@ that the state stays that of torch's own optimizer.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from amp_runtime._core.context import context
+from amp_runtime._core.context import HALF_DTYPES, context
 from amp_runtime._core.versions import FUSED_ADAGRAD_ON_CUDA
 
 FUSED_DEVICES: dict[str, set[str]] = {
@@ -25,27 +26,56 @@ FUSED_DEVICES: dict[str, set[str]] = {
 """Where torch has a fused kernel, by optimizer."""
 
 
-def own_step(kind: type[torch.optim.Optimizer]) -> Any:
-    """torch's ``step`` of ``kind`` without the profiling wrapper, which would run step hooks twice."""
-    step: Any = kind.step
-    return step.__wrapped__ if getattr(step, "hooked", False) else step
+_placed: weakref.WeakKeyDictionary[torch.optim.Optimizer, dict[int, tuple[Any, ...]]] = weakref.WeakKeyDictionary()
+"""For each parameter by identity, where and how it lay when its state was brought there, and which state."""
+
+
+def fusable_groups(optimizer: torch.optim.Optimizer, kind: type[torch.optim.Optimizer]) -> list[dict[str, Any]]:
+    """The groups that the fused kernel of ``kind``, one of torch's optimizers, can step now; none at O0."""
+    if not context.mixed:
+        return []
+    devices = FUSED_DEVICES[kind.__name__]
+    return [group for group in optimizer.param_groups if _suits(optimizer, group, devices)]
 
 
 @contextmanager
-def fused_kernels(optimizer: torch.optim.Optimizer, name: str) -> Iterator[None]:
-    """Uses fused kernels inside, for the groups that can; does nothing at O0."""
-    chosen = []
-    if context.mixed:
-        devices = FUSED_DEVICES[name]
-        chosen = [group for group in optimizer.param_groups if _suits(optimizer, group, devices)]
-    for group in chosen:
-        _move_state(optimizer, group)
+def fused_kernels(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> Iterator[None]:
+    """Uses fused kernels inside, for these groups."""
+    placed = _placed.setdefault(optimizer, {})
+    for group in groups:
+        _move_state(optimizer, group, placed)
         group["fused"] = True
     try:
         yield
     finally:
-        for group in chosen:
+        for group in groups:
             group["fused"] = None
+
+
+class Fused(torch.optim.Optimizer):
+    """What makes a subclass of one of torch's optimizers use its fused kernel from O1 on, for the groups that can."""
+
+    _kind: type[torch.optim.Optimizer]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether the coming step can be skipped on the device; torch sets it where the caller said ``fused``."""
+        if self.__dict__.get("_by_caller", False):
+            return True
+        return len(fusable_groups(self, self._kind)) == len(self.param_groups)
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value: bool) -> None:
+        self.__dict__["_by_caller"] = value
+
+    def step(self, closure: Any = None) -> Any:
+        """Updates the parameters; ``closure`` reevaluates the model and returns the loss."""
+        step: Any = self._kind.step  # without the profiling wrapper, which would run step hooks twice
+        with fused_kernels(self, fusable_groups(self, self._kind)):
+            return (step.__wrapped__ if getattr(step, "hooked", False) else step)(self, closure)
 
 
 def _suits(optimizer: torch.optim.Optimizer, group: dict[str, Any], devices: set[str]) -> bool:
@@ -58,14 +88,15 @@ def _suits(optimizer: torch.optim.Optimizer, group: dict[str, Any], devices: set
     if any(isinstance(beta, torch.Tensor) for beta in group.get("betas", ())):
         return False
     parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-    if not all(_takes(parameter, parameter.grad) for parameter in parameters):
+    if any(kind not in devices for kind in {parameter.device.type for parameter in parameters}):
         return False
-    if any(device.type not in devices for device in {parameter.device for parameter in parameters}):
+    if not all(_takes(parameter, parameter.grad) for parameter in parameters):
         return False
     if not group.get("momentum"):
         return True
     # torch's fused SGD cannot start one parameter's momentum after another's.
-    return len({optimizer.state[p].get("momentum_buffer") is not None for p in parameters}) < 2
+    state = optimizer.state
+    return len({state[p].get("momentum_buffer") is not None for p in parameters}) < 2
 
 
 def _takes(parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
@@ -74,21 +105,25 @@ def _takes(parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
     return laid_out_alike(parameter, gradient)
 
 
-def _move_state(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+def _move_state(optimizer: torch.optim.Optimizer, group: dict[str, Any], placed: dict[int, tuple[Any, ...]]) -> None:
     """Brings state made or loaded elsewhere to where and how the fused kernels read it."""
     for parameter in group["params"]:
         state = optimizer.state.get(parameter)
         if not state:
             continue
         device, stride = parameter.device, parameter.stride()
+        if placed.get(id(parameter)) == (device, stride, *map(id, state.values())):
+            continue
         for key, value in state.items():
             if not isinstance(value, torch.Tensor):
                 continue
             if key == "step":
-                if value.dtype is not torch.float32 or value.device != device:
-                    state[key] = value.to(device, torch.float32)
+                state[key] = value.to(device, torch.float32)
             elif value.device != device or (value.stride() != stride and value.shape == parameter.shape):
                 state[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+            elif key == "sum" and value.dtype in HALF_DTYPES:
+                state[key] = value.to(parameter.dtype)  # torch made the sums, maybe as half as O2's parameters
+        placed[id(parameter)] = (device, stride, *map(id, state.values()))
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

@@ -247,9 +247,12 @@ def _adam_fused(
     grad_scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
 ) -> None:
-    device = values[0].device
-    # A step of infinity makes the corrections 1 - beta ** step exactly 1.
-    count = torch.as_tensor(step, dtype=torch.float32, device=device)
+    # A step of infinity makes the corrections 1 - beta ** step exactly 1. A number is filled in, not copied, so that
+    # nobody waits.
+    if isinstance(step, torch.Tensor):
+        count = step.to(values[0].device, torch.float32)
+    else:
+        count = torch.full((), step, dtype=torch.float32, device=values[0].device)
     kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
     kernel(
         values, gradients, exp_avgs, exp_avg_sqs, [], [count.reshape(())] * len(values),

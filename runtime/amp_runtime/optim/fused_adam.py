@@ -46,6 +46,9 @@ class FusedAdam(ApexZeroGrad, GroupStep):
         ValueError: an argument is out of range.
     """
 
+    reads_found_inf = True
+    _counted: int | torch.Tensor
+
     def __init__(
         self,
         params: Any,
@@ -135,7 +138,8 @@ class FusedAdam(ApexZeroGrad, GroupStep):
             scale: what to divide the gradients by.
             grad_norms: for each group the 2-norm of its scaled gradients; computed where it is wanted and missing.
             grad_scaler: a ``torch.amp.GradScaler`` whose scale the gradients still have; only with
-                ``capturable``, where an overflow leaves everything as it is without waiting for the device.
+                ``capturable``, where an overflow leaves everything as it is without waiting for the device. The
+                gradients are divided by it, and stay so.
 
         Returns:
             What the closure returned, or ``None``.
@@ -161,8 +165,6 @@ class FusedAdam(ApexZeroGrad, GroupStep):
         for group in self.param_groups:
             for batch in self._batches(group):
                 device = batch.values[0].device
-                if grad_scale is not None:  # the kernel overwrites them
-                    batch.gradients = [gradient.clone() for gradient in batch.gradients]
                 adam_(
                     batch.values, batch.gradients, batch.buffers("exp_avg"), batch.buffers("exp_avg_sq"), batch.step,
                     lr=group["lr"], betas=group["betas"], eps=group["eps"], weight_decay=group["weight_decay"],
@@ -170,18 +172,21 @@ class FusedAdam(ApexZeroGrad, GroupStep):
                     grad_scale=None if grad_scale is None else grad_scale.to(device),
                     found_inf=None if found_inf is None else found_inf.to(device),
                 )  # fmt: skip
+                if grad_scale is not None:  # which has divided the gradients; as with Apex they stay so
+                    for parameter, gradient in zip(batch.parameters, batch.gradients, strict=True):
+                        if parameter.grad is not None and gradient is not parameter.grad:
+                            parameter.grad.copy_(gradient)
 
     def _update_captured(self, grad_scaler: Any) -> None:
-        if grad_scaler is None:
-            self._counted = torch.ones((), dtype=torch.int32)
-            self._update()
-            return
-        scale, found_inf = scale_and_overflow(self, grad_scaler)
-        self._counted = (found_inf != 1).to(torch.int32)
+        if grad_scaler is None:  # amp.scaler tells what it found by torch's own way
+            scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        else:
+            scale, found_inf = scale_and_overflow(self, grad_scaler)
+        self._counted = 1 if found_inf is None else (found_inf != 1).to(torch.int32)
         self._update(scale, found_inf)
 
     def _steps(self, group: dict[str, Any], parameters: list[torch.Tensor]) -> Any:
         if not self.capturable:
             return super()._steps(group, parameters)
-        group["step"] += self._counted.to(group["step"].device)
+        group["step"] += self._counted
         return [group["step"].reshape(())] * len(parameters)

@@ -673,6 +673,68 @@ def check_custom_samplers_are_shared_out() -> None:
     assert sorted(one + two) == [3, 5, 8, 9]
 
 
+def check_samplers_that_are_put_in_count_as_distributed_ones() -> None:
+    own, weighted = data.WeightedRandomSampler([1.0] * 9, 9), data.BatchSampler(Weird(9), 2, False)
+    loaders = [
+        amp.prepare_loader(data.DataLoader(Numbers(9), 2, **options))
+        for options in ({}, {"shuffle": True}, {"sampler": Weird(9)}, {"sampler": own})
+    ]
+    samplers = [loader.sampler for loader in loaders]
+    batches = amp.prepare_loader(data.DataLoader(Numbers(9), batch_sampler=weighted)).batch_sampler
+    for sampler in (*samplers, batches):
+        assert isinstance(sampler, data.DistributedSampler) and isinstance(sampler, data.distributed.DistributedSampler)
+        assert (sampler.num_replicas, sampler.rank, sampler.drop_last) == (2, amp.rank(), False)
+    assert [sampler.total_size for sampler in samplers] == [10] * 4
+    assert isinstance(samplers[3], data.WeightedRandomSampler) and samplers[3].num_samples == 9, "as it says itself"
+    assert isinstance(samplers[2], Weird) and samplers[2].size == 9 and isinstance(batches, data.BatchSampler)
+    assert all(isinstance(loader.batch_sampler.sampler, data.DistributedSampler) for loader in loaders)
+    endless = amp.prepare_loader(data.DataLoader(Numbers(9), sampler=iter(range(9)))).sampler
+    assert isinstance(endless, data.DistributedSampler) and not hasattr(endless, "num_samples")
+
+
+class Epochs(Weird):
+    """A sampler with epochs of its own, which it adds to what it draws."""
+
+    def __init__(self) -> None:
+        super().__init__(100)
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        return (1000 * self.epoch + value for value in super().__iter__())
+
+
+def check_epochs_that_a_library_sets_are_those_that_the_sampler_counts() -> None:
+    for options in ({"shuffle": True}, {"sampler": Weird(100)}, {"sampler": Epochs()}):
+        counting, told = (data.DataLoader(Numbers(100), 10, **options) for _ in range(2))
+        counting, told = amp.prepare_loader(counting), amp.prepare_loader(told)
+        seeds = [getattr(loader.sampler, "_share", loader.sampler) for loader in (counting, told)]
+        seeds[1].seed = seeds[0].seed
+        orders = []
+        for _ in range(5):
+            orders.append([value % 1000 for value in flat(epoch_of(counting))[amp.rank()]])
+        for epoch, library in enumerate((True, True, False, False, True)):
+            if library:
+                told.sampler.set_epoch(epoch)
+            drawn = flat(epoch_of(told))[amp.rank()]
+            assert [value % 1000 for value in drawn] == orders[epoch], (options, epoch)
+            assert told.sampler.epoch == epoch + 1 or "sampler" in options
+        assert len({tuple(order) for order in orders}) == 5
+        told.sampler.set_epoch(1)
+        state = None
+        for number, _ in enumerate(told):
+            if number == 1:
+                state = amp.loader_state(told)
+                break
+        told.sampler.set_epoch(4)
+        amp.load_loader_state(told, state)
+        told.sampler.set_epoch(1)  # as a library does that begins the epoch again
+        rest = [v % 1000 for batch in seen(told) for v in batch]
+        assert rest == orders[1][20:], (options, rest)
+
+
 def check_samples_drawn_for_one_batch_stay_together() -> None:
     # Batches of two classes with three samples each, for a triplet loss; 30 samples to a class.
     drawn = [60, 61, 62, 0, 1, 2, 30, 31, 32, 63, 64, 65, 3, 4, 5, 90, 91, 92, 6, 7, 8, 66, 67, 68, 33, 34, 35]

@@ -298,13 +298,18 @@ def check_a_position_of_other_batches_is_refused() -> None:
     next(iterator := iter(loader))
     state = amp.loader_state(loader)
     del iterator
-    other = amp.prepare_loader(data.DataLoader(Numbers(12), batch_size=1))
-    try:
-        amp.load_loader_state(other, state)
-    except ValueError as error:
-        assert "after 1 of 2 batches, for a loader of 4" in str(error)
-    else:
-        raise AssertionError("no error")
+    longer, by_hand = (data.DataLoader(Numbers(size), batch_size=2) for size in (18, 4))
+    others = {
+        "after 1 of 2 batches on 3 process(es), for a loader of 3 on 3; allowed: one with the same data": longer,
+        "with the same data, batch size and number of processes": amp.prepare_loader(by_hand, sharded=True),
+    }
+    for problem, other in others.items():
+        try:
+            amp.load_loader_state(amp.prepare_loader(other), {**state, "ranks": 3 - ("size" in problem)})
+        except ValueError as error:
+            assert problem in str(error)
+        else:
+            raise AssertionError("no error")
 
 
 def check_a_joined_loader_resumes() -> None:

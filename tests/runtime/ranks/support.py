@@ -18,6 +18,7 @@ from typing import Any
 import amp_runtime as amp
 import torch
 import torch.distributed as dist
+from amp_runtime._core.context import context
 
 
 def run_checks(namespace: dict[str, Any]) -> None:
@@ -31,6 +32,7 @@ def run_checks(namespace: dict[str, Any]) -> None:
     for name, check in list(namespace.items()):
         if not name.startswith("check_"):
             continue
+        context.said.clear()  # each check gives its own options
         try:
             check()
             problem = ""

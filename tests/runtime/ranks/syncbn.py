@@ -263,6 +263,35 @@ class RoundOwner:
         return weakref.ref(self)
 
 
+def check_one_that_the_script_makes_itself() -> None:
+    generator = torch.Generator().manual_seed(1)
+    for dimensions, dtype, tolerance in ((1, torch.float32, 1e-5), (2, torch.float32, 1e-5), (3, torch.float32, 1e-5),
+                                         (2, torch.bfloat16, 4e-2), (1, torch.float16, 5e-3)):  # fmt: skip
+        x = torch.randn((9, 4, *(3,) * dimensions), generator=generator).to(dtype)
+        reference = KINDS[dimensions](4, momentum=0.3)
+        nn.init.normal_(reference.weight, generator=generator)
+        own = amp.SyncBatchNorm(4, momentum=0.3)
+        own.load_state_dict(reference.state_dict())
+        assert_like_the_whole_batch(own, x, [4, 0, 5], tolerance, reference=reference)
+        assert_like_the_whole_batch(own.to(dtype), x, [4, 3, 2], tolerance, reference=reference)
+    flat = torch.randn(9, 4, generator=generator)
+    assert_like_the_whole_batch(amp.SyncBatchNorm(4), flat, [4, 2, 3], reference=nn.BatchNorm1d(4))
+    assert_like_the_whole_batch(
+        amp.SyncBatchNorm(4, affine=False, track_running_stats=False), flat, [4, 2, 3],
+        reference=nn.BatchNorm1d(4, affine=False, track_running_stats=False),
+    )  # fmt: skip
+    model = amp.prepare_model(nn.Sequential(nn.Linear(4, 4), amp.SyncBatchNorm(4)))
+    model(flat).sum().backward()
+    assert type(amp.unwrap(model)[1]) is amp.SyncBatchNorm
+    group = dist.new_group([0, 1, 2])
+    layer = amp.SyncBatchNorm(4, process_group=group)
+    assert amp.convert_sync_batchnorm(layer).process_group is group
+    of_torch = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(layer))
+    assert type(of_torch[0]) is nn.SyncBatchNorm, "torch's conversion makes torch's class of every batch norm"
+    assert_like_the_whole_batch(amp.SyncBatchNorm.convert_sync_batchnorm(of_torch)[0], flat, [4, 2, 3],
+                                reference=nn.BatchNorm1d(4))  # fmt: skip
+
+
 def check_the_scripts_own_group_without_init() -> None:
     # amp.init is undone, the process group stays: it is the script's own from here on.
     from amp_runtime._core.context import context

@@ -102,7 +102,7 @@ def init(
         enable_caching: accepted as in Apex. Casts of weights are never kept, so that none is out of date.
         verbose: accepted as in Apex.
         allow_banned: run ``F.binary_cross_entropy`` in float32 instead of refusing half tensors. It holds for a later
-            ``amp.initialize`` too.
+            ``amp.initialize`` too, until the handle is deactivated.
         device_type: the kind of device that trains, such as ``"cuda"``; by default CUDA where there is one.
 
     Returns:
@@ -113,7 +113,7 @@ def init(
         return _amp_state.handle
     earlier = vars(_amp_state).get("handle")
     handle = AmpHandle(loss_scale, enable_caching, verbose, allow_banned, device_type)
-    handle.allow_banned |= earlier is not None and earlier.allow_banned
+    handle.allow_banned |= earlier is not None and earlier.is_active() and earlier.allow_banned
     # Before the built-in lists, which leave alone what has been replaced: the script's choice wins, as Ascend's does.
     for module, name, cast in _registered:
         _patching.register(module, name, cast)

@@ -20,6 +20,7 @@ from amp_runtime._core.context import HALF_DTYPES
 from amp_runtime._core.trees import map_tensors, tensors_in, to_float
 from amp_runtime._precision import cast_tables
 from amp_runtime._precision.lacking import lacks, note
+from amp_runtime._precision.rules import CASTABLE, cast
 from amp_runtime.apex.amp._amp_state import _amp_state
 
 Cast = Callable[[Any, Any], Any]
@@ -46,7 +47,7 @@ def active_handle() -> Any:
 
 
 def as_half(args: Any, handle: Any) -> Any:
-    """A tuple or mapping with its float32 tensors as half."""
+    """A tuple or mapping with its float32 tensors, and those of another half type, as half."""
     if isinstance(args, tuple):  # the ordinary case, which is worth being fast
         return [_narrowed(value, handle) for value in args]
     return map_tensors(lambda tensor: _narrowed(tensor, handle), args)
@@ -61,7 +62,7 @@ def as_float(args: Any, handle: Any) -> Any:
 
 def _narrowed(value: Any, handle: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        casts = value.dtype is torch.float32 and (handle.casts_cpu or not value.is_cpu)
+        casts = value.dtype in CASTABLE and (handle.casts_cpu or not value.is_cpu)
         return value.to(handle.half_dtype) if casts else value
     if isinstance(value, (tuple, list, dict)):
         return map_tensors(lambda tensor: _narrowed(tensor, handle), value)
@@ -100,6 +101,31 @@ def casting(function: Any, cast: Cast) -> Any:
     return wrapper
 
 
+def _in_place(function: Any, refusing: bool) -> Any:
+    """``function`` with what it reads cast to the type of the tensor that it writes.
+
+    Args:
+        function: a function or method that writes into its first argument.
+        refusing: whether what it does belongs in float32, so that it cannot write into a half tensor.
+    """
+
+    @functools.wraps(function)
+    def wrapper(written: Any, *args: Any, **kwargs: Any) -> Any:
+        if active_handle() is None or not isinstance(written, torch.Tensor) or written.dtype not in CASTABLE:
+            return function(written, *args, **kwargs)
+        if refusing and written.dtype in HALF_DTYPES:
+            name = function.__name__
+            raise NotImplementedError(
+                f"Cannot call in-place method {name} on half tensors: amp computes it in float32. Use "
+                f"{name.removesuffix('_')} without the underscore, or call .float() before"
+            )
+        kind = written.device.type
+        read = {name: cast(value, written.dtype, kind) for name, value in kwargs.items()}
+        return function(written, *(cast(value, written.dtype, kind) for value in args), **read)
+
+    return wrapper
+
+
 def _refusing(function: Any) -> Any:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -127,13 +153,13 @@ def _recurrent(function: Any) -> Any:
         if handle is None:
             return function(*args, **kwargs)
         kind = next((tensor.device.type for tensor in tensors_in(args)), "cpu")
-        if kind == "cpu":
-            # oneDNN has no float16 recurrent kernels. Of half tensors it is not asked, unlike under autocast.
-            wide = handle.half_dtype is torch.float16
-            return function(*(as_float if wide else as_half)(args, handle), **kwargs)
-        if lacks(name, kind, handle.half_dtype):
+        # On the CPU oneDNN's bfloat16 kernels, which it may lack, are not asked of half tensors, unlike under autocast.
+        cast_here = kind == "cpu"
+        if not (cast_here and handle.half_dtype is torch.bfloat16) and lacks(name, kind, handle.half_dtype):
             note(kind, handle.half_dtype)
             return function(*as_float(args, handle), **kwargs)
+        if cast_here:
+            return function(*as_half(args, handle), **kwargs)
         with torch.autocast(kind, handle.half_dtype, cache_enabled=False):
             # It lays the cast weights out in one piece of memory, as cuDNN wants them.
             return function(*args, **kwargs)
@@ -204,11 +230,13 @@ def register(owner: Any, name: str, cast: Cast) -> None:
 
 def patch_torch_functions() -> None:
     """Lets torch's functions cast their tensors, once. What a script has registered stays as it chose."""
-    for names, cast in ((_HALF, as_half), (_FLOAT, as_float), (_PROMOTE, as_widest)):
+    for names, to in ((_HALF, as_half), (_FLOAT, as_float), (_PROMOTE, as_widest)):
         for name in sorted(names):
             for attribute in (name, *_OPERATORS.get(name, ())):
                 for owner in (torch, nn.functional, torch.Tensor):
-                    _patch(owner, attribute, functools.partial(casting, cast=cast))
+                    _patch(owner, attribute, functools.partial(casting, cast=to))
+            for owner in (torch, torch.Tensor) if to is not as_widest else ():  # those torch promotes by itself
+                _patch(owner, f"{name}_", functools.partial(_in_place, refusing=to is as_float))
     for name in cast_tables.APEX_REFUSED:
         _patch(nn.functional, name, _refusing)
     for name in sorted(_RECURRENT):

@@ -11,6 +11,7 @@ import torch
 
 from amp_runtime._core.context import HALF_DTYPES
 from amp_runtime._core.models import name_of
+from amp_runtime._precision import masters
 from amp_runtime._scaling.gradients import is_finite
 from amp_runtime.apex import _replicas
 from amp_runtime.apex.amp._amp_state import _amp_state, master_params, maybe_print
@@ -74,8 +75,7 @@ class Stash:
         """Lets masters follow what was written into the half weights: a checkpoint, rank 0's weights, clipping."""
         self.follow_devices()
         with torch.no_grad():
-            for parameter, master in _edited([pair for pair in self.pairs() if pair[0].numel()]):
-                torch.where(master.to(parameter.dtype) == parameter, master, parameter.float(), out=master)
+            masters.follow_edits(self.pairs())
 
     def copy_to_model(self) -> None:
         """Rounds the masters into the half weights."""
@@ -245,21 +245,6 @@ def _widened_gradients(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[t
     if copies:
         torch._foreach_copy_(copies, originals)
     return found
-
-
-def _edited(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The pairs whose parameter is not its rounded master. Values tell: ``p.data.clamp_()`` leaves no other trace."""
-    if not pairs:
-        return []
-    rounded = [torch.empty_like(parameter) for parameter, _ in pairs]
-    torch._foreach_copy_(rounded, [master for _, master in pairs])
-    if all(parameter.device.type == "cpu" for parameter, _ in pairs):  # where half compares slowly
-        whole = [tensor.view(torch.int16) for tensor in rounded]
-        return [pair for pair, own in zip(pairs, whole, strict=True) if not torch.equal(own, pair[0].view(torch.int16))]
-    torch._foreach_sub_(rounded, [parameter.detach() for parameter, _ in pairs])
-    largest = torch._foreach_norm(rounded, float("inf"))
-    flags = torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0
-    return [pair for pair, differs in zip(pairs, flags.tolist(), strict=True) if differs]
 
 
 def _unshared(gradient: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from amp_runtime._core.hooks import Hook
+from amp_runtime._precision.lacking import note_emulation
 from amp_runtime.apex import _replicas
 from amp_runtime.apex.amp import _initialize
 from amp_runtime.apex.amp._amp_state import _amp_state, maybe_print, warn_or_err
@@ -255,6 +256,8 @@ def initialize(
         _check_ascend(level, combine_grad, combine_ddp, user_cast_preferred, check_combined_tensors)
     _override(properties, overrides)
     _check(model_list, optimizer_list)
+    if level != "O0":
+        note_emulation(kind, half)
     _amp_state.min_loss_scale, _amp_state.max_loss_scale = min_loss_scale, max_loss_scale
     _amp_state.loss_scalers = [
         LossScaler(

@@ -9,12 +9,10 @@ import torch
 
 from amp_runtime._precision.properties import fixed_loss_scale
 from amp_runtime._scaling.gradients import multiply
+from amp_runtime._scaling.loss_scale import FLOOR, LossScale
 from amp_runtime._scaling.overflow import OverflowLocation
 from amp_runtime._scaling.scaler import scaler as runtime_scaler
-from amp_runtime._scaling.skips import GradientOverflowError, Skips
-
-# float16's smallest normal number. Apex halved on until 0, where every true gradient is NaN.
-_FLOOR = 2.0**-14
+from amp_runtime._scaling.skips import Finding, GradientOverflowError, Skips, known, strongest
 
 
 class LossScaler:
@@ -57,27 +55,42 @@ class LossScaler:
         fixed = fixed_loss_scale()
         chosen = loss_scale if fixed is None else fixed
         self.dynamic = chosen == "dynamic"
-        self._loss_scale = min(max_loss_scale, init_scale) if chosen == "dynamic" else float(chosen)
-        if not self._loss_scale > 0:
+        first = min(max_loss_scale, init_scale) if chosen == "dynamic" else float(chosen)
+        if not first > 0:
             raise ValueError(f"LossScaler got loss_scale={loss_scale!r}; allowed: 'dynamic' or a positive number")
+        self._scale = LossScale(first, dynamic=self.dynamic)
         self._min_loss_scale = min_loss_scale
         self._max_loss_scale = max_loss_scale
         self._scale_factor = scale_factor
         self._backoff_factor = 1.0 / scale_factor if backoff_factor is None else backoff_factor
         self._scale_seq_len = scale_window
-        self._unskipped = 0
         self._found: list[torch.Tensor] = []
-        self._has_overflow = False
         self._skips = Skips()
+
+    @property
+    def _loss_scale(self) -> float:
+        """Apex's name for the scale, which scripts read and set; ``_unskipped`` is the number of good passes."""
+        return self._scale.value
+
+    @_loss_scale.setter
+    def _loss_scale(self, value: float) -> None:
+        self._scale.put(value)
+
+    @property
+    def _unskipped(self) -> int:
+        return self._scale.good_steps
+
+    @_unskipped.setter
+    def _unskipped(self, value: int) -> None:
+        self._scale.put(self._scale.value, value)
 
     def loss_scale(self) -> float:
         """The factor for the loss now."""
-        return self._loss_scale
+        return self._scale.value
 
     def clear_overflow_state(self) -> None:
         """Forgets what was found in earlier gradients."""
         self._found = []
-        self._has_overflow = False
 
     def unscale(
         self,
@@ -120,7 +133,7 @@ class LossScaler:
             master_grads: where to write the sums; may be one of the other lists.
             scale_override: ``(grads_have_scale, stashed_have_scale, out_scale)`` instead of the current scale.
         """
-        incoming, kept, wanted = (self._loss_scale, 1.0, 1.0) if scale_override is None else scale_override
+        incoming, kept, wanted = (self._scale.value, 1.0, 1.0) if scale_override is None else scale_override
         with torch.no_grad():
             new = [grad.to(true.dtype, copy=True) for grad, true in zip(model_grads, master_grads, strict=True)]
             self._divide(new, incoming / wanted)
@@ -131,16 +144,12 @@ class LossScaler:
         """Divides gradients in place by the scale and notes whether one is not finite."""
         several = list(gradients)
         if several:
-            self._found.append(multiply(several, 1.0 / (self._loss_scale if scale is None else scale)).reshape(()))
+            given = None if scale is None else LossScale(scale, dynamic=False)
+            self._found.append(multiply(several, (given or self._scale).unit().inverse))
 
     def found_overflow(self) -> bool:
         """Whether a gradient was not finite since the last ``clear_overflow_state``. Waits for the device."""
-        if self._found:
-            device = self._found[0].device
-            total = torch.stack([found.to(device) for found in self._found]).sum()
-            self._has_overflow |= bool(total.item())
-            self._found = []
-        return self._has_overflow
+        return bool(self._found) and bool(strongest(self._found).item())
 
     def update_scale(self) -> bool:
         """Adapts the scale after a backward pass.
@@ -151,20 +160,20 @@ class LossScaler:
         Raises:
             GradientOverflowError: ``amp_runtime.scaler.max_skips`` backward passes in a row overflowed.
         """
-        overflowed = self.found_overflow()
-        location = self._skips.count(overflowed, runtime_scaler.max_skips)
-        if overflowed:
-            self._unskipped = 0
-            if self.dynamic:
-                floor = self._min_loss_scale or min(_FLOOR, self._loss_scale)
-                self._loss_scale = max(floor, self._loss_scale * self._backoff_factor)
+        finding = Finding(strongest(self._found)) if self._found else known(False)
+        self._scale.follow(
+            finding.flag,
+            growth=self._scale_factor,
+            backoff=self._backoff_factor,
+            interval=self._scale_seq_len,
+            floor=self._min_loss_scale or FLOOR,
+            ceiling=self._max_loss_scale,
+        )
+        self._scale.read_with(finding)
+        location = self._skips.end_iteration([finding], runtime_scaler.max_skips)
+        if finding:
             self._stop_if_hopeless(location)
-            return True
-        self._unskipped += 1
-        if self.dynamic and self._unskipped >= self._scale_seq_len:
-            self._loss_scale = min(self._max_loss_scale, self._loss_scale * self._scale_factor)
-            self._unskipped = 0
-        return False
+        return bool(finding)
 
     def _stop_if_hopeless(self, location: OverflowLocation | None) -> None:
         if self._skips.in_a_row < runtime_scaler.max_skips:
@@ -172,7 +181,7 @@ class LossScaler:
         where = "" if location is None else f"{location}. "
         raise GradientOverflowError(
             f"{self._skips.in_a_row} backward passes in a row gave infinite or NaN gradients; the loss scale is "
-            f"{self._loss_scale:g}. {where}If the loss is NaN with opt_level='O0' too, it is not the precision; "
+            f"{self._scale.value:g}. {where}If the loss is NaN with opt_level='O0' too, it is not the precision; "
             "otherwise give the part that overflows to amp.register_float_function",
             location,
         )

@@ -10,15 +10,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from amp_runtime._distributed.buckets import Bucket, buckets_of, world_size
+from amp_runtime._distributed.buckets import flatten as flatten
+from amp_runtime._distributed.buckets import unflatten as unflatten
 from amp_runtime._distributed.exchange import Exchange
 from amp_runtime.apex import _replicas
-from amp_runtime.apex._buckets import Bucket, average, broadcast, buckets_of, world_size
 from amp_runtime.apex._buckets import apply_flat_dist_call as apply_flat_dist_call
+from amp_runtime.apex._buckets import average, broadcast
 from amp_runtime.apex._buckets import flat_dist_call as flat_dist_call
-from amp_runtime.apex._buckets import flatten as flatten
 from amp_runtime.apex._buckets import split_by_type as split_by_type
 from amp_runtime.apex._buckets import split_half_float_double as split_half_float_double
-from amp_runtime.apex._buckets import unflatten as unflatten
 
 
 class _Arrival:

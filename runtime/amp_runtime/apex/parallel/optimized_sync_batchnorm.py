@@ -39,8 +39,7 @@ class SyncBatchNorm(_Synchronised):
         channel_last: bool = False,
         fuse_relu: bool = False,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats)
-        self.process_group = process_group
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, process_group)
         self.channel_last = channel_last
         self.fuse_relu = fuse_relu
 
@@ -57,10 +56,6 @@ class SyncBatchNorm(_Synchronised):
         if z is not None:
             output = output + z
         return output.relu() if self.fuse_relu else output
-
-    def _check_input_dim(self, input: torch.Tensor) -> None:
-        if input.dim() < 2:
-            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
 
 def convert_syncbn_model(module: nn.Module, process_group: Any = None, channel_last: bool = False) -> nn.Module:

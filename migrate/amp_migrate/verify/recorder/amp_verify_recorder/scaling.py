@@ -57,7 +57,7 @@ class _Scaling:
         """Follow ``amp_runtime.scaler``."""
 
         def factor(scaler: Any, args: Any, kwargs: Any) -> Any:
-            return scaler._unit if scaler.is_enabled() and not scaler._in_closure else None
+            return scaler._get_scale_async() if scaler.is_enabled() and not scaler._in_closure else None
 
         module.Scaler.scale = self._scaling(module.Scaler.scale, factor)
         module.Scaler.step = self._stepping(module.Scaler.step, "runtime")
@@ -160,10 +160,10 @@ class _Scaling:
 
         @functools.wraps(step)
         def stepped(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            before = self.steps.updates
+            before = self.steps.updates, getattr(scaler, "skipped_steps", 0)
             self._add(scaler, kind, optimizer)
             result = step(scaler, optimizer, *args, **kwargs)
-            self._count(scaler, optimizer, before)
+            self._count(scaler, optimizer, *before)
             return result
 
         return stepped
@@ -190,8 +190,11 @@ class _Scaling:
         self.steps.record.add(**facts)
 
     @guarded
-    def _count(self, scaler: Any, optimizer: Any, before: int) -> None:
-        if self.steps.updates == before and any(
+    def _count(self, scaler: Any, optimizer: Any, updates: int, skipped: int) -> None:
+        # Fused optimizers skip on the device: their step is called, and the runtime's scaler tells.
+        if getattr(scaler, "skipped_steps", 0) > skipped:
+            self.skipped += 1
+        elif self.steps.updates == updates and any(
             parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]
         ):
             self.skipped += 1

@@ -1,0 +1,1 @@
+"""What went wrong in a run and no exception has told."""
