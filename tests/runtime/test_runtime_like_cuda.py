@@ -113,8 +113,6 @@ def moved(model: nn.Module, before: list[torch.Tensor]) -> None:
 )
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(cuda: LikeCuda, name: str, level: str, dtype: str) -> None:
-    if name == "torch Adagrad" and level == "O2":
-        pytest.xfail("its sums are made in the constructor, in half, and are not widened for its masters")
     amp.init(level, dtype=dtype, init_scale=8.0)
     model = amp.prepare_model(net())
     train(model, OPTIMIZERS[name](model.parameters()))
