@@ -384,7 +384,7 @@ def memory(run: Run) -> str:
 def ddp(run: Run) -> str:
     """Training steps in two processes: torch's DDP by hand, and ``amp.prepare_model``.
 
-    Ours agree on skips in every step, which is an exchange that the others do without. Batch norm is not synchronised.
+    Ours checks the gradients in bfloat16 too, which plain autocast does not. Batch norm is not synchronised.
     """
     return table(_in_two_processes("ddp", run))
 

@@ -548,3 +548,38 @@ def test_a_model_that_is_gone_leaves_nothing_behind(level: Any) -> None:
     del model, optimizer, state
     gc.collect()
     assert not any(reference() is not None for reference in kept)
+
+
+@pytest.mark.parametrize("way", ["alias", "assigned", "in place", "detached", "after shutdown"])
+def test_whatever_writes_into_half_weights_reaches_the_masters(way: str) -> None:
+    amp.init("O2", dtype="bf16")
+    model = amp.prepare_model(nn.Linear(4, 4))
+    optimizer = amp.optim.SGD(model.parameters(), lr=0.0)
+    batch = torch.randn(2, 4)
+    alias = model.weight.data
+    for number in range(4):
+        if number == 3:
+            if way == "alias":
+                alias.fill_(0.5)  # it was read three steps ago
+            elif way == "assigned":
+                model.weight.data = torch.full((4, 4), 0.5, dtype=torch.bfloat16)
+            elif way == "in place":
+                with torch.no_grad():
+                    model.weight.fill_(0.5)
+            elif way == "detached":
+                model.weight.detach().fill_(0.5)
+            else:
+                amp.shutdown()
+                assert "data" not in vars(nn.Parameter)
+                amp.init("O2", dtype="bf16")
+                model.weight.data.fill_(0.5)
+        step(model, optimizer, batch)
+    assert model.state_dict()["weight"].eq(0.5).all() and model.weight.eq(0.5).all()
+
+
+def test_a_user_s_own_optimizer_steps_masters_with_float32_state() -> None:
+    amp.init("O2", dtype="fp16", loss_scale=128.0)
+    model = amp.prepare_model(nn.Linear(4, 4))
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)  # which makes its state as it is built, half here
+    step(model, optimizer, torch.randn(2, 4))
+    assert {state["sum"].dtype for state in optimizer.state.values()} == {torch.float32}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import amp_runtime as amp
 import pytest
@@ -154,6 +155,27 @@ def test_nor_with_other_settings(settings: dict[str, Any]) -> None:
         assert waits(step, cuda) == []
 
 
+@pytest.mark.parametrize("optim", [torch.optim, amp.optim], ids=["torch", "ours"])
+def test_nor_with_a_scheduler_and_once_with_a_step_of_the_script_s_own(optim: Any) -> None:
+    with LikeCuda() as cuda:
+        amp.init("O1", dtype="fp16")
+        model = amp.prepare_model(net().cuda())
+        optimizer = optim.AdamW(model.parameters())
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            amp.scaler.scale(model(torch.ones(4, 8, device="cuda")).square().mean()).backward()
+            amp.scaler.step(optimizer)
+            amp.scaler.update()
+            schedule.step()
+
+        assert waits(step, cuda) == []
+        made, calls = optimizer.step, []
+        optimizer.step = lambda *args: (calls.append(1), made(*args))[1]  # type: ignore[method-assign, assignment]
+        assert len(waits(step, cuda)) >= 1, "what it does besides the step is left out with it"
+
+
 def test_what_somebody_asks_for_is_read_then() -> None:
     with LikeCuda() as cuda:
         amp.init("O1", dtype="fp16")
@@ -169,6 +191,28 @@ def test_what_somebody_asks_for_is_read_then() -> None:
         assert amp.scaler.skipped_steps == 2 and len(cuda.waits) == before + 1, "one wait for all of them"
         assert amp.scaler.stepped and amp.scaler.get_scale() == 2.0**14
         assert int(optimizer.state_dict()["state"][0]["step"]) == 2, "a skipped step does not count"
+
+
+def test_a_step_that_a_cuda_graph_captures_reads_nothing_and_counts_nothing() -> None:
+    with LikeCuda() as cuda:
+        amp.init("O1", dtype="fp16")
+        amp.scaler.max_skips = 2
+        model = amp.prepare_model(net().cuda())
+        optimizer = amp.optim.AdamW(model.parameters(), capturable=False)
+        loss = torch.zeros((), device="cuda")
+
+        def step() -> None:
+            optimizer.zero_grad()
+            amp.scaler.scale(model(torch.ones(4, 8, device="cuda")).square().mean() + loss).backward()
+            amp.scaler.step(optimizer)
+            amp.scaler.update()
+
+        step()
+        before = len(cuda.waits)
+        with mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True):
+            for _ in range(5):
+                step()
+        assert cuda.waits[before:] == []
 
 
 class Passes(TorchDispatchMode):

@@ -314,7 +314,10 @@ def _substitute(optimizer: torch.optim.Optimizer, pairs: list[tuple[torch.Tensor
         group["params"] = [new.get(id(parameter), parameter) for parameter in group["params"]]
     for old, tensor in pairs:
         if old in optimizer.state:
-            optimizer.state[tensor] = optimizer.state.pop(old)
+            state = optimizer.state[tensor] = optimizer.state.pop(old)
+            for key, value in state.items():  # some optimizers make it as they are built, of the half parameters
+                if isinstance(value, torch.Tensor) and value.dtype in HALF_DTYPES and tensor.dtype is torch.float32:
+                    state[key] = value.float()
 
 
 def _place(parameter: torch.Tensor, entry: _Master) -> None:

@@ -25,10 +25,10 @@ def groups_to_fuse(optimizer: Any) -> list[dict[str, Any]] | None:
         The groups, for :func:`told`; ``None`` for an optimizer that cannot be skipped on the device. An object around
         an optimizer does more than its step, and would not know that nothing was to be done.
     """
-    if not isinstance(optimizer, torch.optim.Optimizer):
+    if not isinstance(optimizer, torch.optim.Optimizer) or _is_patched(optimizer):
         return None
     groups: list[dict[str, Any]] = []
-    if isinstance(optimizer, Fused) or (type(optimizer) in _KINDS and "step" not in vars(optimizer)):
+    if isinstance(optimizer, Fused) or type(optimizer) in _KINDS:
         groups = [group for group in optimizer.param_groups if not group.get("fused")]
         kind = optimizer._kind if isinstance(optimizer, Fused) else type(optimizer)
         if len(fusable_groups(optimizer, kind)) < len(groups):
@@ -38,6 +38,12 @@ def groups_to_fuse(optimizer: Any) -> list[dict[str, Any]] | None:
     if isinstance(optimizer, torch.optim.SGD) and not all(map(_has_momentum, _first_states(optimizer))):
         return None
     return groups
+
+
+def _is_patched(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the script put a function of its own in the place of ``step``, where torch's schedulers count."""
+    own = vars(optimizer).get("step")
+    return own is not None and not any(hasattr(own, mark) for mark in ("_wrapped_by_lr_sched", "_with_counter"))
 
 
 def _wants_a_scaler(optimizer: torch.optim.Optimizer) -> bool:

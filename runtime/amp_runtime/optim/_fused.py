@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from amp_runtime._core.context import HALF_DTYPES, context
+from amp_runtime._core.context import context
 from amp_runtime._core.versions import FUSED_ADAGRAD_ON_CUDA
 
 FUSED_DEVICES: dict[str, set[str]] = {
@@ -121,8 +121,6 @@ def _move_state(optimizer: torch.optim.Optimizer, group: dict[str, Any], placed:
                 state[key] = value.to(device, torch.float32)
             elif value.device != device or (value.stride() != stride and value.shape == parameter.shape):
                 state[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-            elif key == "sum" and value.dtype in HALF_DTYPES:
-                state[key] = value.to(parameter.dtype)  # torch made the sums, maybe as half as O2's parameters
         placed[id(parameter)] = (device, stride, *map(id, state.values()))
 
 
