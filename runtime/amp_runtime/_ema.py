@@ -77,7 +77,7 @@ class EMA:
             copy at each move.
 
     Attributes:
-        updates: how many steps it has followed.
+        updates: how many steps it has followed. Reading it may wait for the device.
 
     Raises:
         TypeError: ``model`` is not a module.
@@ -106,7 +106,8 @@ class EMA:
         self.decay = decay
         self.warmup = warmup
         self.update_every = update_every
-        self.updates = 0
+        self._updates = 0
+        self._unread: torch.Tensor | None = None
         self._optimizer = optimizer
         self._device = None if device is None else torch.device(device)
         self._model: nn.Module = bare(model)
@@ -155,11 +156,38 @@ class EMA:
             raise ValueError(f"EMA.update got another {type(bare(model)).__name__} than the one it was made for")
         if self._depth:
             raise RuntimeError("EMA.update was called inside `with ema.applied()`, where the model holds the average")
+        unknown = self._unknown()
+        if unknown is not None and not callable(self.decay):
+            made = (unknown == 0).float()
+            self._unread = made if self._unread is None else self._unread + made
+            self._move(1.0 - self.decay, made)
+            return
         if not self._stepped():
             return
         self.updates += 1
         if self.updates % self.update_every == 0:
             self._move(1.0 - self._next_decay())
+
+    @property
+    def updates(self) -> int:
+        """How many steps it has followed."""
+        if self._unread is not None:
+            self._updates, self._unread = self._updates + int(self._unread), None
+        return self._updates
+
+    @updates.setter
+    def updates(self, number: int) -> None:
+        self._updates, self._unread = number, None
+
+    def _unknown(self) -> torch.Tensor | None:
+        """Not 0 where there is no step to follow, if the device alone knows and the average can be moved there."""
+        if self._device is not None or self.warmup or self.update_every > 1:
+            return None
+        record = scaler._last if self._optimizer is None else scaler._records.get(inner_optimizer(self._optimizer))
+        decided = record.decided if record is not None and record.changed else None
+        if decided is None or decided.is_known() or decided.flag.device.type == "cpu":
+            return None
+        return decided.flag
 
     def _stepped(self) -> bool:
         """Whether there is a step to follow; always where the script steps its optimizer itself."""
@@ -174,7 +202,8 @@ class EMA:
         return min(decay, (2 + moves) / (11 + moves)) if self.warmup else decay
 
     @torch.no_grad()
-    def _move(self, weight: float) -> None:
+    def _move(self, weight: float, made: torch.Tensor | None = None) -> None:
+        """Moves the average; on the device, unless ``made`` is 0 there."""
         groups: dict[tuple[torch.device, torch.dtype], tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         for entry in self._averaged:
             live, shadow = entry.value(), entry.shadow
@@ -186,10 +215,16 @@ class EMA:
             averages.append(shadow)
             values.append(live.to(shadow.device, shadow.dtype))
         for averages, values in groups.values():
-            torch._foreach_lerp_(averages, values, weight)
+            if made is None:
+                torch._foreach_lerp_(averages, values, weight)
+            else:
+                differences = torch._foreach_sub(values, averages)
+                torch._foreach_mul_(differences, (made * weight).to(averages[0]))
+                torch._foreach_add_(averages, differences)
         for entry in self._copied:
-            if self._follow(entry.shadow, entry.live):
-                entry.shadow.copy_(entry.live)
+            shadow, live = entry.shadow, entry.live
+            if self._follow(shadow, live):
+                shadow.copy_(live if made is None else torch.where(made.to(live.device) > 0, live, shadow))
 
     def _follow(self, shadow: torch.Tensor, live: torch.Tensor) -> bool:
         """Goes to another device with the model, and begins anew with a tensor of another shape (returns False)."""

@@ -113,8 +113,6 @@ def moved(model: nn.Module, before: list[torch.Tensor]) -> None:
 )
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(cuda: LikeCuda, name: str, level: str, dtype: str) -> None:
-    if name == "torch Adagrad" and level == "O2":
-        pytest.xfail("its sums are made in the constructor, in half, and are not widened for its masters")
     amp.init(level, dtype=dtype, init_scale=8.0)
     model = amp.prepare_model(net())
     train(model, OPTIMIZERS[name](model.parameters()))
@@ -215,6 +213,33 @@ def test_an_overflow_skips_the_step(cuda: LikeCuda, level: str, dtype: str) -> N
         amp.scaler.update()
         assert not amp.scaler.stepped
         assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("level", "buffers"), [("O1", "average"), ("O2", "copy"), ("O3", "average")])
+def test_an_average_follows_the_steps_that_are_made_and_waits_for_none(
+    cuda: LikeCuda, level: str, buffers: Any
+) -> None:
+    amp.init(level, dtype="fp16", init_scale=8.0)
+    model = amp.prepare_model(net())
+    optimizer = amp.optim.AdamW(model.parameters(), lr=0.01)
+    ema, waiting = (amp.EMA(model, 0.5, buffers=buffers) for _ in range(2))
+    x, y = batch()
+    for number in range(5):
+        optimizer.zero_grad()
+        with amp.autocast():
+            loss = F.cross_entropy(model(x).float(), y)
+        amp.scaler.scale(loss * (torch.inf if number == 3 else 1.0)).backward()
+        cuda.waits.clear()
+        amp.scaler.step(optimizer)
+        amp.scaler.update()
+        ema.update()
+        assert cuda.waits == [] or number == 0  # when state is made
+        assert amp.scaler.stepped is (number != 3)
+        waiting.update()
+    assert ema.updates == waiting.updates == 4
+    first, second = ema.state_dict(), waiting.state_dict()
+    for name, average in first.items():
+        torch.testing.assert_close(average, second[name], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", HALVES)

@@ -36,17 +36,20 @@ OWNERS = {
     "_active_ddp_module": "torch.nn.parallel.distributed.DistributedDataParallel",
     "_BaseDataLoaderIter": "torch.utils.data.dataloader",
     "_BatchNorm": "torch.nn.modules.batchnorm",
+    "_dynamo_marked_constant": "torch._dynamo.decorators.fn",
     "_flat_weights": "torch.nn.modules.rnn.RNNBase",
     "_foreach_norm": "torch",
     "_IterableDatasetFetcher": "torch.utils.data._utils.fetch",
     "_join_config": "torch.distributed.algorithms.join.Joinable",
     "_MapDatasetFetcher": "torch.utils.data._utils.fetch",
+    "_metadata": "torch.nn.modules.module.destination",
     "_num_samples": "torch.utils.data.sampler.RandomSampler",
     "_num_workers": "torch.utils.data.dataloader._BaseDataLoaderIter",
+    "_opt_called": "torch.optim.lr_scheduler.opt",
     "_orig_mod": "torch._dynamo.eval_frame.OptimizedModule",
     "_step_supports_amp_scaling": "torch.optim.adam.Adam",
 }  # fmt: skip
-"""Whose a private attribute of an object is: a class or a module."""
+"""Whose a private attribute of an object is: a class, a module, or the variable through which torch sets it."""
 
 SET_FOR_TORCH = {"_step_supports_amp_scaling"}
 """What a program writes on objects of its own, because torch reads it there."""
@@ -213,6 +216,6 @@ def _line_of(text: str, owner: str | None, name: str) -> int | None:
             inside = True
         elif inside and line[:1].strip() and not line.startswith((")", "#", "@")):
             inside = False
-        if (inside and in_class.match(line)) or re.match(rf"{re.escape(owner)}\.{word}\s*[:=]", line):
+        if (inside and in_class.match(line)) or re.match(rf"\s*{re.escape(owner)}\.{word}\s*[:=]", line):
             return number
     return None
