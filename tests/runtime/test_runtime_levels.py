@@ -560,21 +560,21 @@ def test_whatever_writes_into_half_weights_reaches_the_masters(way: str) -> None
     for number in range(4):
         if number == 3:
             if way == "alias":
-                alias.fill_(0.5)  # it was read three steps ago
+                alias.fill_(3.0)  # it was read three steps ago
             elif way == "assigned":
-                model.weight.data = torch.full((4, 4), 0.5, dtype=torch.bfloat16)
+                model.weight.data = torch.full((4, 4), 3.0, dtype=torch.bfloat16)
             elif way == "in place":
                 with torch.no_grad():
-                    model.weight.fill_(0.5)
+                    model.weight.fill_(3.0)
             elif way == "detached":
-                model.weight.detach().fill_(0.5)
+                model.weight.detach().fill_(3.0)
             else:
                 amp.shutdown()
                 assert "data" not in vars(nn.Parameter)
                 amp.init("O2", dtype="bf16")
-                model.weight.data.fill_(0.5)
+                model.weight.data.fill_(3.0)
         step(model, optimizer, batch)
-    assert model.state_dict()["weight"].eq(0.5).all() and model.weight.eq(0.5).all()
+    assert model.state_dict()["weight"].eq(3.0).all() and model.weight.eq(3.0).all()
 
 
 def test_a_user_s_own_optimizer_steps_masters_with_float32_state() -> None:

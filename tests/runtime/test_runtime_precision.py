@@ -209,14 +209,14 @@ def test_o2_keeps_the_masters_of_a_part_that_was_prepared_before() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_edited_weights_are_found_in_both_ways(dtype: torch.dtype) -> None:
-    from amp_runtime._precision.masters import _edited_at_once, _edited_one_by_one
+    from amp_runtime._precision.masters import _differ_at_once, _differ_one_by_one
 
     masters = [torch.tensor(v) for v in ([1 / 3, 2e-8], [1e5, 0.0], [[1e-30]], [float("nan")], 0.1)]
     parameters = [master.to(dtype) for master in masters]
     parameters[0][1] += 2**-24
     parameters[4].zero_()
-    for find in (_edited_one_by_one, _edited_at_once):
-        found = find(parameters, masters)
+    for find in (_differ_one_by_one, _differ_at_once):
+        found = find([master.to(dtype) for master in masters], parameters)
         assert (found[0], found[2], found[4]) == (True, False, True), "infinity and NaN may be looked at again"
 
 
@@ -228,7 +228,7 @@ def test_o2_follows_what_the_script_writes_into_the_weights(
     from amp_runtime._precision import masters as masters_module
 
     if at_once:
-        monkeypatch.setattr(masters_module, "_edited_one_by_one", masters_module._edited_at_once)
+        monkeypatch.setattr(masters_module, "_differ_one_by_one", masters_module._differ_at_once)
     amp.init("O2", dtype=dtype, loss_scale=8)
     model = nn.Linear(6, 1)
     with torch.no_grad():

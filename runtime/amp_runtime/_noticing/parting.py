@@ -21,6 +21,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from amp_runtime._core.context import context
+from amp_runtime._core.device import is_capturing
 from amp_runtime._core.models import prepared_parameters
 from amp_runtime._distributed.group import from_all_processes
 from amp_runtime._noticing import waiting
@@ -99,7 +100,7 @@ def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         return
     known.steps += 1
     _steps.made += 1
-    if is_due(_steps.made, _steps.every) and not (torch.compiler.is_compiling() or _capturing()):
+    if is_due(_steps.made, _steps.every) and not (torch.compiler.is_compiling() or is_capturing()):
         _leave(_steps.made)
     for step in list(_steps.waiting):
         _compare(step)
@@ -113,10 +114,6 @@ def _meet(optimizer: torch.optim.Optimizer) -> None:
     _steps.known[optimizer] = stepping
     if stepping is not None:
         _steps.stepping.append(stepping)
-
-
-def _capturing() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _numbers() -> Numbers:

@@ -361,17 +361,25 @@ def follow_edits(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[int]:
     rounded = [torch.empty_like(pairs[place][0]) for place in places]
     torch._foreach_copy_(rounded, [pairs[place][1] for place in places])
     current = [pairs[place][0].detach() for place in places]
-    if all(parameter.device.type == "cpu" for parameter in current):  # where half compares slowly
-        edited = [not torch.equal(_bits(a), _bits(b)) for a, b in zip(rounded, current, strict=True)]
-    else:
-        torch._foreach_sub_(rounded, current)
-        largest = torch._foreach_norm(rounded, float("inf"))
-        edited = (torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0).tolist()
-    found = [place for place, differs in zip(places, edited, strict=True) if differs]
+    differ = _differ_one_by_one if all(parameter.device.type == "cpu" for parameter in current) else _differ_at_once
+    found = [place for place, edited in zip(places, differ(rounded, current), strict=True) if edited]
     for place in found:
         parameter, master = pairs[place]
         torch.where(master.to(parameter.dtype) == parameter, master, parameter.float(), out=master)
     return found
+
+
+def _differ_one_by_one(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[bool]:
+    """Which tensors differ from one another; half compares slowly on the CPU."""
+    return [not torch.equal(_bits(one), _bits(other)) for one, other in zip(some, others, strict=True)]
+
+
+def _differ_at_once(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[bool]:
+    """The same in a few kernels and with one wait for the device; ``some`` are overwritten."""
+    torch._foreach_sub_(some, others)
+    largest = torch._foreach_norm(some, float("inf"))
+    differs: list[bool] = (torch.stack([value.to(largest[0].device, torch.float32) for value in largest]) != 0).tolist()
+    return differs
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
