@@ -192,10 +192,10 @@ class _Scaling:
     @guarded
     def _count(self, scaler: Any, optimizer: Any, updates: int, skipped: int) -> None:
         # Fused optimizers skip on the device: their step is called, and the runtime's scaler tells.
-        if getattr(scaler, "skipped_steps", 0) > skipped:
-            self.skipped += 1
-        elif self.steps.updates == updates and any(
-            parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]
+        on_device = getattr(scaler, "skipped_steps", 0) > skipped
+        groups = optimizer.param_groups
+        if on_device or (
+            self.steps.updates == updates and any(p.grad is not None for g in groups for p in g["params"])
         ):
             self.skipped += 1
 
