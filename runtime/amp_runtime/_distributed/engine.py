@@ -164,7 +164,10 @@ class Engine:
 
 
 def _trainable(slots: list[nn.Parameter]) -> list[bool]:
-    return [parameter.requires_grad for parameter in slots]
+    if torch.compiler.is_compiling():
+        return [parameter.requires_grad for parameter in slots]
+    with torch._C.DisableTorchFunction():  # the mode of a region would be asked about each of them
+        return [parameter.requires_grad for parameter in slots]
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
