@@ -34,6 +34,7 @@ def record(forked: Forked, tmp_path: Path) -> Record:
             "PYTHONPATH": os.pathsep.join(map(str, (RECORDER, RUNTIME))),
             "AMP_VERIFY_RECORD": str(place / "record"),
             "AMP_VERIFY_ROOT": str(place),
+            "AMP_CHECK": "off",
             **{f"AMP_VERIFY_{name.upper()}": str(value) for name, value in variables.items()},
         }
         ranks = [

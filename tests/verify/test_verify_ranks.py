@@ -78,6 +78,7 @@ class Recorded:
             "AMP_VERIFY_ROOT": str(folder),
             "AMP_VERIFY_SEED": "0",
             "AMP_OPT_LEVEL": "O0",
+            "AMP_CHECK": "off",
             "OMP_NUM_THREADS": "1",
         }
         logs = [(folder / f"out{rank}", folder / f"err{rank}") for rank in range(processes)]
