@@ -47,7 +47,7 @@ def forget_all() -> None:
 
 def follow_models() -> None:
     """Marks parameters that have come into a marked model since, with rank 0's values. A collective where some have."""
-    for model, (exchange, slots) in list(_models.items()):
+    for model, (exchange, slots) in list(_models.items()) if _models else ():
         if not same_objects(parameter_slots(model), slots):
             copy_from_main_process(model)
             _mark(model, exchange)
