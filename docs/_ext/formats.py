@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from amp_runtime._scaling.loss_scale import LossScale
 
 Array = npt.NDArray[np.float64]
@@ -142,14 +143,15 @@ def dynamic_scaling(steps: int = 500) -> Scaling:
     for step in range(steps):
         x = random.normal(size=(32, 16)) * (TOO_LARGE if step == OUTLIER else 1)
         gradient = x.T @ (x @ weights - x @ wanted) / len(x)
-        scaled = FP16.round(gradient * state.scale)
+        scaled = FP16.round(gradient * state.value)
         overflowed = not np.isfinite(scaled).all()
-        scales.append(state.scale)
+        scales.append(state.value)
         skipped.append(overflowed)
         largest.append(np.abs(gradient).max())
         if not overflowed:
-            weights -= 0.01 * scaled / state.scale
-        state.follow(overflowed, growth=2.0, backoff=0.5, interval=GROWTH_INTERVAL, floor=2.0**-24, ceiling=2.0**24)
+            weights -= 0.01 * scaled / state.value
+        found = torch.tensor(float(overflowed))
+        state.follow(found, growth=2.0, backoff=0.5, interval=GROWTH_INTERVAL, floor=2.0**-24, ceiling=2.0**24)
     return Scaling(np.array(scales), np.array(skipped), np.array(largest))
 
 

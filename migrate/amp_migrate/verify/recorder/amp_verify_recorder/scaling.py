@@ -160,10 +160,10 @@ class _Scaling:
 
         @functools.wraps(step)
         def stepped(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            before = self.steps.updates, getattr(scaler, "skipped_steps", 0)
+            before = self.steps.updates
             self._add(scaler, kind, optimizer)
             result = step(scaler, optimizer, *args, **kwargs)
-            self._count(scaler, optimizer, *before)
+            self._count(scaler, optimizer, before)
             return result
 
         return stepped
@@ -190,12 +190,9 @@ class _Scaling:
         self.steps.record.add(**facts)
 
     @guarded
-    def _count(self, scaler: Any, optimizer: Any, updates: int, skipped: int) -> None:
-        # Fused optimizers skip on the device: their step is called, and the runtime's scaler tells.
-        on_device = getattr(scaler, "skipped_steps", 0) > skipped
-        groups = optimizer.param_groups
-        if on_device or (
-            self.steps.updates == updates and any(p.grad is not None for g in groups for p in g["params"])
+    def _count(self, scaler: Any, optimizer: Any, before: int) -> None:
+        if self.steps.updates == before and any(
+            parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]
         ):
             self.skipped += 1
 
