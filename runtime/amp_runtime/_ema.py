@@ -76,9 +76,6 @@ class EMA:
         device: where to keep the average; ``None`` is beside each weight. ``"cpu"`` saves GPU memory and costs a
             copy at each move.
 
-    Attributes:
-        updates: how many steps it has followed. Reading it may wait for the device.
-
     Raises:
         TypeError: ``model`` is not a module.
         ValueError: an argument is not one of the allowed values, or the model has lazy parameters.
@@ -170,7 +167,7 @@ class EMA:
 
     @property
     def updates(self) -> int:
-        """How many steps it has followed."""
+        """How many steps it has followed. Reading it may wait for the device."""
         if self._unread is not None:
             self._updates, self._unread = self._updates + int(self._unread), None
         return self._updates
