@@ -16,6 +16,7 @@ HELD_AS = ("optimizer", "_optimizer", "optim")
 """Under which names objects around an optimizer hold it."""
 _is_sparse = attrgetter("is_sparse")
 _dtype = attrgetter("dtype")
+_kind = attrgetter("device", "dtype", "layout")
 
 
 def inner_optimizer(optimizer: Any) -> torch.optim.Optimizer:
@@ -90,18 +91,37 @@ def multiply(gradients: list[torch.Tensor], factor: Callable[[torch.device], tor
     """
     if not gradients:
         return torch.zeros((), dtype=torch.float32)
-    if any(map(_is_sparse, gradients)) or any(dtype.is_complex for dtype in set(map(_dtype, gradients))):
-        gradients = [values(gradient) for gradient in gradients]
+    kinds = set(map(_kind, gradients))
     with torch.no_grad():
-        if len(set(map(torch.Tensor.get_device, gradients))) == 1:
-            return _multiply_on(gradients[0].device, gradients, factor)
+        if len(kinds) == 1:
+            ((device, dtype, layout),) = kinds
+            if dtype is torch.float32 and layout is torch.strided:  # nearly always
+                return _multiply_on(device, gradients, factor)
+        gradients = [values(gradient) for gradient in gradients]
         groups: dict[torch.device, list[torch.Tensor]] = {}
         for gradient in gradients:
             groups.setdefault(gradient.device, []).append(gradient)
-        first, *others = [_multiply_on(device, group, factor) for device, group in groups.items()]
+        first, *others = [_multiply_kinds(device, group, factor) for device, group in groups.items()]
         for other in others:
             first = torch.maximum(first, other.to(first.device))
         return first
+
+
+def _multiply_kinds(
+    device: torch.device, gradients: list[torch.Tensor], factor: Callable[[torch.device], torch.Tensor] | None
+) -> torch.Tensor:
+    """The same for gradients of any types, with float32 copies of those that the kernel does not take on this device.
+
+    The numbers are the same: the kernel computes in float32 and rounds at the end.
+    """
+    halves = set(map(_dtype, gradients)).intersection(HALF_DTYPES)
+    refused = {dtype for dtype in halves if lacks(UNSCALE, device.type, dtype, by_autocast=False)}
+    if not refused or (factor is None and device.type != "cpu"):
+        return _multiply_on(device, gradients, factor)
+    wide = [gradient.float() if gradient.dtype in refused else gradient for gradient in gradients]
+    found = _multiply_on(device, wide, factor)
+    torch._foreach_copy_(gradients, wide)
+    return found
 
 
 def _multiply_on(
@@ -113,21 +133,6 @@ def _multiply_on(
         return largest.isfinite().logical_not_().float()
     found = torch.zeros((), dtype=torch.float32, device=device)
     multiplier = torch.ones((), dtype=torch.float32, device=device) if factor is None else factor(device)
-    wide = _widened(device.type, gradients)
     # One kernel for all on CUDA, one short call per tensor on the CPU: a quarter of what _foreach_mul_ takes.
-    torch._amp_foreach_non_finite_check_and_unscale_(wide, found, multiplier)
-    if wide is not gradients:
-        torch._foreach_copy_(gradients, wide)
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, multiplier)
     return found
-
-
-def _widened(kind: str, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The gradients, with float32 copies in place of those whose type the kernel does not take on this device.
-
-    The numbers are the same: the kernel computes in float32 and rounds at the end.
-    """
-    halves = set(map(_dtype, gradients)).intersection(HALF_DTYPES)
-    refused = {dtype for dtype in halves if lacks(UNSCALE, kind, dtype, by_autocast=False)}
-    if not refused:
-        return gradients
-    return [gradient.float() if gradient.dtype in refused else gradient for gradient in gradients]

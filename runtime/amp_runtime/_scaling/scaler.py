@@ -241,7 +241,10 @@ class Scaler(torch.amp.GradScaler):
         unit = self._scales[loss_id].unit()
         switched = loss_id != self._loss_id
         seen: set[int] = set()
-        for optimizer, record in sorted(self._records.items(), key=lambda item: item[1].unit is not None):
+        records = self._records.items()
+        if len(records) > 1:
+            records.sort(key=lambda item: item[1].unit is not None)
+        for optimizer, record in records:
             before, record.unit = record.unit, unit
             charge = switched and before is not None
             if before is not unit or charge:

@@ -21,12 +21,15 @@ class Finding:
 
     Args:
         flag: float32 of shape ``()``, not 0 if one was not finite.
+
+    Attributes:
+        is_captured: whether it belongs to a CUDA graph that is being captured.
     """
 
     def __init__(self, flag: torch.Tensor) -> None:
         self.flag = flag
         self._known: bool | None = None
-        self._again = is_capturing()  # each replay of the graph writes another answer
+        self.is_captured = flag.is_cuda and is_capturing()  # each replay of the graph writes another answer
 
     def is_known(self) -> bool:
         """Whether the answer can be had without waiting for the device."""
@@ -37,7 +40,7 @@ class Finding:
         self._known = found
 
     def __bool__(self) -> bool:
-        if self._known is None or self._again:
+        if self._known is None or self.is_captured:
             self._known = bool(self.flag.item())
         return self._known
 
@@ -108,7 +111,7 @@ class Skips:
 
     def add_step(self, finding: Finding) -> None:
         """Notes an optimizer's step that was made, or skipped, by what was found in its gradients."""
-        if not is_capturing():
+        if not finding.is_captured:
             self._steps.append(finding)
 
     def end_iteration(self, findings: list[Finding], allowed: int) -> OverflowLocation | None:
@@ -121,7 +124,7 @@ class Skips:
         Returns:
             Where the overflow happened, if this step was observed.
         """
-        if is_capturing():
+        if findings[0].is_captured:
             return None
         self._iterations.append(findings)
         observer = self.observer
