@@ -88,21 +88,20 @@ def _suits(optimizer: torch.optim.Optimizer, group: dict[str, Any], devices: set
     if any(isinstance(beta, torch.Tensor) for beta in group.get("betas", ())):
         return False
     parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-    if any(kind not in devices for kind in {parameter.device.type for parameter in parameters}):
+    if any(device.type not in devices for device in {parameter.device for parameter in parameters}):
         return False
-    if not all(_takes(parameter, parameter.grad) for parameter in parameters):
-        return False
+    for parameter in parameters:
+        gradient = parameter.grad
+        if not is_plain(parameter) or gradient.layout is not torch.strided or not parameter.is_floating_point():
+            return False
+        both = parameter.is_contiguous() and gradient.is_contiguous()
+        if not (both or laid_out_alike(parameter, gradient)):
+            return False
     if not group.get("momentum"):
         return True
     # torch's fused SGD cannot start one parameter's momentum after another's.
     state = optimizer.state
     return len({state[p].get("momentum_buffer") is not None for p in parameters}) < 2
-
-
-def _takes(parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
-    if not is_plain(parameter) or gradient.layout is not torch.strided or not parameter.is_floating_point():
-        return False
-    return laid_out_alike(parameter, gradient)
 
 
 def _move_state(optimizer: torch.optim.Optimizer, group: dict[str, Any], placed: dict[int, tuple[Any, ...]]) -> None:
