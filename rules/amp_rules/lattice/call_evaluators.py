@@ -431,6 +431,8 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
         return Value("super", node)
     if name in ("range", "enumerate", "zip"):
         return Value(name, node, tuple(args))
+    if name == "next" and first is not None and _gives_parameters(first):
+        return frame.machine.parameter(node, None)
     if name in ("list", "tuple", "reversed", "sorted", "iter", "next", "set", "frozenset") and first is not None:
         return first
     if name == "map" and len(args) == 2 and args[0].op in ("lambda", "function", "partial"):
@@ -439,6 +441,12 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
         made = frame.machine.unknown("attr", node, None)
         return join(made, args[2]) if len(args) > 2 else made
     return Value("call", node, tuple(args), NUM | OTHER)
+
+
+def _gives_parameters(value: Value) -> bool:
+    """Whether a value is the weights of a module, as ``parameters()`` gives them."""
+    asked = value if value.op == "method" else value.args[0] if value.op == "call" and value.args else None
+    return asked is not None and asked.data.__class__ is str and asked.data == "parameters"
 
 
 def _mapped(frame: Frame, node: ast.Call, function: Value, items: Value) -> Value:

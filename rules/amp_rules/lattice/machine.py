@@ -9,9 +9,7 @@ from typing import Any
 
 from amp_rules.lattice.abstract_values import (
     ASSUMED,
-    BOOL,
     F32,
-    INT,
     LOW,
     NUM,
     OTHER,
@@ -31,7 +29,7 @@ from amp_rules.lattice.known_values import KnownOfFile, KnownValues
 from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.observer import Observer
 from amp_rules.lattice.parameter_flow import Given, ParameterFlow
-from amp_rules.lattice.parameter_names import possible_types
+from amp_rules.lattice.parameter_types import narrow
 from amp_rules.lattice.paths import START
 from amp_rules.lattice.statement_runners import merge, run
 from amp_rules.source.facts import ClassFacts, Definitions, FunctionFacts, ModuleFacts
@@ -342,30 +340,13 @@ class Machine(RunsFunctions):
             made.lo, made.hi = known.lo, known.hi
             made.dtypes, made.tensor = known.dtypes, 0
             made.bits = known.bits
-        annotation = item.annotation
-        if annotation is not None:
-            self._annotate(made, annotation.id if isinstance(annotation, ast.Name) else ast.unparse(annotation))
-        if made.tensor:
-            made.dtypes |= possible_types(item.arg, number=made.tensor == 1)
+        narrow(made, item, function, self.unknown_float, frame.known)
         if function.cls is not None and function.cls.is_optimizer and self.mode.opt_level != "O3":
             made.dtypes = F32
         if self.mode.opt_level == "O2" and made.tensor and _is_loss(function):
             # O2 gives the model's results back in float32.
             made.dtypes = made.dtypes & ~LOW | F32
         return made
-
-    def _annotate(self, made: Value, annotation: str) -> None:
-        if "Tensor" in annotation:
-            made.tensor = 2
-            if "LongTensor" in annotation or "IntTensor" in annotation:
-                made.dtypes = INT
-            elif "BoolTensor" in annotation:
-                made.dtypes = BOOL
-            elif not made.dtypes & (LOW | F32):
-                made.dtypes = self.unknown_float
-        elif annotation.strip("'\" ").split("[")[0].rpartition(".")[2] in _PLAIN or "ndarray" in annotation:
-            made.tensor = 0
-            made.dtypes = NUM if annotation.strip("'\"") in ("int", "float", "bool") else OTHER | NUM
 
     def run_nested(self, function: FunctionFacts, outer: Frame) -> None:
         """Run a function that is defined inside of another, with the variables that it sees there."""
@@ -636,6 +617,9 @@ class Machine(RunsFunctions):
         made = self.unknown("attr", node, attr)
         if attr in ("weight", "bias") and cls is not None and cls.is_module and _is_layer(cls):
             made = self.parameter(node, None)
+        elif attr == "dtype" and cls is not None and cls.is_module:
+            # Libraries that give modules a type mean that of their weights.
+            made = Value("dtype", node, (self.parameter(node, None),))
         frame.variables[key] = made
         return made
 
@@ -697,8 +681,3 @@ def _copied(value: Value | None, node: ast.AST) -> Value | None:
 def _is_loss(function: FunctionFacts) -> bool:
     name = (function.cls.name if function.cls else function.name).lower()
     return "loss" in name or "criterion" in name
-
-
-_PLAIN = frozenset(
-    "int float bool str dict list tuple Dict List Tuple Callable Path Any Mapping Sequence Iterable".split()
-)
