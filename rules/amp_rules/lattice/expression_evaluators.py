@@ -421,6 +421,9 @@ def _over_a_dimension(value: Value) -> bool:
 
 def _element_of_tensor(made: Value, base: Value) -> None:
     made.dtypes, made.tensor = base.dtypes, base.tensor
+    if base.op == "param" and base.dtypes != NUM:
+        # It is no number after all, whatever its name says.
+        made.dtypes &= ~NUM
     made.bits, made.lo, made.hi = base.bits, base.lo, base.hi
     made.anchor = base.root
     made.data = base.data if isinstance(base.data, str) else None

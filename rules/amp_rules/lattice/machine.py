@@ -20,6 +20,7 @@ from amp_rules.lattice.abstract_values import (
     constant,
     join,
 )  # fmt: skip
+from amp_rules.lattice.autocast_switches import by_decorators, turns_off
 from amp_rules.lattice.call_evaluators import call
 from amp_rules.lattice.callers import learn
 from amp_rules.lattice.expression_evaluators import EXPRESSIONS, global_value
@@ -268,15 +269,9 @@ class Machine(RunsFunctions):
 
     def autocast_in(self, function: FunctionFacts) -> bool:
         """Whether operations of a function are cast when it starts."""
-        for name, node in function.decorators:
-            last = name.rpartition(".")[2]
-            if last == "autocast":
-                keywords = node.keywords if isinstance(node, ast.Call) else []
-                given = [*(node.args if isinstance(node, ast.Call) else []), *(item.value for item in keywords)]
-                return not any(isinstance(item, ast.Constant) and item.value is False for item in given)
-            if last == "custom_fwd" and isinstance(node, ast.Call) and node.keywords:
-                if any(item.arg == "cast_inputs" for item in node.keywords):
-                    return False
+        decorated = by_decorators(function, self.project) if function.decorator_list else None
+        if decorated is not None:
+            return decorated
         if not self.mode.autocast:
             return False
         cls = function.cls
@@ -295,6 +290,9 @@ class Machine(RunsFunctions):
         if context.op == "join":
             # A helper that gives ``nullcontext()`` where there is nothing to turn off.
             return False if any(self.autocast_enabled(item) is False for item in context.args) else None
+        if context.op == "call" and context.args and isinstance(context.args[0].data, FunctionFacts):
+            # A context manager of the project.
+            return False if turns_off(context.args[0].data) else None
         if context.op != "autocast":
             return None
         given = context.kwargs.get("enabled") if context.kwargs else None
@@ -419,8 +417,6 @@ class Machine(RunsFunctions):
             or size > (_EVENT_LINES if states else _MAX_LINES)
             or frame.depth >= _MAX_DEPTH
             or definition in self._running
-            or definition.args.vararg is not None
-            or definition.args.kwarg is not None
             or any(item.op == "starred" for item in args)
             or function.is_generator
         ):
@@ -452,8 +448,9 @@ class Machine(RunsFunctions):
         inner.silent = silent or frame.silent
         inner.loops = frame.loops if states else 0
         inner.contexts = list(frame.contexts) if states else []
-        if function.decorators and any(name.rpartition(".")[2] == "autocast" for name, _ in function.decorators):
-            inner.autocast = self.autocast_in(function)
+        decorated = by_decorators(function, self.project) if function.decorator_list else None
+        if decorated is not None:
+            inner.autocast = decorated
         self._bind_parameters(inner, function)
         if not self._bind_arguments(inner, function, args, kwargs, receiver):
             return None
@@ -492,12 +489,14 @@ class Machine(RunsFunctions):
                 made = Value("self", receiver.node)
                 made.data = receiver.data
             inner.variables[function.receiver] = made
-        if len(args) > len(names):
+        if len(args) > len(names) and arguments.vararg is None:
             return False
         accepted = {*names, *(item.arg for item in arguments.kwonlyargs)}
         for name, value in [*zip(names, args, strict=False), *(kwargs or {}).items()]:
             if name not in accepted:
-                return False
+                if arguments.kwarg is None:
+                    return False
+                continue
             inner.variables[name] = value
             inner.given[id(value)] = value
         return True
