@@ -16,7 +16,7 @@ from amp_rules.lattice.machine import Machine
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Finding, by_place
-from amp_rules.lint.triggers import Triggers, concerned, within
+from amp_rules.lint.triggers import Triggers, concerned, in_torchs_words, within
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.project_facts import ProjectFacts
 from amp_rules.source.text import SourceFile
@@ -100,7 +100,7 @@ class Linter:
                 gc.enable()
 
     def _lint(self, source: SourceFile) -> LintResult:
-        text = source.text
+        text = in_torchs_words(source.text)
         places = self._triggers.places(text)
         asked = {code for code, triggers in self._class_triggers.items() if triggers.match(text)}
         if not places and not asked and "torch" not in text:

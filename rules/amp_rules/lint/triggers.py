@@ -11,6 +11,10 @@ from itertools import accumulate
 from amp_rules.source.facts import ModuleFacts
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(?:torch|apex)\b[\w.]*[ \t]+)?import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+_RENAMED = re.compile(r"([\w.]+)[ \t]+as[ \t]+(\w+)")
+_FUNCTIONAL = "torch.nn.functional"
+"""Nearly every file calls it ``F``, and no trigger holds more of its name than the functions in it."""
 
 
 class Triggers:
@@ -56,9 +60,27 @@ class Triggers:
         return {item: [bisect_right(heads, place) for place in places] for item, places in found.items()}
 
 
+def in_torchs_words(text: str) -> str:
+    """The text with what it imports from torch and Apex called as it is there, line by line: triggers are such names."""
+    if " as " not in text:
+        return text
+    names: dict[str, str] = {}
+    for line in _IMPORT.finditer(text):
+        of_torch = line[0].lstrip().startswith("from")
+        for there, here in _RENAMED.findall(line[1]):
+            if there.rpartition(".")[2] == here or there == _FUNCTIONAL:
+                continue
+            if of_torch or there.partition(".")[0] in ("torch", "apex"):
+                names[here] = there
+    if not names:
+        return text
+    used = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, names))})(?!\w)(?![ \t]*=[^=])")
+    return used.sub(lambda found: names[found[0]], text)
+
+
 def concerned(module: ModuleFacts, triggers: Triggers) -> frozenset[str]:
     """The names of the functions of a file that hold a trigger, and of those that call one of these."""
-    places = triggers.lines(module.module.source.text)
+    places = triggers.lines(in_torchs_words(module.module.source.text))
     if not places:
         return frozenset()
     found: set[str] = set()
