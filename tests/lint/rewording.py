@@ -170,7 +170,8 @@ def module_as_function(tree: ast.Module) -> Reworded | None:
 def _is_constant(item: ast.stmt) -> bool:
     """Whether a statement names a number or a text for the rest of the file."""
     return isinstance(item, ast.Assign) and all(
-        isinstance(node, (ast.Constant, ast.UnaryOp, ast.USub, ast.BinOp, ast.operator)) for node in ast.walk(item.value)
+        isinstance(node, (ast.Constant, ast.UnaryOp, ast.USub, ast.BinOp, ast.operator))
+        for node in ast.walk(item.value)
     )
 
 

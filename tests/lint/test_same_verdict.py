@@ -37,9 +37,7 @@ def _verdict(case: Case, reworded: Reworded) -> Counter[str]:
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_rule_says_the_same_however_a_program_is_written(
-    case: Case, way: Callable[[ast.Module], Reworded | None]
-):
+def test_a_rule_says_the_same_however_a_program_is_written(case: Case, way: Callable[[ast.Module], Reworded | None]):
     reworded = way(_parsed(case))
     if reworded is None:
         return

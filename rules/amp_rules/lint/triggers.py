@@ -12,6 +12,8 @@ from amp_rules.source.facts import ModuleFacts
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(?:torch|apex)\b[\w.]*[ \t]+)?import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+_DEFINITION = re.compile(r"\n(?:def|class) ")
 _RENAMED = re.compile(r"([\w.]+)[ \t]+as[ \t]+(\w+)")
 _FUNCTIONAL = "torch.nn.functional"
 """Nearly every file calls it ``F``, and no trigger holds more of its name than the functions in it."""
@@ -24,6 +26,7 @@ class Triggers:
         unique = dict.fromkeys(wanted)
         self.texts = [item for item in unique if isinstance(item, str)]
         self.patterns = [item for item in unique if not isinstance(item, str)]
+        self._words = [max(_WORD.findall(item), key=len, default="") for item in self.texts]
 
     def match(self, text: str) -> bool:
         """Whether any of them occurs."""
@@ -36,8 +39,10 @@ class Triggers:
     def places(self, text: str) -> dict[str | re.Pattern[str], list[int]]:
         """The lines, from 1 and sorted, on which each of those begins that occur at all."""
         found: dict[str | re.Pattern[str], list[int]] = {}
-        for item in self.texts:
-            start = text.find(item)
+        # A file holds each of its words many times, and most triggers not at all.
+        words = " ".join(set(_WORD.findall(text)))
+        for item, word in zip(self.texts, self._words, strict=True):
+            start = text.find(item) if word in words else -1
             if start < 0:
                 continue
             starts: list[int] = []
@@ -61,11 +66,15 @@ class Triggers:
 
 
 def in_torchs_words(text: str) -> str:
-    """The text with what it imports from torch and Apex called as it is there, line by line: triggers are such names."""
-    if " as " not in text:
+    """The text with what its head imports from torch and Apex called as it is there, line by line.
+
+    Triggers are such names. What is imported farther down is not looked for: that would take as long as the triggers.
+    """
+    head = text[: (definition := _DEFINITION.search(text)) and definition.start()]
+    if " as " not in head:
         return text
     names: dict[str, str] = {}
-    for line in _IMPORT.finditer(text):
+    for line in _IMPORT.finditer(head):
         of_torch = line[0].lstrip().startswith("from")
         for there, here in _RENAMED.findall(line[1]):
             if there.rpartition(".")[2] == here or there == _FUNCTIONAL:
