@@ -7,7 +7,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 
 import pytest
 from linting import Case, cases, findings_in
@@ -16,7 +16,7 @@ from rewording import RETURNED, WAYS, Reworded
 CASES = [case for case in cases() if case.fires]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parsed(case: Case) -> ast.Module:
     return ast.parse(case.text)
 
