@@ -638,6 +638,9 @@ class Machine(RunsFunctions):
                 frame.variables[key] = value
                 return value
         made = self.unknown("attr", node, attr)
+        if attr == "dtype" and cls is not None and cls.is_module:
+            # Libraries give modules a property of that name: the type of their parameters.
+            made = Value("dtype", node, (self.parameter(node, None),))
         if attr in ("weight", "bias") and cls is not None and cls.is_module and _is_layer(cls):
             made = self.parameter(node, None)
         frame.variables[key] = made
