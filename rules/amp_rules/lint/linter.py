@@ -17,10 +17,14 @@ from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Finding, by_place
 from amp_rules.lint.triggers import Triggers, concerned, in_torchs_words, within
-from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.project_facts import ProjectFacts
 from amp_rules.source.text import SourceFile
 
+Places = Mapping[str | re.Pattern[str], list[int]]
+"""The lines on which each trigger stands."""
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+"""What is judged by itself."""
 _COLLECT_AFTER = 8_000_000
 """Bytes of source after which abstract values that refer to each other are given back."""
 
@@ -119,8 +123,7 @@ class Linter:
                     machine.turns_twice = bool(ordered) and within(ordered, function.node)
                     self._judge(machine, function)
             machine.turns_twice = bool(ordered)
-            asked_of = [(item, self._asked_of(item, places)) for item in module.module.tree.body]
-            machine.judge_statements(module, [(item, codes) for item, codes in asked_of if codes])
+            self._judge_statements(machine, module, places)
         for check in self._of_classes:
             if check.code in asked:
                 for cls in module.classes.values():
@@ -132,7 +135,7 @@ class Linter:
         failures = tuple(machine.failures[code] for code in sorted(machine.failures))
         return LintResult(_once(findings), dict(self.project.used), failures)
 
-    def _asked_of(self, node: ast.AST, places: Mapping[str | re.Pattern[str], list[int]]) -> frozenset[str]:
+    def _asked_of(self, node: ast.AST, places: Places) -> frozenset[str]:
         """The rules that have a trigger in the text of ``node``: no other rule sees it, whichever are asked."""
         found: set[str] = set()
         for text, lines in places.items():
@@ -177,10 +180,22 @@ class Linter:
         except RecursionError:
             # An expression nested this deeply is data, not arithmetic.
             return
+        self._ask_after(machine, function, frame)
+
+    def _judge_statements(self, machine: Machine, module: ModuleFacts, places: Places) -> None:
+        """Judge the statements that are in no function, all of them as one: what one does concerns those after it."""
+        body = [item for item in module.module.tree.body if not isinstance(item, _DEFINITIONS)]
+        codes = frozenset(code for item in body for code in self._asked_of(item, places))
+        if codes:
+            machine.select(codes)
+            self._ask_after(machine, None, machine.judge_statements(module, body))
+
+    def _ask_after(self, machine: Machine, function: FunctionFacts | None, frame: Frame) -> None:
+        """Ask the rules that judge what was run as a whole."""
         for check in self._of_functions:
-            if check.code not in machine.codes:
-                continue
-            _ask(machine, check, function.node, partial(check.visit_function, function, frame))
+            if check.code in machine.codes:
+                node = function.node if function is not None else None
+                _ask(machine, check, node, partial(check.visit_function, function, frame))
 
 
 def _ask(machine: Machine, check: Check, node: ast.AST | None, question: Callable[[], None]) -> None:
