@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,13 +15,11 @@ from amp_rules.lattice.machine import Machine
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Finding, by_place
-from amp_rules.lint.triggers import Triggers, concerned, in_torchs_words, within
+from amp_rules.lint.triggers import Trigger, TriggerPlaces, Triggers, concerned, in_torchs_words, within
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.project_facts import ProjectFacts
 from amp_rules.source.text import SourceFile
 
-Places = Mapping[str | re.Pattern[str], list[int]]
-"""The lines on which each trigger stands."""
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 """What is judged by itself."""
 _COLLECT_AFTER = 8_000_000
@@ -68,21 +65,22 @@ class Linter:
         self._of_functions = [check for check in self.checks if _overrides(check, "visit_function")]
         self._of_classes = [check for check in self.checks if _overrides(check, "visit_class")]
         self._of_modules = [check for check in self.checks if _overrides(check, "visit_module")]
-        self._class_triggers = {
-            check.code: Triggers(check.file_triggers or check.triggers)
-            for check in [*self._of_classes, *self._of_modules]
-        }
         self._settled = frozenset(check.code for check in self.checks if check.in_order or not check.operations)
         """Rules whose findings the types that callers give cannot put right."""
         self._in_order = frozenset(check.code for check in self.checks if check.in_order)
-        self._asking: dict[str | re.Pattern[str], set[str]] = {}
-        """The rules that ask for a trigger."""
+        self._asking: dict[Trigger, set[str]] = {}
+        """The rules that ask for a trigger in functions."""
+        self._asking_in_file: dict[Trigger, set[str]] = {}
+        """The rules that ask for a trigger anywhere in a file."""
         for check in self._operational:
             for text in check.triggers:
                 self._asking.setdefault(text, set()).add(check.code)
-        self._triggers = Triggers(self._asking)
+        for check in [*self._of_classes, *self._of_modules]:
+            for text in check.file_triggers or check.triggers:
+                self._asking_in_file.setdefault(text, set()).add(check.code)
         # Whether order matters in a function must not depend on which rules are asked.
         self._ordered = Triggers([text for check in checks if check.in_order for text in check.triggers])
+        self._triggers = Triggers([*self._asking, *self._asking_in_file, *self._ordered])
 
     def lint(self, source: SourceFile) -> LintResult:
         """Judge one file.
@@ -105,8 +103,9 @@ class Linter:
 
     def _lint(self, source: SourceFile) -> LintResult:
         text = in_torchs_words(source.text)
-        places = self._triggers.places(text)
-        asked = {code for code, triggers in self._class_triggers.items() if triggers.match(text)}
+        found = self._triggers.places(text)
+        places = TriggerPlaces({trigger: lines for trigger, lines in found.items() if trigger in self._asking})
+        asked = {code for trigger in found for code in self._asking_in_file.get(trigger, ())}
         if not places and not asked and "torch" not in text:
             # Whether it parses is nothing to this linter.
             return LintResult(())
@@ -116,7 +115,7 @@ class Linter:
         )
         file = LintedFile(module, self.mode, machine.findings)
         if places:
-            ordered = self._ordered.lines(text)
+            ordered = sorted(line for trigger in self._ordered for line in found.get(trigger, ()))
             for function in module.all_functions():
                 if codes := self._asked_of(function.node, places):
                     machine.select(codes)
@@ -135,13 +134,9 @@ class Linter:
         failures = tuple(machine.failures[code] for code in sorted(machine.failures))
         return LintResult(_once(findings), dict(self.project.used), failures)
 
-    def _asked_of(self, node: ast.AST, places: Places) -> frozenset[str]:
+    def _asked_of(self, node: ast.AST, places: TriggerPlaces) -> frozenset[str]:
         """The rules that have a trigger in the text of ``node``: no other rule sees it, whichever are asked."""
-        found: set[str] = set()
-        for text, lines in places.items():
-            if within(lines, node):
-                found |= self._asking[text]
-        return frozenset(found)
+        return frozenset(code for trigger in places.inside(node) for code in self._asking[trigger])
 
     def _judge(self, machine: Machine, function: FunctionFacts) -> None:
         count = len(machine.findings)
@@ -182,7 +177,7 @@ class Linter:
             return
         self._ask_after(machine, function, frame)
 
-    def _judge_statements(self, machine: Machine, module: ModuleFacts, places: Places) -> None:
+    def _judge_statements(self, machine: Machine, module: ModuleFacts, places: TriggerPlaces) -> None:
         """Judge the statements that are in no function, all of them as one: what one does concerns those after it."""
         body = [item for item in module.module.tree.body if not isinstance(item, _DEFINITIONS)]
         codes = frozenset(code for item in body for code in self._asked_of(item, places))

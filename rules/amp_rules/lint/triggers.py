@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 
 from amp_rules.source.facts import ModuleFacts
 
+Trigger = str | re.Pattern[str]
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(?:torch|apex)\b[\w.]*[ \t]+)?import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
@@ -22,11 +23,14 @@ _FUNCTIONAL = "torch.nn.functional"
 class Triggers:
     """Texts and patterns to look for; plain texts are found at the speed of memory."""
 
-    def __init__(self, wanted: Iterable[str | re.Pattern[str]]) -> None:
+    def __init__(self, wanted: Iterable[Trigger]) -> None:
         unique = dict.fromkeys(wanted)
         self.texts = [item for item in unique if isinstance(item, str)]
         self.patterns = [item for item in unique if not isinstance(item, str)]
         self._words = [max(_WORD.findall(item), key=len, default="") for item in self.texts]
+
+    def __iter__(self) -> Iterator[Trigger]:
+        return iter([*self.texts, *self.patterns])
 
     def match(self, text: str) -> bool:
         """Whether any of them occurs."""
@@ -36,9 +40,9 @@ class Triggers:
         """The lines, from 1 and sorted, on which one of them begins."""
         return sorted({line for lines in self.places(text).values() for line in lines})
 
-    def places(self, text: str) -> dict[str | re.Pattern[str], list[int]]:
+    def places(self, text: str) -> dict[Trigger, list[int]]:
         """The lines, from 1 and sorted, on which each of those begins that occur at all."""
-        found: dict[str | re.Pattern[str], list[int]] = {}
+        found: dict[Trigger, list[int]] = {}
         # A file holds each of its words many times, and most triggers not at all.
         words = " ".join(set(_WORD.findall(text)))
         for item, word in zip(self.texts, self._words, strict=True):
@@ -87,6 +91,32 @@ def in_torchs_words(text: str) -> str:
     return used.sub(lambda found: names[found[0]], text)
 
 
+class TriggerPlaces:
+    """Where triggers stand in a text.
+
+    Args:
+        found: the lines of each, as :meth:`Triggers.places` gives them.
+    """
+
+    def __init__(self, found: Mapping[Trigger, list[int]]) -> None:
+        places = [(line, trigger) for trigger, lines in found.items() for line in lines]
+        places.sort(key=_line)
+        self._lines = [line for line, _ in places]
+        self._triggers = [trigger for _, trigger in places]
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def inside(self, node: ast.AST) -> set[Trigger]:
+        """The triggers in the text of ``node``."""
+        first, last = _extent(node)
+        return set(self._triggers[bisect_left(self._lines, first) : bisect_right(self._lines, last)])
+
+
+def _line(place: tuple[int, Trigger]) -> int:
+    return place[0]
+
+
 def concerned(module: ModuleFacts, triggers: Triggers) -> frozenset[str]:
     """The names of the functions of a file that hold a trigger, and of those that call one of these."""
     places = triggers.lines(in_torchs_words(module.module.source.text))
@@ -111,9 +141,14 @@ def concerned(module: ModuleFacts, triggers: Triggers) -> frozenset[str]:
 
 def within(lines: list[int], node: ast.AST) -> bool:
     """Whether one of the sorted ``lines`` is in the text of ``node``."""
-    first: int = getattr(node, "lineno", 1)
-    decorators = getattr(node, "decorator_list", None)
-    if decorators:
-        first = min(first, decorators[0].lineno)
+    first, last = _extent(node)
     index = bisect_left(lines, first)
-    return index < len(lines) and lines[index] <= (getattr(node, "end_lineno", None) or first)
+    return index < len(lines) and lines[index] <= last
+
+
+def _extent(node: ast.AST) -> tuple[int, int]:
+    """The first and the last line of a node, decorators included."""
+    first: int = getattr(node, "lineno", 1)
+    last: int = getattr(node, "end_lineno", None) or first
+    decorators = getattr(node, "decorator_list", None)
+    return (min(first, decorators[0].lineno), last) if decorators else (first, last)
