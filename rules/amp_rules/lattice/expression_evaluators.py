@@ -25,8 +25,9 @@ from amp_rules.lattice.abstract_values import (
     overwritten,
     promote,
 )  # fmt: skip
-from amp_rules.lattice.conditions import narrowed
+from amp_rules.lattice.conditions import asks_for_half, narrowed
 from amp_rules.lattice.frame import Evaluators, Frame, evaluate
+from amp_rules.lattice.parameter_types import not_of_booleans
 from amp_rules.source.resolver import member_of
 from amp_rules.torch.canonical_names import canonical
 from amp_rules.torch.half_precision import BFLOAT16, FLOAT16, HalfNumbers
@@ -259,6 +260,8 @@ def binary(frame: Frame, op: str, left: Value, right: Value, node: ast.AST) -> V
         return made
     if op == "pow" and left.is_const:
         op = "rpow"
+    if op == "sub" and left.tensor == 0 and right.dtypes & BOOL:
+        not_of_booleans(right)
     made = Value(op, node, (left, right))
     table = frame.machine.table if frame.autocast else None
     ops.apply(made, table)
@@ -324,6 +327,9 @@ def _compare(frame: Frame, node: ast.Compare) -> Value:
         made.dtypes = NUM
         return made
     ops.apply(made, None)
+    answer = asks_for_half(frame, node, values)
+    if answer is not None:
+        made.const, made.is_const = answer, True
     frame.machine.show(made, frame)
     return made
 
@@ -415,6 +421,9 @@ def _over_a_dimension(value: Value) -> bool:
 
 def _element_of_tensor(made: Value, base: Value) -> None:
     made.dtypes, made.tensor = base.dtypes, base.tensor
+    if base.op == "param" and base.dtypes != NUM:
+        # It is no number after all, whatever its name says.
+        made.dtypes &= ~NUM
     made.bits, made.lo, made.hi = base.bits, base.lo, base.hi
     made.anchor = base.root
     made.data = base.data if isinstance(base.data, str) else None

@@ -116,3 +116,9 @@ NAMED_TRIAL = ("test", "_test", "main", "_main", "demo")
 
 SCALER, SCHEDULER, ACCUMULATION, MASK, EPSILON = "scaler", "sched", "accum", "mask", "eps"
 """Parts of names in lower case: of a scaler, a scheduler, a count of batches, a mask, an epsilon."""
+
+NAMED_RESHAPE = re.compile(
+    r"(?:^|_)(?:rearrange|reshape|permute|transpose|view|flatten|unflatten|split|merge|combine|chunk|gather|expand"
+    r"|repeat|shuffle|roll|fold|unfold|partition|windows?|heads?|drop|dropout|pad|unpad)(?:$|_|\d)"
+)
+"""Functions that move elements and keep their type: ``rearrange2``, ``split_heads``, ``window_partition``."""
