@@ -19,6 +19,10 @@ _TENSOR_ATTRIBUTES = frozenset("shape dtype device requires_grad is_cuda grad nd
 _ARRAY_ATTRIBUTES = frozenset("shape dtype ndim T".split())
 _CALLED = frozenset({"size", "dim"})
 """Methods of tensors that are attributes of arrays, or nothing, where they are not called."""
+_OF_ARRAYS = frozenset("sum mean std prod max min argmax argmin reshape squeeze flatten cumsum cumprod".split())
+"""Methods that arrays and tables have as well, and nothing else: in a file without those, they are tensors'."""
+_ARRAYS = ("numpy", "pandas", "jax", "tensorflow", "cupy", "scipy")
+"""Libraries of arrays and tables."""
 
 
 class Frame:
@@ -130,6 +134,7 @@ class Frame:
         found = self.known.uses.get(function.node)
         if found is None:
             found = self.known.uses[function.node] = {}
+            alone = not any(where.startswith(_ARRAYS) for where in self.module.imports.values())
             for item in function.nodes:
                 if isinstance(item, ast.Attribute) and isinstance(item.value, ast.Name):
                     if item.attr in TENSOR_ONLY or item.attr in _TENSOR_ATTRIBUTES:
@@ -141,6 +146,9 @@ class Frame:
                 method = item.func
                 if isinstance(method, ast.Attribute) and method.attr in _CALLED and isinstance(method.value, ast.Name):
                     found[method.value.id] = found.get(method.value.id, 0) + 2
+                elif alone and isinstance(method, ast.Attribute) and method.attr in _OF_ARRAYS:
+                    if isinstance(method.value, ast.Name):
+                        found[method.value.id] = found.get(method.value.id, 0) + 2
                 if item.args and isinstance(item.args[0], ast.Name):
                     name = self.module.dotted(method) or ""
                     if name.startswith(("torch.", "torch.nn.functional.")):
