@@ -108,7 +108,7 @@ def _guard(value: Value) -> Guard | None:
 
 
 def _spread(value: Value) -> Value:
-    """The number that every element of a half tensor is, as of ``eps * torch.ones_like(x)``; other values as they are."""
+    """The number that all elements of a half tensor are, as of ``eps * torch.ones_like(x)``, else the value."""
     if value.dtypes == LOW:
         if value.op in ("full_like", "full") and len(value.args) > 1:
             return value.args[1]

@@ -98,7 +98,7 @@ def _may_be_ids(tensor: Value, given: Value) -> bool:
 
 
 def _masked(value: Value) -> tuple[Value, bool, int]:
-    """The mask of ``1 - mask`` and ``mask - 1``, or the value itself; whether it is the former; the sign of the mask's 0."""
+    """The mask of ``1 - mask`` and ``mask - 1``, else the value itself; whether it is one of these; its sign."""
     found = source_of(value)
     if found.op in ("sub", "rsub") and len(found.args) == 2:
         left, right = found.args
