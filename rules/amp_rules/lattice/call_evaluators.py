@@ -432,6 +432,8 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
     if name in ("range", "enumerate", "zip"):
         return Value(name, node, tuple(args))
     if name in ("list", "tuple", "reversed", "sorted", "iter", "next", "set", "frozenset") and first is not None:
+        if name == "next" and _lists_parameters(first):
+            return frame.machine.parameter(node, None)
         return first
     if name == "map" and len(args) == 2 and args[0].op in ("lambda", "function", "partial"):
         return _mapped(frame, node, args[0], args[1])
@@ -439,6 +441,12 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
         made = frame.machine.unknown("attr", node, None)
         return join(made, args[2]) if len(args) > 2 else made
     return Value("call", node, tuple(args), NUM | OTHER)
+
+
+def _lists_parameters(value: Value) -> bool:
+    """Whether a value is ``model.parameters()``."""
+    node = value.node
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parameters"
 
 
 def _mapped(frame: Frame, node: ast.Call, function: Value, items: Value) -> Value:

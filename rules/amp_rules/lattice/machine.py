@@ -35,7 +35,6 @@ from amp_rules.lattice.parameter_names import possible_types
 from amp_rules.lattice.paths import START
 from amp_rules.lattice.statement_runners import merge, run
 from amp_rules.source.facts import ClassFacts, Definitions, FunctionFacts, ModuleFacts
-from amp_rules.source.index import Function
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.torch.half_precision import FLOAT16
 
@@ -209,14 +208,19 @@ class Machine(RunsFunctions):
         finally:
             self.muted, self.heard, self.turns_twice = kept
 
-    def judge_statements(self, module: ModuleFacts, body: list[tuple[ast.stmt, frozenset[str]]]) -> None:
-        """Run statements of a file outside of functions and classes, each for the observers of some codes."""
+    def judge_statements(self, module: ModuleFacts, body: list[ast.stmt]) -> Frame:
+        """Run statements of a file outside of functions and classes."""
         self._calls = 0
         frame = Frame(self, module, None, dict(self.starting) if self.turns_twice else {}, False)
-        for item, codes in body:
-            if not isinstance(item, (Function, ast.ClassDef)):
-                self.select(codes)
+        for item in body:
+            try:
                 run(frame, [item])
+            except RecursionError:
+                # An expression nested this deeply is data, not arithmetic.
+                continue
+        if self.turns_twice and frame.alive:
+            self.leave(frame)
+        return frame
 
     def _run(self, frame: Frame, node: FunctionNode, body: list[ast.stmt]) -> None:
         self._running.append(node)
@@ -634,6 +638,9 @@ class Machine(RunsFunctions):
                 frame.variables[key] = value
                 return value
         made = self.unknown("attr", node, attr)
+        if attr == "dtype" and cls is not None and cls.is_module:
+            # Libraries give modules a property of that name: the type of their parameters.
+            made = Value("dtype", node, (self.parameter(node, None),))
         if attr in ("weight", "bias") and cls is not None and cls.is_module and _is_layer(cls):
             made = self.parameter(node, None)
         frame.variables[key] = made

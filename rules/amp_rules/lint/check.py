@@ -88,8 +88,11 @@ class Check:
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge one operation; findings go to :meth:`report`."""
 
-    def visit_function(self, function: FunctionFacts, frame: Frame) -> None:
-        """Judge a function after it was run abstractly; findings go to :meth:`report`."""
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
+        """Judge a function after it was run abstractly, or with None the statements of the file that are in none.
+
+        Findings go to :meth:`report`.
+        """
 
     def visit_class(self, cls: ClassFacts, file: LintedFile) -> None:
         """Judge a class; findings go to :meth:`report_in`."""

@@ -87,7 +87,7 @@ class MissingScalerUpdate(StepCheck):
             message = "`step` comes round again without `update`, which raises"
             self.report(frame, event.node, message, fix=self._fix(frame, event.node), here=True)
 
-    def visit_function(self, function: FunctionFacts, frame: Frame) -> None:
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
         """A step in a file that never updates."""
         ends = step_state(frame, self.key)
         if not ends or scaler_methods(frame.module, "update") or is_wrapped(frame.module):
