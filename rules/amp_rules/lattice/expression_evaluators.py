@@ -57,7 +57,19 @@ def _name(frame: Frame, node: ast.Name) -> Value:
     value = frame.variables.get(node.id)
     if value is not None:
         return value
+    if frame.caller is not None:
+        value = _of_statements(frame, node.id)
+        if value is not None:
+            return value
     return global_value(frame, node.id, node)
+
+
+def _of_statements(frame: Frame, name: str) -> Value | None:
+    """The variable of a file that its own statements made before they called this function."""
+    outer = frame
+    while outer.caller is not None:
+        outer = outer.caller
+    return outer.variables.get(name) if outer.function is None and outer.module is frame.module else None
 
 
 def global_value(frame: Frame, name: str, node: ast.AST) -> Value:

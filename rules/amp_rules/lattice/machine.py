@@ -415,12 +415,12 @@ class Machine(RunsFunctions):
         lowered = name.lower()
         return any(text in lowered for text in self._followed)
 
-    def _concerns_order(self, function: FunctionFacts) -> bool:
-        """Whether a function, or one of its file that it calls, is about the order of events."""
-        key = id(function.module)
+    def concerned(self, module: ModuleFacts) -> frozenset[str]:
+        """The names of the functions of a file that are about the order of events, or call one that is."""
+        key = id(module)
         if key not in self._concerned:
-            self._concerned[key] = self._names_concerned(function.module)
-        return function.name in self._concerned[key]
+            self._concerned[key] = self._names_concerned(module)
+        return self._concerned[key]
 
     def call_function(
         self,
@@ -434,7 +434,7 @@ class Machine(RunsFunctions):
         """Run a function of the project in line; None where that leads nowhere."""
         definition = function.node
         states = {name: value for name, value in frame.variables.items() if name[0] == "$"}
-        if states and not self._concerns_order(function):
+        if states and function.name not in self.concerned(function.module):
             states = {}
         size = (definition.end_lineno or definition.lineno) - definition.lineno
         if (
