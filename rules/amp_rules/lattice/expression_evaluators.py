@@ -15,6 +15,7 @@ from amp_rules.lattice.abstract_values import (
     INF,
     INT,
     INTEGRAL,
+    LEFT_OUT,
     LOW,
     NUM,
     OTHER,
@@ -330,6 +331,8 @@ _COMPARISONS: dict[type, str] = {
 
 def _compare(frame: Frame, node: ast.Compare) -> Value:
     values = [evaluate(frame, node.left), *(evaluate(frame, item) for item in node.comparators)]
+    if len(values) == 2 and values[0].data == LEFT_OUT and values[1].is_const and values[1].const is None:
+        return constant(isinstance(node.ops[0], (ast.Is, ast.Eq)), node)
     op = _COMPARISONS.get(node.ops[0].__class__) if len(values) == 2 else None
     made = Value(op or "compare", node, tuple(values))
     if op is None:

@@ -12,6 +12,7 @@ from amp_rules.lattice.abstract_values import (
     BOOL,
     F32,
     INT,
+    LEFT_OUT,
     LOW,
     NUM,
     OTHER,
@@ -523,6 +524,11 @@ class Machine(RunsFunctions):
                 return False
             inner.variables[name] = value
             inner.given[id(value)] = value
+        for name, default in function.defaults.items():
+            if isinstance(default, ast.Constant) and default.value is None and not _is_given(name, names, args, kwargs):
+                # This call gives nothing, so it is nothing, and no test for it says otherwise.
+                inner.variables[name] = left_out = constant(None, default)
+                left_out.data = LEFT_OUT
         return True
 
     # ---- module variables ----------------------------------------------------------------------------------------
@@ -679,6 +685,10 @@ def is_remarkable(value: Value) -> bool:
 def _held(frame: Frame) -> dict[str, Value]:
     """What a frame knows of ``self``."""
     return {name: value for name, value in frame.variables.items() if name[:5] == "self."}
+
+
+def _is_given(name: str, names: Sequence[str], args: list[Value], kwargs: Mapping[str, Value] | None) -> bool:
+    return name in names[: len(args)] or (kwargs is not None and name in kwargs)
 
 
 def _is_init(frame: Frame) -> bool:

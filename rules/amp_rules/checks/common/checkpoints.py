@@ -3,52 +3,73 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 
 from amp_rules.checks.common.step_roles import is_optimizer, optimizer_names
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.idioms import NAMED_LOADING, NAMED_SAVING, NAMED_WHOLE_STATE
 
 Test = Callable[[ast.expr], bool]
-_READING = ("load", "resume", "restore", "read", "init")
 _HOLD_ALL = ("self", "trainer", "runner", "engine")
+_NAMED_STATE = re.compile(r"extra|state|other|kwargs")
 _MAX_MEMBERS = 3
 """A state dictionary is at most so many expressions inside of the statement that makes the checkpoint."""
 
 
-def optimizer_saves(module: ModuleFacts) -> Iterator[ast.Call]:
-    """Yield ``optimizer.state_dict()``, and calls that save and are given the optimizer.
+def optimizer_saves(module: ModuleFacts) -> list[ast.Call]:
+    """Where a file saves the state of an optimizer, one place a function.
 
-    A rule asks whether the file saves anything.
+    That is ``optimizer.state_dict()``; in a file without it, a call that saves and is given the optimizer.
     """
-    for call in module.index.named.get("state_dict", ()):
-        if _is_optimizers(call, module) and not _is_copied(call, module) and not _is_open(call, module):
-            yield call
-    for call in module.index.calls:
-        if is_saving(call) and any(_may_be_optimizer(item, module) for item in _given(call)):
-            if not _takes_all(call):
-                yield call
+    if not any(map(is_saving, module.index.calls)):
+        return []
+    calls = [
+        call
+        for call in module.index.named.get("state_dict", ())
+        if _is_optimizers(call, module) and not _is_copied(call, module)
+    ]
+    if calls:
+        calls = [call for call in calls if not _is_open(call, module)]
+    else:
+        calls = [
+            call
+            for call in module.index.calls
+            if is_saving(call) and _is_given_optimizer(call, module) and not _takes_all(call)
+        ]
+    return _first_of_each(calls, module)
 
 
-def optimizer_loads(module: ModuleFacts) -> Iterator[ast.Call]:
-    """Yield ``optimizer.load_state_dict(...)`` of a checkpoint."""
-    for call in module.index.named.get("load_state_dict", ()):
-        if _is_optimizers(call, module) and not any(_calls(item, "state_dict") for item in call.args):
-            yield call
+def _first_of_each(calls: list[ast.Call], module: ModuleFacts) -> list[ast.Call]:
+    found: dict[ast.AST | None, ast.Call] = {}
+    for call in calls:
+        found.setdefault(module.index.scope(call), call)
+    return list(found.values())
+
+
+def optimizer_loads(module: ModuleFacts) -> list[ast.Call]:
+    """Where a file loads the state of an optimizer out of a checkpoint, one place a function."""
+    calls = [
+        call
+        for call in module.index.named.get("load_state_dict", ())
+        if _is_optimizers(call, module) and not any(_calls(item, "state_dict") for item in call.args)
+    ]
+    return _first_of_each(calls, module)
 
 
 def is_saving(call: ast.Call) -> bool:
     """Whether a function that is called writes checkpoints, as its name says."""
     name = last_name(call.func).lower()
-    if name.startswith(_READING) or "checkpoint_sequential" in name:
+    if NAMED_LOADING.match(name) or "checkpoint_sequential" in name:
         return False
-    return "save" in name or "checkpoint" in name or "ckpt" in name
+    return bool(NAMED_SAVING.search(name))
 
 
 def is_loading(call: ast.Call) -> bool:
     """Whether a function that is called reads checkpoints, as its name says."""
     name = last_name(call.func).lower()
-    return name.startswith(_READING) or "checkpoint" in name
+    return bool(NAMED_LOADING.match(name)) or "checkpoint" in name
 
 
 def state_of(module: ModuleFacts, is_it: Test, method: str) -> bool:
@@ -85,6 +106,10 @@ def _given(call: ast.Call) -> list[ast.expr]:
     return [part for item in given for part in (item.elts if isinstance(item, (ast.List, ast.Tuple)) else [item])]
 
 
+def _is_given_optimizer(call: ast.Call, module: ModuleFacts) -> bool:
+    return any(_may_be_optimizer(item, module) for item in _given(call))
+
+
 def _is_optimizers(call: ast.Call, module: ModuleFacts) -> bool:
     return isinstance(call.func, ast.Attribute) and _may_be_optimizer(call.func.value, module)
 
@@ -117,10 +142,10 @@ def _is_open(call: ast.Call, module: ModuleFacts) -> bool:
 
 
 def _takes_all(call: ast.Call) -> bool:
-    """Whether a call is given what may hold all that there is: ``self``, ``trainer``, ``**state``."""
+    """Whether a call is given what may hold all that there is: ``self``, ``trainer``, ``extra_state``, ``**others``."""
+    given = [*call.args, *(item.value for item in call.keywords)]
     return any(item.arg is None for item in call.keywords) or any(
-        isinstance(item, ast.Starred) or last_name(item) in ("self", "trainer", "runner", "engine")
-        for item in call.args
+        isinstance(item, ast.Starred) or NAMED_WHOLE_STATE.search(last_name(item)) for item in given
     )
 
 

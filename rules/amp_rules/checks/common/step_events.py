@@ -210,7 +210,15 @@ def _clip(op: Value, node: ast.Call, name: str, holder: ast.expr | None, frame: 
         return Event("escape", node)
     if any(is_scaler(None, item) for item in node.args):
         return Event("escape", node)
+    if any(_knows_scale(item) for item in [*op.args[1:], *(op.kwargs or {}).values()]):
+        # The limit is multiplied by the scale as the gradients are.
+        return None
     return Event("clip", node, value=op)
+
+
+def _knows_scale(limit: Value) -> bool:
+    """Whether a limit is made of the loss scale, or of a variable that is called so."""
+    return any("scale" in str(item.data or "").lower() for item in limit.behind(IN_ONE_FORMULA))
 
 
 def _clips(function: FunctionFacts) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.checks.common.apex_scripts import calls_named
-from amp_rules.checks.common.checkpoints import is_known_to, is_saving, optimizer_loads, optimizer_saves
+from amp_rules.checks.common.checkpoints import is_known_to, optimizer_loads, optimizer_saves
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.index import keyword, literal
 
@@ -55,7 +55,7 @@ class ApexStateNotSaved(Check):
         """Compare what is initialized with what is saved."""
         module = file.module
         made = calls_named(module, "amp.initialize")
-        if not made or not any(map(is_saving, module.index.calls)) or all(map(_is_static, made)):
+        if not made or all(map(_is_static, made)):
             return
         if not calls_named(module, "amp.state_dict"):
             for call in optimizer_saves(module):

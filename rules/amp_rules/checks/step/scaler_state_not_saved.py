@@ -77,8 +77,6 @@ class ScalerStateNotSaved(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Compare what is made with what is saved."""
         module = file.module
-        if not any(map(is_saving, module.index.calls)):
-            return
         made = [call for call in module.index.calls if _makes(call, module)]
         used = scaler_names(module)
         if is_wrapped(module) or not (made or used) or (made and all(map(_is_off, made))):
