@@ -10,6 +10,7 @@ from typing import Any
 from amp_rules.lattice.abstract_values import (
     ASSUMED,
     F32,
+    LEFT_OUT,
     LOW,
     NUM,
     OTHER,
@@ -394,12 +395,12 @@ class Machine(RunsFunctions):
         lowered = name.lower()
         return any(text in lowered for text in self._followed)
 
-    def _concerns_order(self, function: FunctionFacts) -> bool:
-        """Whether a function, or one of its file that it calls, is about the order of events."""
-        key = id(function.module)
+    def concerned(self, module: ModuleFacts) -> frozenset[str]:
+        """The names of the functions of a file that are about the order of events, or call one that is."""
+        key = id(module)
         if key not in self._concerned:
-            self._concerned[key] = self._names_concerned(function.module)
-        return function.name in self._concerned[key]
+            self._concerned[key] = self._names_concerned(module)
+        return self._concerned[key]
 
     def call_function(
         self,
@@ -413,7 +414,7 @@ class Machine(RunsFunctions):
         """Run a function of the project in line; None where that leads nowhere."""
         definition = function.node
         states = {name: value for name, value in frame.variables.items() if name[0] == "$"}
-        if states and not self._concerns_order(function):
+        if states and function.name not in self.concerned(function.module):
             states = {}
         size = (definition.end_lineno or definition.lineno) - definition.lineno
         if (
@@ -503,6 +504,11 @@ class Machine(RunsFunctions):
                 continue
             inner.variables[name] = value
             inner.given[id(value)] = value
+        for name, default in function.defaults.items():
+            if isinstance(default, ast.Constant) and default.value is None and not _is_given(name, names, args, kwargs):
+                # This call gives nothing, so it is nothing, and no test for it says otherwise.
+                inner.variables[name] = left_out = constant(None, default)
+                left_out.data = LEFT_OUT
         return True
 
     # ---- module variables ----------------------------------------------------------------------------------------
@@ -665,6 +671,10 @@ def is_remarkable(value: Value) -> bool:
 def _held(frame: Frame) -> dict[str, Value]:
     """What a frame knows of ``self``."""
     return {name: value for name, value in frame.variables.items() if name[:5] == "self."}
+
+
+def _is_given(name: str, names: Sequence[str], args: list[Value], kwargs: Mapping[str, Value] | None) -> bool:
+    return name in names[: len(args)] or (kwargs is not None and name in kwargs)
 
 
 def _is_init(frame: Frame) -> bool:

@@ -108,6 +108,15 @@ NAMED_LOSS = ("loss", "criterion", "reducer")
 NAMED_BATCH_NORM = re.compile(r"(?:^|_)bn|[Bb]atch_?[Nn]orm|BN")
 """Functions around a batch norm, which autocast leaves as it is."""
 
+NAMED_SAVING = re.compile(r"save|checkpoint|ckpt")
+"""Functions and classes that write checkpoints, in lower case: ``save_checkpoint``, ``Checkpointer`` (fvcore)."""
+
+NAMED_LOADING = re.compile(r"load|resume|restore|read|init")
+"""How functions begin that read them."""
+
+NAMED_WHOLE_STATE = re.compile(r"^(self|trainer|runner|engine|state)$|extra|others?$|kwargs|_states?$")
+"""Arguments that may hold all that belongs into a checkpoint: ``trainer``, ``extra_state`` (fairseq)."""
+
 NAMED_STEP_PART = re.compile(r"scaler|sched|opt|(?:^|_| )lr")
 """Names that say what something is in the training step, whether or not they are right: what flows into them tells."""
 
