@@ -172,8 +172,8 @@ class _Search:
         function = facts_of(module, scope)
         given = [call] if call is not None else []
         if not given:
-            for item in module.index.callers(scope):  # type: ignore[arg-type]
-                given.append(_Call(function, item, module, None))
+            callers = module.index.callers(scope)  # type: ignore[arg-type]
+            given = [_Call(function, made, module, None) for made in callers]
         known = False
         for item in given:
             value = item.function.argument(item.call, parameter)

@@ -272,7 +272,7 @@ def _answers_by_rank(function: FunctionFacts) -> bool:
     if (node.end_lineno or 0) - node.lineno > _HELPER_LINES:
         return False
     return any(
-        EXACT_RANK.search(last_name(item)) or EXACT_FIRST_RANK.search(last_name(item))
+        EXACT_RANK.search(_text_of(item)) or EXACT_FIRST_RANK.search(_text_of(item))
         for result in function.returns
         for item in walk(result)
     )
