@@ -162,7 +162,7 @@ class RankPaths:
 
     def says(self, test: ast.expr, holds: bool) -> Reach:
         """Which processes go on where a test comes out like this."""
-        several = _in_several(test)
+        several = in_several(test)
         if several is not None:
             return Reach.EVERY if several is holds else Reach.ONE
         if not depends_on_process(self.index, test) and not self._asks_helper(test):
@@ -215,13 +215,13 @@ def _comes_of_local(node: ast.expr) -> bool:
     )
 
 
-def _in_several(test: ast.expr) -> bool | None:
+def in_several(test: ast.expr) -> bool | None:
     """What a test of the number of processes is where there are several; None where it is about anything else."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        found = _in_several(test.operand)
+        found = in_several(test.operand)
         return None if found is None else not found
     if isinstance(test, ast.BoolOp):
-        parts = [_in_several(item) for item in test.values]
+        parts = [in_several(item) for item in test.values]
         if isinstance(test.op, ast.And):
             return False if False in parts else None if None in parts else True
         return True if True in parts else None if None in parts else False
@@ -251,7 +251,7 @@ def _counts(name: str) -> bool:
 def _is_of_number(test: ast.expr) -> bool:
     """Whether a test has the number of processes in it and no rank: ``distributed and epoch > 3``."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        parts = [_in_several(item) for item in test.values]
+        parts = [in_several(item) for item in test.values]
         others = [item for item, part in zip(test.values, parts, strict=True) if part is None]
         return True in parts and False not in parts and not any(_asks_for_one(item) for item in others)
     return False
@@ -259,7 +259,7 @@ def _is_of_number(test: ast.expr) -> bool:
 
 def _asks_for_one(test: ast.AST) -> bool:
     """Whether a test names what tells processes apart."""
-    if _in_several(test) is not None:  # type: ignore[arg-type]
+    if in_several(test) is not None:  # type: ignore[arg-type]
         return False
     return names_rank(test) or any(NAMED_DEVICE.search(last_name(item)) for item in walk(test))
 
