@@ -76,6 +76,10 @@ class RankPaths:
                 pending += self.index.callers(function)
         return None
 
+    def decides(self, node: ast.AST) -> Reach:
+        """Which processes the tests in its function let get to ``node``."""
+        return self._asked(node).reach
+
     def decides_nothing(self, node: ast.AST) -> bool:
         """Whether no test in its function keeps processes from ``node``."""
         return self._asked(node).reach is Reach.EVERY

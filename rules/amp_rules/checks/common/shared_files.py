@@ -41,7 +41,7 @@ class SharedFiles:
     def __init__(self, file: LintedFile) -> None:
         self.module = file.module
         self.paths = RankPaths(file.module)
-        self.is_distributed = _runs_in_several(file)
+        self.is_distributed = runs_in_several(file)
 
     def by_every_process(self, kind: Kind) -> list[Access]:
         """The changes of one kind that every process makes, the first of each suite."""
@@ -100,7 +100,8 @@ def changes_always(function: FunctionFacts, kind: Kind) -> bool:
     return False
 
 
-def _runs_in_several(file: LintedFile) -> bool:
+def runs_in_several(file: LintedFile) -> bool:
+    """Whether several processes run a file, and look after what they write themselves."""
     module = file.module
     accelerated = uses_accelerate(module)
     several = accelerated or says_it_is_distributed(module)
