@@ -32,6 +32,19 @@ NAMED_RANK = re.compile(
 )
 """What tells ranks apart: ``args.local_rank``, ``is_main_process()``, ``world_size``, ``args.gpu == 0`` after it."""
 
+NAMED_LOCAL_RANK = re.compile(r"local_?(rank|main|master|zero|process|leader)", re.IGNORECASE)
+"""What tells the processes of one machine apart: ``args.local_rank``, ``LOCAL_RANK`` (torchrun), and
+``is_local_main_process`` (Accelerate).
+"""
+
+NAMED_SEVERAL = re.compile(
+    r"^_?(is_|use_|with_|enable_|do_)?(multi_?processing_?)?(distributed|dist|ddp)(_training|_mode|_run|_train)?$"
+    r"|^(is_)?(dist_)?(is_)?(avail|available)?(_and_)?(is_)?initialized$|^(get_)?world_?size$"
+    r"|^(n_?procs?|num_(processes|replicas|procs)|nprocs)$",
+    re.IGNORECASE,
+)
+"""What says that there are several processes, or how many: ``args.distributed`` (torchvision), ``world_size``."""
+
 NAMED_FIRST_RANK = re.compile(r"is_?(local_?)?(main|master|primary)(_?process)?$|is_rank_?(zero|0)$", re.IGNORECASE)
 """Functions and properties that hold on one rank alone: ``is_main_process``, ``is_rank_zero``."""
 
