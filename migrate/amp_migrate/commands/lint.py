@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from amp_rules.lattice.mode import DEVICES, HALF_TYPES, LEVELS
 from amp_rules.lint.finding import SEVERITIES
 
 from amp_migrate.commands.shared import (
+    CommandWithOthers,
     PathArgument,
     color_option,
     config_option,
@@ -38,7 +40,12 @@ _EXIT_CODES = help_on_exit_codes(
         ExitCode.ERROR: "an error: a file that cannot be read, a wrong option",
     }
 )
-_EPILOG = f"""{_EXIT_CODES}
+_EPILOG = f"""\b
+Another command:
+  amp-lint server               findings as you type, for editors
+                                (amp-lint server --help; a folder of that name is ./server)
+
+{_EXIT_CODES}
 
 Files with errors are named, and the other files are still judged. Defaults can be
 set under [tool.amp-lint] in pyproject.toml, named as the options here.
@@ -56,7 +63,24 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
     return click.Choice(values, case_sensitive=False)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
+def _server() -> click.Command:
+    from amp_migrate.commands.server import server
+
+    return server
+
+
+class _Command(CommandWithOthers):
+    """``amp-lint``, whose first argument may be ``server``."""
+
+    others = MappingProxyType({"server": _server})
+
+
+@click.command(
+    "amp-lint",
+    cls=_Command,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EPILOG,
+)
 @click.argument("paths", nargs=-1, metavar="PATH...", type=PathArgument())
 @click.option(
     "--opt-level", type=_choice(LEVELS), metavar="O1|O2|O3", help="Precision level, named as in Apex. [default: O1]"
@@ -109,7 +133,7 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary, only findings and errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say what is done, with tracebacks of internal errors.")
 @click.option(
-    "--jobs", metavar="N", callback=_jobs, help="Number of processes; 0 or auto for one a core. [default: auto]"
+    "-j", "--jobs", metavar="N", callback=_jobs, help="Number of processes; 0 or auto for one a core. [default: auto]"
 )
 @click.option(
     "--timeout",
@@ -121,7 +145,7 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
     "--cache-dir",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Where results are kept between runs. [default: .amp-lint-cache beside the configuration]",
+    help="Where results are kept between runs. [default: $XDG_CACHE_HOME/amp-migrate, or ~/.cache/amp-migrate]",
 )
 @click.option("--cache/--no-cache", default=None, help="Keep results between runs. [default: yes]")
 @config_option("tool.amp-lint")

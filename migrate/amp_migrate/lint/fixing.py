@@ -60,7 +60,7 @@ def mend(path: Path, data: bytes, diagnostics: Sequence[Diagnostic], unsafe: boo
         if not due:
             break
         try:
-            after, applied = _round(path, mended.after, due)
+            after, applied = carried_out(path, mended.after, due)
         except Exception as error:
             mended.problem = Problem.from_exception(path, error, "its findings were left as they are")
             break
@@ -76,7 +76,7 @@ def mend(path: Path, data: bytes, diagnostics: Sequence[Diagnostic], unsafe: boo
     return mended
 
 
-def _round(path: Path, data: bytes, due: Sequence[Diagnostic]) -> tuple[bytes, list[str]]:
+def carried_out(path: Path, data: bytes, due: Sequence[Diagnostic]) -> tuple[bytes, list[str]]:
     """Carry out what goes together; return the new content and the codes of what was done."""
     # Fixes that are mere text wait for those of the syntax tree, which move their lines.
     on_tree = [item for item in due if item.finding.fix and item.finding.fix.edits]
