@@ -27,6 +27,7 @@ class Document:
         found: what was found last, maybe in an earlier text.
         standing: what was found in the last text that is Python.
         linter: that found it.
+        published: the version of which the editor was told last.
     """
 
     uri: str
@@ -36,6 +37,7 @@ class Document:
     found: Found | None = None
     standing: Found | None = None
     linter: WarmLinter | None = None
+    published: int | None = None
     timer: asyncio.TimerHandle | None = None
     running: asyncio.Task[None] | None = None
     running_on: str | None = None
@@ -94,16 +96,17 @@ class Documents:
     def judge_all(self) -> None:
         """Judge everything anew: settings may have changed."""
         for document in self._open.values():
-            self._judge_again(document)
+            self.judge_again(document)
 
     def judge_users_of(self, path: Path) -> None:
         """Judge the files anew whose findings rest on another one."""
         name = str(path)
         for document in self._open.values():
             if document.found and name in document.found.dependencies:
-                self._judge_again(document)
+                self.judge_again(document)
 
-    def _judge_again(self, document: Document) -> None:
+    def judge_again(self, document: Document) -> None:
+        """Have a file judged although its text is known."""
         # What is under way may rest on what has changed.
         document.found = document.running_on = None
         self.judge_now(document)
@@ -112,6 +115,8 @@ class Documents:
         """Have a file judged, unless that is done or under way."""
         document.hold()
         if document.found is not None and document.found.text == document.text:
+            if document.published != document.version:
+                self._show(document)
             return
         if document.running is None or document.running.done() or document.running_on != document.text:
             document.running_on = document.text
@@ -136,6 +141,7 @@ class Documents:
         try:
             linter, found = await asyncio.wrap_future(self._worker.submit(work))
         except UserError as error:
+            document.found = None
             self._complain(str(error))
             return
         except Exception as error:
@@ -149,4 +155,8 @@ class Documents:
         document.linter, document.found = linter, found
         if found.judged:
             document.standing = found
+        self._show(document)
+
+    def _show(self, document: Document) -> None:
+        document.published = document.version
         self._publish(document)

@@ -102,7 +102,7 @@ class Editor:
         """Judge a saved file at once, and those that rest on it."""
         document = self.documents.get(params.text_document.uri)
         if document is not None:
-            self.documents.judge_now(document)
+            self.documents.judge_again(document)
         self._changed(_path_of(params.text_document.uri))
 
     def did_close(self, params: types.DidCloseTextDocumentParams) -> None:
