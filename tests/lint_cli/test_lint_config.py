@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from amp_migrate.settings.caching import cache_folder
 from amp_migrate.settings.linting import LintSettings, load_settings
 from amp_rules.lattice.mode import Mode
 
@@ -34,7 +35,7 @@ def test_every_key_reaches_the_settings(folder):
 
 def test_without_a_file_the_defaults_hold(folder):
     settings = load_settings(folder, None)
-    assert settings == LintSettings(root=folder, cache_folder=folder / ".amp-lint-cache")
+    assert settings == LintSettings(root=folder, cache_folder=cache_folder())
     assert str(settings.mode) == "O1 fp16 cuda"
 
 

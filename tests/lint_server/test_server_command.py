@@ -6,9 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
-
 from amp_migrate.commands.lint import main
+from click.testing import CliRunner
 
 pytestmark = pytest.mark.heavy
 
