@@ -112,3 +112,21 @@ def test_patterns_and_paths_are_relative_to_the_file(write, folder, invoke, monk
     done = invoke("a.py", "b.py")
     assert (done.exit_code, done.stdout) == (0, "")
     assert not (folder / "src/.amp-lint-cache").exists()
+
+
+def test_files_to_pass_over_can_be_named_on_the_command_line(write, invoke):
+    write(
+        {
+            "pyproject.toml": '[tool.amp-lint]\nexclude = ["a.py"]\n',
+            "a.py": "x = 1\n",
+            "b.py": "x = 1\n",
+            "c.py": "x = 1\n",
+        }
+    )
+    assert invoke(".").stderr == "nothing found in 2 files\n"
+    assert invoke(".", "--exclude", "b.py,c.py").stderr == "nothing found in 1 file\n"
+
+
+def test_formats_have_the_name_that_other_linters_give_them(write, invoke):
+    write({"a.py": "fill(x, 1)\n"})
+    assert invoke("a.py", "--output-format", "concise").stdout.startswith("a.py:1:1: AMP601")

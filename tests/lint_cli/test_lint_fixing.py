@@ -55,6 +55,15 @@ def test_unsafe_fixes_are_made_on_request(write, invoke):
     assert path.read_text() == UNSAFE
 
 
+def test_that_something_was_mended_can_fail_a_job(write, invoke):
+    write(a="fill(x, 1)\n")
+    assert invoke("a.py", "--fix", "--exit-non-zero-on-fix").exit_code == 1
+    assert invoke("a.py", "--fix", "--exit-non-zero-on-fix").exit_code == 0
+    assert invoke("-", "--fix", "--exit-non-zero-on-fix", input="fill(x, 1)\n").exit_code == 1
+    assert invoke("-", "--fix", input="fill(x, 1)\n").exit_code == 0
+    assert "contradict" in invoke("a.py", "--fix", "--exit-non-zero-on-fix", "--exit-zero").stderr
+
+
 def test_unsafe_fixes_alone_change_nothing(write, invoke):
     path = write(a=BEFORE)
     done = invoke("a.py", "--unsafe-fixes", "--format", "concise")

@@ -105,6 +105,13 @@ class _Command(CommandWithOthers):
     type=_choice(SEVERITIES),
     help="Report what is at least as severe; nothing else counts for the exit status. [default: info]",
 )
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERNS",
+    callback=listed,
+    help="Pass such files over in folders: gitignore patterns, separated by commas, in place of those of the settings.",
+)
 @click.option("--fix", is_flag=True, help="Mend what can be mended safely, in place.")
 @click.option(
     "--unsafe-fixes/--no-unsafe-fixes",
@@ -121,12 +128,19 @@ class _Command(CommandWithOthers):
 @click.option(
     "--write-baseline", type=click.Path(path_type=Path), metavar="FILE", help="List all findings in FILE and exit."
 )
-@click.option("--format", "output_format", type=_choice(FORMATS), help="How to print the findings. [default: full]")
+@click.option(
+    "--format",
+    "--output-format",
+    "output_format",
+    type=_choice(FORMATS),
+    help="How to print the findings. [default: full]",
+)
 @click.option(
     "--output-file", type=click.Path(path_type=Path), metavar="FILE", help="Print to FILE, not to standard output."
 )
 @click.option("--statistics", is_flag=True, help="Print the number of findings of each rule.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever is found.")
+@click.option("--exit-non-zero-on-fix", is_flag=True, help="With --fix, exit with 1 if a file was mended.")
 @click.option("--explain", multiple=True, metavar="RULES", callback=listed, help="Print the pages of these rules.")
 @click.option("--list-rules", is_flag=True, help="List all rules; with --format json, as data.")
 @color_option
@@ -182,6 +196,8 @@ def _refuse_contradictions(arguments: dict[str, Any]) -> None:
     refuse_mixed_stdin(arguments)
     if arguments["fix"] and arguments["diff"]:
         raise click.UsageError("--fix changes the files and --diff only prints what it would change; give one of them.")
+    if arguments["exit_zero"] and arguments["exit_non_zero_on_fix"]:
+        raise click.UsageError("--exit-zero and --exit-non-zero-on-fix contradict each other; give one of them.")
     if arguments["write_baseline"] and (arguments["fix"] or arguments["diff"]):
         raise click.UsageError("--write-baseline lists the findings as they are; give no --fix or --diff with it.")
 
@@ -196,6 +212,7 @@ _KEYS = (
     "extend-select",
     "preview",
     "min-severity",
+    "exclude",
     "unsafe-fixes",
     "jobs",
     "timeout",

@@ -40,6 +40,15 @@ class CommandWithOthers(click.Command):
             return other.main(words[1:], f"{prog_name or self.name} {words[0]}", **more)
         return super().main(words, prog_name, **more)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options; of those that an unknown one may mean, the nearest is named alone."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            # Click lists all that are alike by the alphabet.
+            error.possibilities = list(error.possibilities or ())[:1]
+            raise
+
 
 class PathArgument(click.Path):
     """A path that is named; whether it can be read is said file by file, and no path is not the working directory."""

@@ -75,13 +75,17 @@ class Linting:
     def collect(self, results: Sequence[FileResult]) -> LintRun:
         """Gather what is to be reported, in an order that does not depend on how it was found."""
         run = LintRun(self.settings.mode, self.rules)
+        run.files = len(results)
         for result in results:
-            run.files += 1
             if result.problem:
                 run.problems.append(result.problem)
+                if not result.diagnostics and result.problem.cell is None:
+                    # Of a notebook the other cells are judged.
+                    run.unjudged.add(result.path)
             if result.diagnostics:
                 ignored = self._ignored(result.path)
                 run.diagnostics += [item for item in result.diagnostics if item.finding.code not in ignored]
+        run.judged = run.files - len(run.unjudged)
         run.diagnostics.sort(key=lambda item: by_place(item.finding))
         if self.baseline:
             new = list(self.baseline.new(run.diagnostics))
