@@ -701,6 +701,9 @@ def _einsum(frame: Frame, made: Value) -> None:
 def _recurrent(frame: Frame, made: Value) -> None:
     ops.apply(made, frame.machine.table if frame.autocast else None)
     made.tensor = 2
+    if not frame.autocast and made.args and made.args[0].tensor:
+        # A state of another type would raise.
+        made.dtypes = made.args[0].dtypes
 
 
 def _view(frame: Frame, made: Value) -> None:
@@ -729,9 +732,7 @@ _SPECIAL: dict[str, Callable[[Frame, Value], None]] = {
     "finfo": _no_number,
     "backward": _no_number,
     "numpy": _numpy,
-    "lstm": _recurrent,
-    "gru": _recurrent,
-    "rnn": _recurrent,
+    **{name: _recurrent for name in ("lstm", "gru", "rnn", "lstm_cell", "gru_cell", "rnn_tanh_cell")},
 }
 _KNOWN = ops.VIEWS | ops.ELEMENTWISE | ops.REDUCTIONS | ops.INTEGERS | ops.BOOLEANS | ops.NUMBERS
 

@@ -15,6 +15,7 @@ from amp_rules.lattice.abstract_values import (
     INF,
     INT,
     INTEGRAL,
+    LEFT_OUT,
     LOW,
     NUM,
     OTHER,
@@ -58,7 +59,19 @@ def _name(frame: Frame, node: ast.Name) -> Value:
     value = frame.variables.get(node.id)
     if value is not None:
         return value
+    if frame.caller is not None:
+        value = _of_statements(frame, node.id)
+        if value is not None:
+            return value
     return global_value(frame, node.id, node)
+
+
+def _of_statements(frame: Frame, name: str) -> Value | None:
+    """The variable of a file that its own statements made before they called this function."""
+    outer = frame
+    while outer.caller is not None:
+        outer = outer.caller
+    return outer.variables.get(name) if outer.function is None and outer.module is frame.module else None
 
 
 def global_value(frame: Frame, name: str, node: ast.AST) -> Value:
@@ -321,6 +334,8 @@ _COMPARISONS: dict[type, str] = {
 
 def _compare(frame: Frame, node: ast.Compare) -> Value:
     values = [evaluate(frame, node.left), *(evaluate(frame, item) for item in node.comparators)]
+    if len(values) == 2 and values[0].data == LEFT_OUT and values[1].is_const and values[1].const is None:
+        return constant(isinstance(node.ops[0], (ast.Is, ast.Eq)), node)
     op = _COMPARISONS.get(node.ops[0].__class__) if len(values) == 2 else None
     made = Value(op or "compare", node, tuple(values))
     if op is None:

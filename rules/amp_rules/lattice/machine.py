@@ -10,6 +10,7 @@ from typing import Any
 from amp_rules.lattice.abstract_values import (
     ASSUMED,
     F32,
+    LEFT_OUT,
     LOW,
     NUM,
     OTHER,
@@ -35,7 +36,6 @@ from amp_rules.lattice.parameter_types import narrow
 from amp_rules.lattice.paths import START
 from amp_rules.lattice.statement_runners import merge, run
 from amp_rules.source.facts import ClassFacts, Definitions, FunctionFacts, ModuleFacts
-from amp_rules.source.index import Function
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.torch.half_precision import FLOAT16
 
@@ -235,14 +235,19 @@ class Machine(RunsFunctions):
         finally:
             self.muted, self.heard, self.turns_twice = kept
 
-    def judge_statements(self, module: ModuleFacts, body: list[tuple[ast.stmt, frozenset[str]]]) -> None:
-        """Run statements of a file outside of functions and classes, each for the observers of some codes."""
+    def judge_statements(self, module: ModuleFacts, body: list[ast.stmt]) -> Frame:
+        """Run statements of a file outside of functions and classes."""
         self._calls = 0
         frame = Frame(self, module, None, dict(self.starting) if self.turns_twice else {}, False)
-        for item, codes in body:
-            if not isinstance(item, (Function, ast.ClassDef)):
-                self.select(codes)
+        for item in body:
+            try:
                 run(frame, [item])
+            except RecursionError:
+                # An expression nested this deeply is data, not arithmetic.
+                continue
+        if self.turns_twice and frame.alive:
+            self.leave(frame)
+        return frame
 
     def _run(self, frame: Frame, node: FunctionNode, body: list[ast.stmt]) -> None:
         self._running.append(node)
@@ -419,12 +424,12 @@ class Machine(RunsFunctions):
         lowered = name.lower()
         return any(text in lowered for text in self._followed)
 
-    def _concerns_order(self, function: FunctionFacts) -> bool:
-        """Whether a function, or one of its file that it calls, is about the order of events."""
-        key = id(function.module)
+    def concerned(self, module: ModuleFacts) -> frozenset[str]:
+        """The names of the functions of a file that are about the order of events, or call one that is."""
+        key = id(module)
         if key not in self._concerned:
-            self._concerned[key] = self._names_concerned(function.module)
-        return function.name in self._concerned[key]
+            self._concerned[key] = self._names_concerned(module)
+        return self._concerned[key]
 
     def call_function(
         self,
@@ -438,7 +443,7 @@ class Machine(RunsFunctions):
         """Run a function of the project in line; None where that leads nowhere."""
         definition = function.node
         states = {name: value for name, value in frame.variables.items() if name[0] == "$"}
-        if states and not self._concerns_order(function):
+        if states and function.name not in self.concerned(function.module):
             states = {}
         size = (definition.end_lineno or definition.lineno) - definition.lineno
         if (
@@ -528,6 +533,11 @@ class Machine(RunsFunctions):
                 continue
             inner.variables[name] = value
             inner.given[id(value)] = value
+        for name, default in function.defaults.items():
+            if isinstance(default, ast.Constant) and default.value is None and not _is_given(name, names, args, kwargs):
+                # This call gives nothing, so it is nothing, and no test for it says otherwise.
+                inner.variables[name] = left_out = constant(None, default)
+                left_out.data = LEFT_OUT
         return True
 
     # ---- module variables ----------------------------------------------------------------------------------------
@@ -643,6 +653,9 @@ class Machine(RunsFunctions):
                 frame.variables[key] = value
                 return value
         made = self.unknown("attr", node, attr)
+        if attr == "dtype" and cls is not None and cls.is_module:
+            # Libraries give modules a property of that name: the type of their parameters.
+            made = Value("dtype", node, (self.parameter(node, None),))
         if attr in ("weight", "bias") and cls is not None and cls.is_module and _is_layer(cls):
             made = self.parameter(node, None)
         elif attr == "dtype" and cls is not None and cls.is_module:
@@ -687,6 +700,10 @@ def is_remarkable(value: Value) -> bool:
 def _held(frame: Frame) -> dict[str, Value]:
     """What a frame knows of ``self``."""
     return {name: value for name, value in frame.variables.items() if name[:5] == "self."}
+
+
+def _is_given(name: str, names: Sequence[str], args: list[Value], kwargs: Mapping[str, Value] | None) -> bool:
+    return name in names[: len(args)] or (kwargs is not None and name in kwargs)
 
 
 def _is_init(frame: Frame) -> bool:

@@ -12,6 +12,10 @@ _TENSOR_ATTRIBUTES = frozenset("shape dtype device requires_grad is_cuda grad nd
 _ARRAY_ATTRIBUTES = frozenset("shape dtype ndim T".split())
 _CALLED = frozenset({"size", "dim"})
 """Methods of tensors that are attributes of arrays, or nothing, where they are not called."""
+_OF_ARRAYS = frozenset("sum mean std prod max min argmax argmin reshape squeeze flatten cumsum cumprod".split())
+"""Methods that arrays and tables have as well, and nothing else: in a file without those, they are tensors'."""
+_ARRAYS = ("numpy", "pandas", "jax", "tensorflow", "cupy", "scipy")
+"""Libraries of arrays and tables."""
 
 
 @dataclass
@@ -31,12 +35,13 @@ class Uses:
 
     def read(self, function: FunctionFacts) -> None:
         """Read a function's text."""
+        alone = not any(where.startswith(_ARRAYS) for where in function.module.imports.values())
         for item in function.nodes:
             kind = item.__class__
             if kind is ast.Attribute:
                 self._attribute(item)  # type: ignore[arg-type]
             elif kind is ast.Call:
-                self._call(function, item)  # type: ignore[arg-type]
+                self._call(function, item, alone)  # type: ignore[arg-type]
             elif kind is ast.BinOp:
                 self._operator(item)  # type: ignore[arg-type]
 
@@ -44,10 +49,11 @@ class Uses:
         if isinstance(item.value, ast.Name) and (item.attr in TENSOR_ONLY or item.attr in _TENSOR_ATTRIBUTES):
             self._count(item.value.id, 0 if item.attr in _ARRAY_ATTRIBUTES else 2)
 
-    def _call(self, function: FunctionFacts, item: ast.Call) -> None:
+    def _call(self, function: FunctionFacts, item: ast.Call, alone: bool) -> None:
         method = item.func
-        if isinstance(method, ast.Attribute) and method.attr in _CALLED and isinstance(method.value, ast.Name):
-            self._count(method.value.id, 2)
+        if isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name):
+            if method.attr in _CALLED or (alone and method.attr in _OF_ARRAYS):
+                self._count(method.value.id, 2)
         if item.args and isinstance(item.args[0], ast.Name):
             name = function.module.dotted(method) or ""
             if name.startswith(("torch.", "torch.nn.functional.")):

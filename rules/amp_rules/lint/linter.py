@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,12 +16,15 @@ from amp_rules.lattice.machine import Machine
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Finding, by_place
-from amp_rules.lint.triggers import Triggers, concerned, within
-from amp_rules.source.facts import FunctionFacts
+from amp_rules.lint.triggers import Trigger, TriggerPlaces, Triggers, concerned, in_torchs_words, within
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.project_facts import ProjectFacts
 from amp_rules.source.spans import Span
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.source.text import SourceFile
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+"""What is judged by itself."""
 _COLLECT_AFTER = 8_000_000
 """Bytes of source after which abstract values that refer to each other are given back."""
 
@@ -66,21 +68,22 @@ class Linter:
         self._of_functions = [check for check in self.checks if _overrides(check, "visit_function")]
         self._of_classes = [check for check in self.checks if _overrides(check, "visit_class")]
         self._of_modules = [check for check in self.checks if _overrides(check, "visit_module")]
-        self._class_triggers = {
-            check.code: Triggers(check.file_triggers or check.triggers)
-            for check in [*self._of_classes, *self._of_modules]
-        }
         self._settled = frozenset(check.code for check in self.checks if check.in_order or not check.operations)
         """Rules whose findings the types that callers give cannot put right."""
         self._in_order = frozenset(check.code for check in self.checks if check.in_order)
-        self._asking: dict[str | re.Pattern[str], set[str]] = {}
-        """The rules that ask for a trigger."""
+        self._asking: dict[Trigger, set[str]] = {}
+        """The rules that ask for a trigger in functions."""
+        self._asking_in_file: dict[Trigger, set[str]] = {}
+        """The rules that ask for a trigger anywhere in a file."""
         for check in self._operational:
             for text in check.triggers:
                 self._asking.setdefault(text, set()).add(check.code)
-        self._triggers = Triggers(self._asking)
+        for check in [*self._of_classes, *self._of_modules]:
+            for text in check.file_triggers or check.triggers:
+                self._asking_in_file.setdefault(text, set()).add(check.code)
         # Whether order matters in a function must not depend on which rules are asked.
         self._ordered = Triggers([text for check in checks if check.in_order for text in check.triggers])
+        self._triggers = Triggers([*self._asking, *self._asking_in_file, *self._ordered])
 
     def lint(self, source: SourceFile) -> LintResult:
         """Judge one file.
@@ -102,9 +105,10 @@ class Linter:
                 gc.enable()
 
     def _lint(self, source: SourceFile) -> LintResult:
-        text = source.text
-        places = self._triggers.places(text)
-        asked = {code for code, triggers in self._class_triggers.items() if triggers.match(text)}
+        text = in_torchs_words(source.text)
+        found = self._triggers.places(text)
+        places = TriggerPlaces({trigger: lines for trigger, lines in found.items() if trigger in self._asking})
+        asked = {code for trigger in found for code in self._asking_in_file.get(trigger, ())}
         if not places and not asked and "torch" not in text:
             # Whether it parses is nothing to this linter.
             return LintResult(())
@@ -114,15 +118,19 @@ class Linter:
         )
         file = LintedFile(module, self.mode, machine.findings)
         if places:
-            ordered = self._ordered.lines(text)
+            ordered = sorted(line for trigger in self._ordered for line in found.get(trigger, ()))
+            # What happens in the functions that one calls happens in an order that it decides.
+            callers = machine.concerned(module) if ordered else frozenset()
             for function in module.all_functions():
-                if codes := self._asked_of(function.node, places):
+                calls = function.name in callers
+                if codes := self._asked_of(function.node, places) | (
+                    self._asked_in_order(places) if calls else frozenset()
+                ):
                     machine.select(codes)
-                    machine.turns_twice = bool(ordered) and within(ordered, function.node)
+                    machine.turns_twice = bool(ordered) and (calls or within(ordered, function.node))
                     self._judge(machine, function)
             machine.turns_twice = bool(ordered)
-            asked_of = [(item, self._asked_of(item, places)) for item in module.module.tree.body]
-            machine.judge_statements(module, [(item, codes) for item, codes in asked_of if codes])
+            self._judge_statements(machine, module, places, callers)
         for check in self._of_classes:
             if check.code in asked:
                 for cls in module.classes.values():
@@ -134,13 +142,13 @@ class Linter:
         failures = tuple(machine.failures[code] for code in sorted(machine.failures))
         return LintResult(_once(findings), dict(self.project.used), failures)
 
-    def _asked_of(self, node: ast.AST, places: Mapping[str | re.Pattern[str], list[int]]) -> frozenset[str]:
+    def _asked_of(self, node: ast.AST, places: TriggerPlaces) -> frozenset[str]:
         """The rules that have a trigger in the text of ``node``: no other rule sees it, whichever are asked."""
-        found: set[str] = set()
-        for text, lines in places.items():
-            if within(lines, node):
-                found |= self._asking[text]
-        return frozenset(found)
+        return frozenset(code for trigger in places.inside(node) for code in self._asking[trigger])
+
+    def _asked_in_order(self, places: TriggerPlaces) -> frozenset[str]:
+        """The rules about the order of events that have a trigger in the file."""
+        return frozenset(code for trigger in places.triggers for code in self._asking[trigger]) & self._in_order
 
     def _judge(self, machine: Machine, function: FunctionFacts) -> None:
         count = len(machine.findings)
@@ -197,12 +205,27 @@ class Linter:
         except RecursionError:
             # An expression nested this deeply is data, not arithmetic.
             return
-        if frame is None:
-            return
+        if frame is not None:
+            self._ask_after(machine, function, frame)
+
+    def _judge_statements(
+        self, machine: Machine, module: ModuleFacts, places: TriggerPlaces, callers: frozenset[str]
+    ) -> None:
+        """Judge the statements that are in no function, all of them as one: what one does concerns those after it."""
+        body = [item for item in module.module.tree.body if not isinstance(item, _DEFINITIONS)]
+        codes = frozenset(code for item in body for code in self._asked_of(item, places))
+        if callers and any(_calls_one(item, callers) for item in body):
+            codes |= self._asked_in_order(places)
+        if codes:
+            machine.select(codes)
+            self._ask_after(machine, None, machine.judge_statements(module, body))
+
+    def _ask_after(self, machine: Machine, function: FunctionFacts | None, frame: Frame) -> None:
+        """Ask the rules that judge what was run as a whole."""
         for check in self._of_functions:
-            if check.code not in machine.codes:
-                continue
-            _ask(machine, check, function.node, partial(check.visit_function, function, frame))
+            if check.code in machine.codes:
+                node = function.node if function is not None else None
+                _ask(machine, check, node, partial(check.visit_function, function, frame))
 
 
 def _ask(machine: Machine, check: Check, node: ast.AST | None, question: Callable[[], None]) -> None:
@@ -211,6 +234,10 @@ def _ask(machine: Machine, check: Check, node: ast.AST | None, question: Callabl
         question()
     except Exception as error:
         machine.fail(check.code, node, error)
+
+
+def _calls_one(statement: ast.stmt, names: frozenset[str]) -> bool:
+    return any(isinstance(item, ast.Call) and last_name(item.func) in names for item in walk(statement))
 
 
 def _overrides(check: Check, method: str) -> bool:

@@ -32,7 +32,8 @@ class FileIndex:
 
     Attributes:
         calls: every call, in the order of the text.
-        named: calls by the last part of the callee's name: ``b`` for ``a.b(x)``.
+        named: calls by the last part of the callee's name: ``b`` for ``a.b(x)``, and for ``c(x)`` where ``c`` is
+            imported as another name for it.
         assignments: target, value and statement of each plain assignment; ``with x as y`` and ``y := x`` count.
         functions: every function and method by name, nested ones too.
         loops: every ``for`` and ``while``.
@@ -48,6 +49,7 @@ class FileIndex:
         self.functions: dict[str, list[Function]] = {}
         self.loops: list[Loop] = []
         self.words: set[str] = set()
+        self._renamed: dict[str, str] = {}
         self._names: dict[str, list[ast.Name | ast.Attribute]] = {}
         self._collect(module.tree)
 
@@ -64,6 +66,8 @@ class FileIndex:
         if kind is ast.Call:
             self.calls.append(node)  # type: ignore[arg-type]
             name = last_name(node.func)  # type: ignore[attr-defined]
+            if node.func.__class__ is ast.Name:  # type: ignore[attr-defined]
+                name = self._renamed.get(name, name)
             if name:
                 self.named.setdefault(name, []).append(node)  # type: ignore[arg-type]
         elif kind is ast.Name:
@@ -96,6 +100,7 @@ class FileIndex:
                 self.words.update(alias.name.split("."))
                 if alias.asname:
                     self.words.add(alias.asname)
+                    self._renamed[alias.asname] = alias.name.rpartition(".")[2]
             if isinstance(node, ast.ImportFrom) and node.module:
                 self.words.update(node.module.split("."))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from amp_rules.checks.common.number_limits import is_limit, other_half, too_large
+from amp_rules.checks.common.arithmetic import is_tensor
+from amp_rules.checks.common.number_limits import half_where_float, is_limit, other_half, too_large
 from amp_rules.lattice.abstract_values import BOOL, Value, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check
@@ -46,7 +47,7 @@ class ConstOverflowArith(Check):
     advice = "Use masked_fill with `torch.finfo(x.dtype).min`, a smaller number, or float32."
     triggers = (
         "1e5", "1e6", "1e7", "1e8", "1e9", "1E", "1e1", "1e2", "1e3", "0000.", "00000", "INF", "NEG", "LARGE", "BIG",
-        "neg_", re.compile(r"99999(?<![.\d]99999)"),
+        "neg_", "(1 - ", "(1.0 - ", "(1. - ", "(1-", "(1.0-", re.compile(r"99999(?<![.\d]99999)"),
     )  # fmt: skip
     operations = ("add", "sub", "mul")
 
@@ -56,18 +57,32 @@ class ConstOverflowArith(Check):
             return
         for tensor, given in (op.args[:2], op.args[1::-1]):
             number = too_large(given, frame.mode) if not given.tensor else None
-            if number is None or not op.low or not tensor.low or is_limit(given):
+            if number is None or is_limit(given) or other_half(tensor, frame.mode):
                 continue
-            if other_half(tensor, frame.mode) or not frame.is_tensor(tensor) or _may_be_ids(tensor, given):
-                continue
-            if op.op == "mul" and not _is_mask(tensor):
-                continue
-            infinite = "-inf" if (number < 0) is not (op.op == "sub" and given is op.args[1]) else "inf"
-            node = op.node
-            if node is not None:
-                where = " wherever the mask is not 0" if op.op == "mul" else ""
-                message = f"`{frame.text(node)}` is {infinite} in {frame.mode.dtype}{where}: {number:g} does not fit"
-                self.report(frame, node, message, culprit=given)
+            if op.op == "mul":
+                self._product(op, tensor, given, number, frame)
+            elif op.low and tensor.low and frame.is_tensor(tensor) and not _may_be_ids(tensor, given):
+                negative = (number < 0) is not (op.op == "sub" and given is op.args[1])
+                self._report(op, given, number, "-inf" if negative else "inf", "", frame)
+
+    def _product(self, op: Value, tensor: Value, given: Value, number: float, frame: Frame) -> None:
+        """``(1 - mask) * -1e9``, which is infinite wherever it is not 0."""
+        mask, one_less, sign = _masked(tensor)
+        infinite = "-inf" if number * sign < 0 else "inf"
+        where = f" wherever `{frame.text(mask.node)}` is {'not 1' if one_less else 'not 0'}"
+        named, forward = _is_mask(mask), frame.function is not None and frame.function.is_forward
+        if not is_tensor(mask, frame) or not (named or (one_less and forward)):
+            return
+        if op.low and tensor.low and named:
+            self._report(op, given, number, infinite, where, frame)
+        elif not frame.autocast and half_where_float(mask):
+            # Whole numbers would make it float32; the floats that a half model is given are half.
+            self._report(op, given, number, infinite, f"{where}, if it is half like the model", frame)
+
+    def _report(self, op: Value, given: Value, number: float, infinite: str, where: str, frame: Frame) -> None:
+        if op.node is not None:
+            message = f"`{frame.text(op.node)}` is {infinite} in {frame.mode.dtype}{where}: {number:g} does not fit"
+            self.report(frame, op.node, message, culprit=given)
 
 
 def _may_be_ids(tensor: Value, given: Value) -> bool:
@@ -82,10 +97,20 @@ def _may_be_ids(tensor: Value, given: Value) -> bool:
     )
 
 
+def _masked(value: Value) -> tuple[Value, bool, int]:
+    """The mask of ``1 - mask`` and ``mask - 1``, else the value itself; whether it is one of these; its sign."""
+    found = source_of(value)
+    if found.op in ("sub", "rsub") and len(found.args) == 2:
+        left, right = found.args
+        if left.number == 1:
+            return right, True, 1
+        if right.number == 1:
+            return left, True, -1
+    return value, False, 1
+
+
 def _is_mask(value: Value) -> bool:
     """Whether a tensor is made of a mask: of booleans that were converted, or of what is called a mask."""
-    if value.op == "sub" and value.args[0].number == 1:
-        value = value.args[1]
     found = source_of(value)
     if found.tensor and found.dtypes == BOOL:
         return True

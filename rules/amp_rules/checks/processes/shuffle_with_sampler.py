@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.lattice.abstract_values import Value, alternatives, is_true
-from amp_rules.lattice.frame import Frame
-from amp_rules.lint.check import Check, replacement
-from amp_rules.source.syntax import spelling
+from amp_rules.checks.common.calls import calls_named
+from amp_rules.checks.common.origins import Origin, argument, origins
+from amp_rules.lint.check import Check, LintedFile, replacement
+from amp_rules.source.index import literal
+from amp_rules.source.syntax import last_name, spelling
 
 _LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 _POSITIONS = {"batch_size": 1, "shuffle": 2, "sampler": 3, "batch_sampler": 4, "drop_last": 8}
@@ -39,7 +40,8 @@ class ShuffleWithSampler(Check):
     ## When it is silent
 
     When `shuffle` depends on anything that is not known, such as `sampler is None` or a setting, and when nothing
-    says that the sampler can be other than None.
+    says that the sampler can be other than None. Both are followed through names, attributes, settings that are
+    written out, and functions of the project, also in other files.
 
     ## Source
 
@@ -53,59 +55,78 @@ class ShuffleWithSampler(Check):
     advice = "Leave the order to the sampler: pass `shuffle=True` only where it is None."
     fix_title = "Shuffle only where there is no sampler"
     fix_safety = "safe"
-    triggers = ("sampler=",)
-    operations = ("call",)
+    triggers = ("sampler",)
 
-    def visit(self, op: Value, frame: Frame) -> None:
-        """Judge the construction of a loader."""
-        if op.data not in _LOADERS:
-            return
-        sampler, shuffle = _given(op, "sampler"), _given(op, "shuffle")
-        if sampler is not None and is_true(shuffle) and _can_be_sampler(sampler):
-            assert shuffle is not None
-            text = frame.text(sampler.node)
+    def visit_module(self, file: LintedFile) -> None:
+        """Judge the construction of each loader."""
+        module = file.module
+        for call in calls_named(module, ("DataLoader",)):
+            if module.dotted(call.func) in _LOADERS:
+                self._judge(file, call)
+
+    def _judge(self, file: LintedFile, call: ast.Call) -> None:
+        module = file.module
+        sampler, shuffle = (argument(module, call, name, _POSITIONS[name]) for name in ("sampler", "shuffle"))
+        if sampler is not None and shuffle is not None and _is_true(shuffle) and _can_be_sampler(sampler):
+            name = spelling(sampler.node)
             fix = None
-            keyword = _node_of(op, "sampler")
-            name = spelling(keyword) if keyword is not None else None
-            if name is not None and shuffle.node is not None:
-                fix = replacement(frame, self.fix_title, "safe", (shuffle.node, f"{name} is None"))
-            message = f"`shuffle=True` beside the sampler `{name or text}` raises when the loader is built"
-            self.report(frame, shuffle.node or op.node, message, fix=fix)  # type: ignore[arg-type]
+            # Settings that are written out elsewhere are mended there, by hand.
+            if name is not None and _is_of(file, call, shuffle):
+                fix = replacement(file, self.fix_title, "safe", (shuffle.node, f"{name} is None"))
+            text = name or ast.unparse(sampler.node)
+            message = f"`shuffle=True` beside the sampler `{text}` raises when the loader is built"
+            self.report_in(file, _place(file, call, shuffle), message, fix=fix)
             return
-        batches = _given(op, "batch_sampler")
+        batches = argument(module, call, "batch_sampler", _POSITIONS["batch_sampler"])
         if batches is not None and _can_be_sampler(batches):
-            self._beside_batches(op, frame)
+            self._beside_batches(file, call)
 
-    def _beside_batches(self, op: Value, frame: Frame) -> None:
+    def _beside_batches(self, file: LintedFile, call: ast.Call) -> None:
         for name in ("shuffle", "drop_last", "batch_size"):
-            value = _given(op, name)
-            if value is None or value.node is None:
+            value = argument(file.module, call, name, _POSITIONS[name])
+            if value is None:
                 continue
-            if is_true(value) if name != "batch_size" else (value.number or 1) != 1:
-                message = f"`{name}={frame.text(value.node)}` beside a batch sampler raises when the loader is built"
-                self.report(frame, value.node, message, advice=f"Leave `{name}` to the batch sampler.")
+            if _is_true(value) if name != "batch_size" else _is_number_of_many(value):
+                text = f"`{name}={ast.unparse(value.node)}` beside a batch sampler raises when the loader is built"
+                self.report_in(file, _place(file, call, value), text, advice=f"Leave `{name}` to the batch sampler.")
                 return
 
 
-def _given(op: Value, name: str) -> Value | None:
-    return op.arg(_POSITIONS[name], name)
+def _is_of(file: LintedFile, call: ast.Call, place: Origin) -> bool:
+    """Whether an argument stands in the call itself."""
+    return place.module is file.module and call in file.module.index.ancestors(place.node)
 
 
-def _node_of(op: Value, name: str) -> ast.expr | None:
-    return next((item.value for item in getattr(op.node, "keywords", ()) if item.arg == name), None)
+def _place(file: LintedFile, call: ast.Call, place: Origin) -> ast.expr:
+    return place.node if _is_of(file, call, place) else call
 
 
-def _can_be_sampler(value: Value) -> bool:
-    """Whether one of the values that are possible is an object that was just made."""
-    return any(
-        (item.op == "call" and isinstance(item.data, str) and item.data.endswith("Sampler")) or _is_own(item)
-        for item in alternatives(value)
-    )
+def _is_true(place: Origin) -> bool:
+    """Whether a value is True whatever happens."""
+    return all(literal(item.node) is True for item in origins(place.module, place.node))
 
 
-def _is_own(value: Value) -> bool:
-    """A sampler of the project, or of another library."""
-    if value.op == "instance":
-        return "Sampler" in value.data.name or value.data.inherits(lambda name: name.endswith("Sampler"))
-    target = value.args[0] if value.op == "call" and value.args else None
-    return target is not None and target.sym is not None and target.sym.endswith("Sampler")
+def _is_number_of_many(place: Origin) -> bool:
+    found = [literal(item.node) for item in origins(place.module, place.node)]
+    return all(isinstance(item, int) and item != 1 for item in found)
+
+
+def _can_be_sampler(place: Origin) -> bool:
+    """Whether one of the values that are possible is a sampler that was just made."""
+    return any(_is_sampler(item) for item in origins(place.module, place.node))
+
+
+def _is_sampler(place: Origin) -> bool:
+    """A call of torch's samplers, of one of the project or of another library, also by another name of the class."""
+    call = place.node
+    if not isinstance(call, ast.Call):
+        return False
+    cls = place.module.class_named(call.func)
+    if cls is not None:
+        return "Sampler" in cls.name or cls.inherits(lambda name: name.endswith("Sampler"))
+    dotted = place.module.dotted(call.func)
+    if dotted is not None and dotted.rpartition(".")[2].endswith("Sampler"):
+        return True
+    if not isinstance(call.func, ast.Name):
+        return False
+    return any(last_name(item.node).endswith("Sampler") for item in origins(place.module, call.func))

@@ -28,8 +28,9 @@ class Fp32TensorInForward(Check):
     ## What it does
 
     Looks, where the model is half and autocast is off, for tensors made without a type (`torch.zeros(n)`,
-    `torch.linspace(...)`) that reach an operation which refuses mixed types, as they are or by making an activation
-    float32 on the way, or that make float32 what a module's `forward` returns.
+    `torch.linspace(...)`) that reach an operation which refuses mixed types (a layer, the first state of an LSTM, a
+    matrix product, `grid_sample`), as they are or by making an activation float32 on the way, or that make float32 what
+    a module's `forward` returns. The tensor may be made in another method of the class.
 
     ## Why
 
@@ -62,8 +63,9 @@ class Fp32TensorInForward(Check):
     severity = "error"
     message = "A new float32 tensor meets half weights or activations."
     advice = "Make the tensor with `dtype=x.dtype`, or with `x.new_zeros(...)`."
-    triggers = tuple(
-        f"{name}(" for name in "zeros ones empty full rand randn linspace arange eye tensor hann_window".split()
+    triggers = (
+        "def forward(",  # What its own methods make for it, as the first state of an LSTM.
+        *(f"{name}(" for name in "zeros ones empty full rand randn linspace arange eye tensor hann_window".split()),
     )
     operations = (*sorted(REFUSING), "return", "add", "mul", "cat", "module")
 

@@ -84,12 +84,13 @@ class HandrolledSoftmax(Check):
                 if self._logarithm(op, inner, frame):
                     return
 
-    def visit_function(self, function: FunctionFacts, frame: Frame) -> None:
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
         """Report the logarithms of probabilities that turned out not to be part of an entropy."""
         waiting, self._waiting = self._waiting, []
         for op, softmax, where in waiting:
+            assert op.node is not None
             message = f"`{where.text(op.node)}` is a logarithm of a softmax, capped by its epsilon"
-            self.report(where, op.node or function.node, message, culprit=softmax, severity="warning")
+            self.report(where, op.node, message, culprit=softmax, severity="warning")
 
     # ---- exp(x) / exp(x).sum() -----------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ class HandwrittenNormLowp(Check):
                     self._waiting.append((op, variance, f"`{text}` normalizes by `{made}`, which is in fp16"))
                     return
 
-    def visit_function(self, function: FunctionFacts, frame: Frame) -> None:
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
         """Forget the roots that turned out to normalize nothing."""
         self._waiting = []
 

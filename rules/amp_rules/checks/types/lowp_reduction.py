@@ -119,7 +119,7 @@ class LowpReduction(Check):
         else:
             self._waiting.append((op, frame))
 
-    def visit_function(self, function: FunctionFacts, frame: Frame) -> None:
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
         """Forget the sums that are part of no quotient."""
         self._waiting = []
 

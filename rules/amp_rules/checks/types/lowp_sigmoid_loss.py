@@ -74,7 +74,7 @@ class LowpSigmoidLoss(Check):
         else:
             self._report(op, sigmoid, frame)
 
-    def visit_function(self, function: FunctionFacts, frame: Frame) -> None:
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
         """Report the powers whose sigmoid did not turn out to be what the loss is the logarithm of."""
         waiting, self._waiting, taken, self._taken = self._waiting, [], self._taken, []
         for op, sigmoid, where in waiting:
