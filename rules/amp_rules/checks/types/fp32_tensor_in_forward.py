@@ -8,8 +8,10 @@ from amp_rules.checks.common.mixed_types import (
     REFUSING,
     float32_origin,
     float_type,
+    half_beside,
     is_plain_factory,
     only_constructs,
+    operands,
     owner_keeps_float32,
     place,
     refused,
@@ -87,6 +89,7 @@ class Fp32TensorInForward(Check):
     def _refused(self, op: Value, frame: Frame) -> None:
         found = refused(op, frame)
         if found is None:
+            self._on_a_way(op, frame)
             return
         wide, low = found
         origin = float32_origin(wide)
@@ -97,6 +100,19 @@ class Fp32TensorInForward(Check):
         what = "has half weights" if low.op == "layer" else f"also takes the half `{frame.text(low.node)}`"
         message = f"`{frame.text(origin.node)}` is float32 and reaches `{op.op}`, which {what}"
         self.report(frame, place(frame, origin, op.node), message)
+
+    def _on_a_way(self, op: Value, frame: Frame) -> None:
+        """``h = torch.zeros(n)`` where ``h`` was not given, and half elsewhere."""
+        if frame.autocast or op.node is None or owner_keeps_float32(frame):
+            return
+        for given in operands(op):
+            made = _made_on_a_way(given) if given.tensor else None
+            low = half_beside(op, given, frame) if made is not None else None
+            if made is not None and low is not None and _is_made_in_passing(made, frame):
+                what = "has half weights" if low.op == "layer" else f"also takes the half `{frame.text(low.node)}`"
+                message = f"`{frame.text(made.node)}` is float32 and may reach `{op.op}`, which {what}"
+                self.report(frame, place(frame, made, op.node), message)
+                return
 
     def _module(self, op: Value, frame: Frame) -> None:
         given = op.args[1] if len(op.args) > 1 else None
@@ -135,7 +151,32 @@ class Fp32TensorInForward(Check):
                 self.report(frame, place(frame, origin, op.node), message, severity="warning")
 
 
+def _is_placeholder(made: Value) -> bool:
+    """Whether it is ``torch.empty(0)``, which stands where there is nothing."""
+    return len(made.args) == 1 and (made.args[0].number == 0 or made.args[0].op in ("tuple", "list"))
+
+
+def _made_on_a_way(value: Value, depth: int = IN_A_FEW_LINES) -> Value | None:
+    """The factory that makes a value float32 on one of the ways to here, where it is half on another."""
+    value = value.through(_HANDED)
+    if depth == 0 or not value.dtypes & F32:
+        return None
+    if value.op == "join":
+        for item in value.args:
+            made = item.through(_HANDED)
+            if is_plain_factory(made) and made.dtypes == F32 and not made.bits & ZERO_DIM and not _is_placeholder(made):
+                return made
+    parts = value.args[0].args if value.op == "cat" and value.args else value.args
+    if value.op in _KEEPING or value.op == "join":
+        for item in parts:
+            found = _made_on_a_way(item, depth - 1) if item.tensor else None
+            if found is not None:
+                return found
+    return None
+
+
 _MOVING = frozenset({"to", "cuda", "view", "reshape", "expand", "unsqueeze", "mul", "repeat"})
+_HANDED = _MOVING | {"result"}
 _NOISE = frozenset({"randn", "rand", "zeros"})
 
 
