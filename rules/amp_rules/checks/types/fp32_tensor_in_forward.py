@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.checks.common.arithmetic import in_training
 from amp_rules.checks.common.mixed_types import (
     REFUSING,
     float32_origin,
@@ -16,7 +17,7 @@ from amp_rules.checks.common.mixed_types import (
     place,
     refused,
 )
-from amp_rules.lattice.abstract_values import F32, IN_A_FEW_LINES, LOW, ZERO_DIM, Value
+from amp_rules.lattice.abstract_values import BOOL, F32, IN_A_FEW_LINES, LOW, ZERO_DIM, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
@@ -32,7 +33,8 @@ class Fp32TensorInForward(Check):
     Looks, where the model is half and autocast is off, for tensors made without a type (`torch.zeros(n)`,
     `torch.linspace(...)`) that reach an operation which refuses mixed types (a layer, the first state of an LSTM, a
     matrix product, `grid_sample`), as they are or by making an activation float32 on the way, or that make float32 what
-    a module's `forward` returns. The tensor may be made in another method of the class.
+    a module's `forward` returns, what they are concatenated with, or what is written into them. The tensor may be made
+    in another method of the class.
 
     ## Why
 
@@ -69,7 +71,7 @@ class Fp32TensorInForward(Check):
         "def forward(",  # What its own methods make for it, as the first state of an LSTM.
         *(f"{name}(" for name in "zeros ones empty full rand randn linspace arange eye tensor hann_window".split()),
     )
-    operations = (*sorted(REFUSING), "return", "add", "mul", "cat", "module")
+    operations = (*sorted(REFUSING), "return", "add", "mul", "cat", "stack", "module", "setitem")
 
     def applies(self, mode: Mode) -> bool:
         """Autocast casts what reaches a matrix product."""
@@ -81,7 +83,9 @@ class Fp32TensorInForward(Check):
             self._result(op, frame)
         elif op.op == "module":
             self._module(op, frame)
-        elif op.op in ("add", "mul", "cat"):
+        elif op.op == "setitem":
+            self._written(op, frame)
+        elif op.op in ("add", "mul", "cat", "stack"):
             self._beside(op, frame)
         else:
             self._refused(op, frame)
@@ -124,7 +128,7 @@ class Fp32TensorInForward(Check):
             self.report(frame, place(frame, made, op.node), message)
 
     def _beside(self, op: Value, frame: Frame) -> None:
-        parts = op.args[0].args if op.op == "cat" and op.args else op.args
+        parts = op.args[0].args if op.op in ("cat", "stack") and op.args else op.args
         if op.inplace or op.node is None:
             return
         low = next((item for item in parts if float_type(item, frame) == LOW), None)
@@ -132,9 +136,33 @@ class Fp32TensorInForward(Check):
             return
         for item in parts:
             made = item.through(_MOVING)
-            if is_plain_factory(made) and made.args and _shaped_like(made.args, low):
+            if is_plain_factory(made) and made.dtypes == F32 and made.args and _shaped_like(made.args, low):
                 message = f"`{frame.text(made.node)}` is float32, unlike `{frame.text(low.node)}`, whose shape it has"
                 self.report(frame, place(frame, made, op.node), message, severity="warning")
+                return
+        if op.op in ("cat", "stack") and in_training(frame):
+            self._joined(op.node, low, parts, frame)
+
+    def _joined(self, node: ast.AST, low: Value, parts: tuple[Value, ...], frame: Frame) -> None:
+        """``torch.cat([torch.ones(n) * weight, h])``, which makes all of it float32."""
+        for item in parts:
+            origin = float32_origin(item) if float_type(item, frame) == F32 else None
+            if origin is not None and is_plain_factory(origin) and _is_made_in_passing(origin, frame):
+                message = f"`{frame.text(origin.node)}` is float32 and makes what it is joined to float32, "
+                message += f"which is half in `{frame.text(low.node)}`"
+                self.report(frame, place(frame, origin, node), message, severity="warning")
+                return
+
+    def _written(self, op: Value, frame: Frame) -> None:
+        """``out = torch.zeros(*x.shape); out[i] = x[i]``."""
+        held, index, given = op.args
+        made = held.through(_MOVING)
+        if not is_plain_factory(made) or made.dtypes != F32 or float_type(given, frame) != LOW or op.node is None:
+            return
+        sized = any(item.op in ("size", "shape") for item in made.args)
+        if sized and not (given.bits & ZERO_DIM or index.dtypes & BOOL) and _is_made_in_passing(made, frame):
+            message = f"`{frame.text(made.node)}` is float32 and makes the half `{frame.text(given.node)}` float32"
+            self.report(frame, place(frame, made, op.node), message, severity="warning")
 
     def _result(self, op: Value, frame: Frame) -> None:
         if frame.function is None or not frame.function.is_forward or frame.caller is not None:
