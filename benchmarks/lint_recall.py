@@ -72,6 +72,8 @@ class Bug:
     fixed_path: str = ""
     bug_class: str = "decoy"
     decided_by: str = "file"
+    mended: bool = True
+    """Whether the fix mends these lines: some mend less than they say, and a finding there is right."""
 
     def __str__(self) -> str:
         return f"{self.repo}@{self.commit[:8]} {self.path}:{','.join(map(str, self.lines))}"
@@ -109,6 +111,7 @@ def bug_from(facts: dict[str, Any]) -> Bug:
         fixed_path=facts.get("fixed_path", path),
         bug_class=facts.get("bug_class", "decoy"),
         decided_by=facts.get("decided_by", "file"),
+        mended=facts.get("mended", True),
     )
 
 
@@ -236,6 +239,8 @@ def verdict(bug: Bug, trees: Trees, judge: Judge) -> Verdict:
         meant = [item for item in fits if item.on(bug.lines)] or fits
         others = [item for item in found[bug.path] if item not in meant]
         result.others[mode] = [item for item in near if item not in fits]
+        if not bug.mended:
+            continue
         fixed = trees.tree(bug.repo, bug.fixed)
         after = read(fixed / bug.fixed_path)
         place = corresponding(before, after, bug.lines)

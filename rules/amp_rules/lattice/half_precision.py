@@ -1,7 +1,8 @@
 """What becomes of an operation in half precision: asked by the rules of the linter and by the rewrites.
 
-Autocast's tables (:mod:`amp_rules.torch.casts`) and the operations without half kernels
-(:mod:`amp_rules.torch.half_precision`) give one answer here, for the operation's canonical name as the linter has it;
+Autocast's tables (:mod:`amp_rules.torch.casts`), the operations without half kernels
+(:mod:`amp_rules.torch.half_precision`) and those that write numbers (:mod:`amp_rules.torch.written_numbers`) give one
+answer here, for the operation's canonical name as the linter has it;
 :func:`amp_rules.lattice.torch_operations.function_named` and ``layer_named`` find that for a qualified name of torch.
 """
 
@@ -12,7 +13,8 @@ from typing import Literal
 
 from amp_rules.lattice.mode import Device, Mode
 from amp_rules.torch import casts
-from amp_rules.torch.half_precision import DECOMPOSITIONS, FOURIER, UNSUPPORTED
+from amp_rules.torch.half_precision import FOURIER, NO_KERNEL, NO_KERNEL_ANYWHERE
+from amp_rules.torch.written_numbers import WRITTEN, Outcome
 
 Fate = Literal["lowered", "float32", "widest", "refused", "no kernel", "as given"]
 """What an operation does with a half tensor.
@@ -59,7 +61,7 @@ def fate(operation: str, mode: Mode, autocast: bool) -> Fate:
         if operation in table.float32:
             # Autocast casts before the kernel is chosen: ``cdist`` runs though it has no half kernel.
             return "float32"
-    if operation in UNSUPPORTED:
+    if operation in NO_KERNEL[mode.device, mode.dtype]:
         return "no kernel"
     if autocast and operation in table.lower:
         return "lowered"
@@ -68,6 +70,16 @@ def fate(operation: str, mode: Mode, autocast: bool) -> Fate:
 
 def why_not(operation: str, mode: Mode) -> str:
     """What to say of an operation that has no half kernel."""
-    if operation in FOURIER and mode.fp16 and mode.device == "cuda":
-        return "takes float16 only in sizes that are powers of two"
-    return "has no half precision on any device" if operation in DECOMPOSITIONS else "has no half precision"
+    if operation in FOURIER and mode.device == "cuda":
+        if mode.fp16:
+            return "takes float16 only in sizes that are powers of two"
+        return "takes bfloat16 in the newest releases of torch alone"
+    if operation in NO_KERNEL_ANYWHERE:
+        return "has no half precision on any device"
+    return f"has no {'float16' if mode.fp16 else 'bfloat16'} on {'CUDA' if mode.device == 'cuda' else 'the CPU'}"
+
+
+def written_number(operation: str, mode: Mode) -> Outcome | None:
+    """What becomes of a number that an operation writes into a tensor which cannot hold it; None of any other one."""
+    found = WRITTEN.get(operation)
+    return None if found is None else found.cuda if mode.device == "cuda" else found.cpu

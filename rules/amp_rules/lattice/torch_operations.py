@@ -34,6 +34,7 @@ from amp_rules.lattice.abstract_values import (
     same,
 )  # fmt: skip
 from amp_rules.lattice.half_precision import Casts
+from amp_rules.torch.half_precision import UNSUPPORTED
 
 DTYPES = {
     "torch.float16": LOW, "torch.half": LOW, "torch.bfloat16": LOW, "torch.float32": F32, "torch.float": F32,
@@ -226,12 +227,7 @@ def layer_named(name: str) -> str:
     return MODULES.get(name.rpartition(".")[2], "") if name.startswith("torch.nn.") else ""
 
 
-UNMODELLED = _names(
-    """
-    arctanh polar renorm cholesky_inverse cholesky_solve cond eig eigvals eigvalsh fft2 fftn geqrf householder_product
-    logdet lu matrix_rank rfft2 rfftn slogdet solve_triangular svdvals set_default_dtype set_default_tensor_type
-    """
-)
+UNMODELLED = UNSUPPORTED | _names("arctanh renorm set_default_dtype set_default_tensor_type")
 """Functions of torch that observers are shown under their own names, though nothing is known of what they give."""
 
 CONSTRUCTS = _names(

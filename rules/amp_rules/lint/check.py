@@ -133,7 +133,14 @@ class Check:
             while frame.caller is not None:
                 frame = frame.caller
             if frame.module is not called.module:
-                node, message, fix = frame.call_of(called), f"{message}, in `{_name_of(called)}`", None
+                # All functions of the file that lead there have one finding, where the last of them calls.
+                last, inner = frame, called
+                while inner.caller is not None:
+                    inner = inner.caller
+                    if inner.module is frame.module:
+                        last = inner
+                        break
+                node, message, fix = last.call_of(called), f"{message}, in `{_name_of(called)}`", None
         while frame.caller is not None:
             blamed = frame.given_by(culprit)
             if blamed is None or frame.call is None or blamed.node is None:

@@ -18,6 +18,7 @@ from amp_rules.lint.finding import Finding, by_place
 from amp_rules.lint.triggers import Trigger, TriggerPlaces, Triggers, concerned, in_torchs_words, within
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.project_facts import ProjectFacts
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.source.text import SourceFile
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -116,13 +117,18 @@ class Linter:
         file = LintedFile(module, self.mode, machine.findings)
         if places:
             ordered = sorted(line for trigger in self._ordered for line in found.get(trigger, ()))
+            # What happens in the functions that one calls happens in an order that it decides.
+            callers = machine.concerned(module) if ordered else frozenset()
             for function in module.all_functions():
-                if codes := self._asked_of(function.node, places):
+                calls = function.name in callers
+                if codes := self._asked_of(function.node, places) | (
+                    self._asked_in_order(places) if calls else frozenset()
+                ):
                     machine.select(codes)
-                    machine.turns_twice = bool(ordered) and within(ordered, function.node)
+                    machine.turns_twice = bool(ordered) and (calls or within(ordered, function.node))
                     self._judge(machine, function)
             machine.turns_twice = bool(ordered)
-            self._judge_statements(machine, module, places)
+            self._judge_statements(machine, module, places, callers)
         for check in self._of_classes:
             if check.code in asked:
                 for cls in module.classes.values():
@@ -137,6 +143,10 @@ class Linter:
     def _asked_of(self, node: ast.AST, places: TriggerPlaces) -> frozenset[str]:
         """The rules that have a trigger in the text of ``node``: no other rule sees it, whichever are asked."""
         return frozenset(code for trigger in places.inside(node) for code in self._asking[trigger])
+
+    def _asked_in_order(self, places: TriggerPlaces) -> frozenset[str]:
+        """The rules about the order of events that have a trigger in the file."""
+        return frozenset(code for trigger in places.triggers for code in self._asking[trigger]) & self._in_order
 
     def _judge(self, machine: Machine, function: FunctionFacts) -> None:
         count = len(machine.findings)
@@ -177,10 +187,12 @@ class Linter:
             return
         self._ask_after(machine, function, frame)
 
-    def _judge_statements(self, machine: Machine, module: ModuleFacts, places: TriggerPlaces) -> None:
+    def _judge_statements(self, machine: Machine, module: ModuleFacts, places: TriggerPlaces, callers: frozenset[str]) -> None:
         """Judge the statements that are in no function, all of them as one: what one does concerns those after it."""
         body = [item for item in module.module.tree.body if not isinstance(item, _DEFINITIONS)]
         codes = frozenset(code for item in body for code in self._asked_of(item, places))
+        if callers and any(_calls_one(item, callers) for item in body):
+            codes |= self._asked_in_order(places)
         if codes:
             machine.select(codes)
             self._ask_after(machine, None, machine.judge_statements(module, body))
@@ -199,6 +211,10 @@ def _ask(machine: Machine, check: Check, node: ast.AST | None, question: Callabl
         question()
     except Exception as error:
         machine.fail(check.code, node, error)
+
+
+def _calls_one(statement: ast.stmt, names: frozenset[str]) -> bool:
+    return any(isinstance(item, ast.Call) and last_name(item.func) in names for item in walk(statement))
 
 
 def _overrides(check: Check, method: str) -> bool:

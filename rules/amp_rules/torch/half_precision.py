@@ -1,14 +1,9 @@
 """What half precision holds, and what has no half precision: for checks and rewrites alike.
 
-The numbers are those of ``torch.finfo``. The operations without a kernel were found by calling each one below, on the
-CPU with torch 2.13, with a 4 x 4 positive definite matrix (or what the operation wants instead) of float32, float16 and
-bfloat16: those that took float32 and raised ``RuntimeError`` or ``NotImplementedError`` for both half types are listed.
-It took ``bincount cov digamma erfinv fold grid_sample histc
-kthvalue lgamma logcumsumexp matrix_exp median mode multinomial polygamma renorm searchsorted trace unique`` in either.
-
-CUDA differs and was not run: there the Fourier transforms take float16 where sizes are powers of two (cuFFT), never
-bfloat16; decompositions go to cuSOLVER and MAGMA, which have no half types; ``cdist`` and ``pdist`` are cast to
-float32 by autocast. ``quantile`` tests for float and double itself, on any device.
+The numbers are those of ``torch.finfo``. Which operations have no half kernel is read off torch's own tests of its
+operations, for several releases and both devices (:mod:`amp_rules.torch.half_kernels`); those that the linter names
+were run as well, on the CPU with torch 2.13. Of the Fourier transforms, CUDA takes float16 where sizes are powers of
+two (cuFFT), and bfloat16 in the newest release of torch alone.
 
 Source: https://docs.pytorch.org/docs/stable/fft.html and
 https://docs.pytorch.org/docs/stable/generated/torch.quantile.html
@@ -17,6 +12,8 @@ https://docs.pytorch.org/docs/stable/generated/torch.quantile.html
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from amp_rules.torch import half_kernels
 
 
 class HalfNumbers(NamedTuple):
@@ -43,19 +40,20 @@ BFLOAT16 = HalfNumbers(3.3895313892515355e38, 2.0**-7, 2.0**-126, 2.0**-134, 256
 FOURIER = frozenset("fft ifft fft2 fftn rfft rfft2 rfftn irfft stft".split())
 """Fourier transforms: float16 on CUDA, where sizes are powers of two."""
 
-DECOMPOSITIONS = frozenset(
-    """
-    cholesky cholesky_inverse cholesky_solve cond det eig eigh eigvals eigvalsh geqrf householder_product inv logdet
-    lstsq lu matrix_power matrix_rank pinv qr slogdet solve solve_triangular svd svdvals
-    """.split()
-)
-"""Linear algebra on matrices: no half type anywhere."""
+_SPARSE = frozenset({"sampled_addmm"})
+NO_KERNEL = {
+    ("cpu", "fp16"): half_kernels.CPU_FLOAT16 - _SPARSE,
+    ("cpu", "bf16"): half_kernels.CPU_BFLOAT16 - _SPARSE,
+    ("cuda", "fp16"): half_kernels.CUDA_FLOAT16 | FOURIER,
+    ("cuda", "bf16"): half_kernels.CUDA_BFLOAT16 | FOURIER,
+}
+"""By device and half type: the operations that raise, by the name that the linter gives them."""
 
-DISTANCES = frozenset({"cdist", "pdist"})
-QUANTILES = frozenset({"quantile", "nanquantile"})
+UNSUPPORTED = frozenset(name for names in NO_KERNEL.values() for name in names)
+"""All of them."""
 
-UNSUPPORTED = FOURIER | DECOMPOSITIONS | DISTANCES | QUANTILES | {"ctc_loss"}
-"""All of them, by the name that the linter gives the operation."""
+NO_KERNEL_ANYWHERE = frozenset.intersection(*NO_KERNEL.values()) - FOURIER
+"""Those that take neither half type on either device: linear algebra on matrices, quantiles, distances."""
 
 OF_ONE_TYPE = frozenset({"batch_norm", "instance_norm"})
 """Norms that are given weights and running statistics as arguments, and whose kernels refuse a mixture of types."""

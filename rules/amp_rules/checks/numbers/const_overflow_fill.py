@@ -17,10 +17,11 @@ from amp_rules.checks.common.number_limits import (
 from amp_rules.checks.common.result_uses import only_softmax
 from amp_rules.lattice.abstract_values import NUM, Value
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.half_precision import written_number
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
 
-_RAISING = {
+_WRITING = {
     "masked_fill": ((2, "value"),),
     "fill": ((1, "value"),),
     "index_fill": ((3, "value"),),
@@ -34,8 +35,6 @@ _RAISING = {
     "hardtanh": ((1, "min_val"), (2, "max_val")),
     "threshold": ((2, "value"),),
     "pad": ((3, "value"),),
-}
-_SILENT = {
     "setitem": ((2, ""),),
     "where": ((1, "input"), (2, "other")),
     "nan_to_num": ((2, "posinf"), (3, "neginf")),
@@ -58,9 +57,9 @@ class ConstOverflowFill(Check):
 
     ## Why
     float16 ends at 65504. `masked_fill(mask, -1e9)` raises "value cannot be converted to type at::Half without
-    overflow" from -65505 on, as do the other functions that take a Python number. `x[mask] = -1e9`, `torch.where` and
-    `.half()` do not raise: they write -inf, and a row that is masked altogether becomes NaN in the softmax. bfloat16
-    holds -1e9 and ends at 3.39e38.
+    overflow" from -65505 on, as do most of the functions that take a Python number. `x[mask] = -1e9`, `torch.where` and
+    `.half()` do not raise: they write -inf, and a row that is masked altogether becomes NaN in the softmax. `clamp`
+    raises on the CPU; on CUDA it compares in float32. bfloat16 holds -1e9 and ends at 3.39e38.
 
     ## Example
         scores = torch.matmul(q, k.transpose(-1, -2))
@@ -73,7 +72,8 @@ class ConstOverflowFill(Check):
     ## When it is silent
     The tensor is float32 (made by `.float()`, by a factory without `dtype`, or by an operation that autocast runs in
     float32), holds integers, or a test of its dtype stands before. What is written without an exception is a finding
-    only where the tensor is half for certain. Infinities are written on purpose.
+    only where the tensor is half for certain. Infinities are written on purpose. On CUDA, bounds of `clamp` beyond the
+    range of the half type change nothing.
 
     ## Source
     https://docs.pytorch.org/docs/stable/type_info.html#torch.torch.finfo
@@ -92,22 +92,24 @@ class ConstOverflowFill(Check):
         "1e9", "1E", "1e1", "1e2", "1e3", "NEAR_INF", "hreshold(",
         re.compile(r"\][ \t]*=[ \t]*-?(?:\w+\.)*(?:[A-Z][A-Z_]{2,}\b|float\(|\d{5}|[\d.]+e)"),
     )  # fmt: skip
-    operations = (*_RAISING, *_SILENT, *_CASTS)
+    operations = (*_WRITING, *_CASTS)
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge the numbers that an operation writes."""
         if op.op in _CASTS:
             self._cast(op, frame)
             return
-        raising = op.op in _RAISING
-        for position, name in (_RAISING if raising else _SILENT)[op.op]:
+        outcome = written_number(op.op, frame.mode)
+        for position, name in _WRITING[op.op]:
             given = op.arg(position, name)
             number = too_large(given, frame.mode)
             if given is None or number is None or is_limit(given):
                 continue
+            if outcome == "bound" and (number > 0) != name.startswith("min"):
+                continue  # no half number lies beyond it
             tensor = op if op.op in _MAKES_ITS_OWN else op.args[0]
-            if _may_be_half(op, tensor, frame):
-                self._report(op, frame, given, number, argument_node(op, position, name), raising)
+            if _may_be_half(op, tensor, frame, outcome == "raises"):
+                self._report(op, frame, given, number, argument_node(op, position, name), outcome == "raises")
 
     def _report(
         self, op: Value, frame: Frame, given: Value, number: float, node: ast.expr | None, raising: bool
@@ -141,8 +143,8 @@ class ConstOverflowFill(Check):
             self._report(op, frame, given, number, argument_node(made, *position), False)
 
 
-def _may_be_half(op: Value, tensor: Value, frame: Frame) -> bool:
-    if not (tensor.maybe_low if op.op in _RAISING else half_where_float(tensor)) or other_half(tensor, frame.mode):
+def _may_be_half(op: Value, tensor: Value, frame: Frame, raising: bool) -> bool:
+    if not (tensor.maybe_low if raising else half_where_float(tensor)) or other_half(tensor, frame.mode):
         return False
     return frame.is_tensor(tensor) or (op.op == "setitem" and _sliced(op.args[1], tensor, frame))
 

@@ -8,6 +8,7 @@ from amp_rules.checks.common.number_limits import argument_node, is_limit, too_l
 from amp_rules.lattice import torch_operations as ops
 from amp_rules.lattice.abstract_values import BOOL, INT, LOW, TENSORS, Value, alternatives
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.half_precision import written_number
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
 
@@ -68,8 +69,9 @@ class FinfoMismatch(Check):
         tensor = op if op.op in _MAKES_ITS_OWN else op.args[0]
         if not tensor.maybe_low or not frame.is_tensor(tensor):
             return
-        certain = op.op in ("masked_fill", "fill", "index_fill", "full_like", "new_full", "full", "clamp", "clamp_min")
-        if not certain and not tensor.low:
+        outcome = written_number(op.op, frame.mode)
+        certain = outcome == "raises"
+        if outcome == "bound" or (not certain and not tensor.low):
             return
         for item in alternatives(given):
             self._compare(op, item, tensor, frame, certain)

@@ -52,7 +52,7 @@ class SchedulerOnSkippedStep(StepCheck):
     advice = "Step the schedule only if `scaler.get_scale()` did not fall."
     preview = "a schedule that is a few steps ahead seldom changes what is trained"
     states = ("$schedule",)
-    triggers = ("scaler.step(",)
+    triggers = (".step(",)
 
     def advance(self, state: Any, event: Event, frame: Frame) -> tuple[bool | None, Any]:
         """Look for a schedule's step in the loop of the scaler's."""

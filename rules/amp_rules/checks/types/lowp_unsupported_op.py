@@ -30,7 +30,8 @@ class LowpUnsupportedOp(Check):
 
     They raise, as in "linalg_inv: Low precision dtypes not supported. Got Half", "quantile() input tensor must be
     either float or double dtype" and "Unsupported dtype Half". On CUDA Fourier transforms take float16, but only of
-    sizes that are powers of two, and never bfloat16. Autocast on CUDA does not know these operations, except `cdist`.
+    sizes that are powers of two, and bfloat16 in the newest releases of torch alone. Autocast on CUDA does not know
+    these operations, except `cdist`. `view_as_complex` and `complex` know no bfloat16; `histc` lacks CUDA alone.
 
     ## Example
 

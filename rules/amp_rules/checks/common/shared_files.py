@@ -1,0 +1,130 @@
+"""The files that several processes change at once, in one file of the project."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.checks.common.file_writes import Access, Kind, access_of, is_shared
+from amp_rules.checks.common.origins import functions_called
+from amp_rules.checks.common.rank_branches import (
+    is_sharded,
+    names_rank,
+    says_it_is_distributed,
+    uses_accelerate,
+    uses_framework,
+)  # fmt: skip
+from amp_rules.checks.common.rank_paths import RankPaths, Reach, method_called
+from amp_rules.lint.check import LintedFile
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.syntax import last_name
+
+STARTS = (
+    "init_process_group", "DistributedDataParallel", "DistributedSampler", "Accelerator(", "init_dist", "setup_dist",
+    "initialize_dist", "_ddp", ".backward(",
+)  # fmt: skip
+"""Texts without which nothing says that several processes run a file."""
+
+_HELPERS = ("save", "dump", "write", "export", "checkpoint", "mkdir", "makedirs", "make_dir", "ensure_dir")
+"""Parts of the names of functions of other files that are looked into."""
+_LONG = 60
+"""A longer helper does more than to write where it is told to."""
+
+
+class SharedFiles:
+    """What a file writes, removes and keeps open where several processes run.
+
+    Args:
+        file: that is judged.
+    """
+
+    def __init__(self, file: LintedFile) -> None:
+        self.module = file.module
+        self.paths = RankPaths(file.module)
+        self.is_distributed = runs_in_several(file)
+
+    def by_every_process(self, kind: Kind) -> list[Access]:
+        """The changes of one kind that every process makes, the first of each suite."""
+        return [access for access, reach in self._reached(kind) if reach is Reach.EVERY]
+
+    def by_each_node(self, kind: Kind) -> list[tuple[Access, ast.expr]]:
+        """Those that one process of each machine makes, with the test of the local rank."""
+        found = []
+        for access, reach in self._reached(kind):
+            test = self.paths.deciding_test(access.call) if reach is Reach.EACH_NODE else None
+            if test is not None:
+                found.append((access, test))
+        return found
+
+    def _reached(self, kind: Kind) -> Iterator[tuple[Access, Reach]]:
+        if not self.is_distributed:
+            return
+        index = self.module.index
+        told: set[ast.AST] = set()
+        for call in index.calls:
+            access = access_of(self.module, call) or self._by_helper(call, kind)
+            if access is None or access.kind != kind:
+                continue
+            suite = index.parents[index.statement(call)]
+            if suite in told or _is_tried(self.module, call, kind):
+                continue
+            reach = self.paths.reach(call)
+            if reach >= Reach.EACH_NODE and is_shared(self.module, access):
+                told.add(suite)
+                yield access, reach
+
+    def _by_helper(self, call: ast.Call, kind: Kind) -> Access | None:
+        """A call of a short function of another file that does nothing but change the file it is told to."""
+        name = last_name(call.func).lower()
+        if not any(part in name for part in _HELPERS):
+            return None
+        functions = functions_called(self.module, call)
+        method = method_called(self.module, call) if not functions else None
+        for function in [*functions, *([method] if method is not None else [])]:
+            if function.module is not self.module and changes_always(function, kind):
+                return Access(call, kind, None)
+        return None
+
+
+def changes_always(function: FunctionFacts, kind: Kind) -> bool:
+    """Whether a short function changes a file whatever the process."""
+    node = function.node
+    if (node.end_lineno or 0) - node.lineno > _LONG or names_rank(node) or function.decorator_list:
+        return False
+    paths = RankPaths(function.module)
+    for item in function.nodes:
+        access = access_of(function.module, item) if isinstance(item, ast.Call) else None
+        if access is not None and access.kind == kind and not _is_tried(function.module, access.call, kind):
+            if paths.decides_nothing(access.call) and is_shared(function.module, access):
+                return True
+    return False
+
+
+def runs_in_several(file: LintedFile) -> bool:
+    """Whether several processes run a file, and look after what they write themselves."""
+    module = file.module
+    accelerated = uses_accelerate(module)
+    several = accelerated or says_it_is_distributed(module)
+    if not several and not (file.mode.ddp and "backward" in module.index.words):
+        # Nobody converts checkpoints in several processes.
+        return False
+    return not is_sharded(module) and (accelerated or not uses_framework(module))
+
+
+def _is_tried(module: ModuleFacts, call: ast.Call, kind: Kind) -> bool:
+    """Whether the one that comes second is caught."""
+    if kind not in ("remove", "folder"):
+        return False
+    child: ast.AST = call
+    for item in module.index.ancestors(call):
+        if isinstance(item, ast.Try) and child in item.body and item.handlers:
+            return True
+        if isinstance(item, (ast.With, ast.AsyncWith)) and any(
+            isinstance(part.context_expr, ast.Call) and last_name(part.context_expr.func) == "suppress"
+            for part in item.items
+        ):
+            return True
+        if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return False
+        child = item
+    return False
