@@ -187,7 +187,9 @@ class Linter:
             return
         self._ask_after(machine, function, frame)
 
-    def _judge_statements(self, machine: Machine, module: ModuleFacts, places: TriggerPlaces, callers: frozenset[str]) -> None:
+    def _judge_statements(
+        self, machine: Machine, module: ModuleFacts, places: TriggerPlaces, callers: frozenset[str]
+    ) -> None:
         """Judge the statements that are in no function, all of them as one: what one does concerns those after it."""
         body = [item for item in module.module.tree.body if not isinstance(item, _DEFINITIONS)]
         codes = frozenset(code for item in body for code in self._asked_of(item, places))
