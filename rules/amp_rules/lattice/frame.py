@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from amp_rules.lattice.abstract_values import IN_A_FEW_LINES, PARAMETER, TENSORS, Value
@@ -155,6 +155,13 @@ class Frame:
         return cls is not None and cls.name.endswith(suffixes)
 
     # ---- where a finding belongs -------------------------------------------------------------------------------
+
+    def callers(self) -> Iterator[Frame]:
+        """Yield the frames that led here, the nearest first."""
+        frame = self.caller
+        while frame is not None:
+            yield frame
+            frame = frame.caller
 
     def call_of(self, inner: Frame) -> ast.AST:
         """The call in this frame that led to ``inner``."""

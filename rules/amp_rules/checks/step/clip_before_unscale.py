@@ -91,7 +91,8 @@ class ClipBeforeUnscale(StepCheck):
         assert isinstance(node, ast.Call)
         clip = last_name(node.func)
         message = f"`{clip}` clips gradients that are still multiplied by the loss scale"
-        self.report(frame, node, message, fix=self._fix(node, frame), here=True)
+        since = state[2] if state[0] == "scaled" else None
+        self.report(frame, node, message, fix=self._fix(node, frame), here=True, since=since)
 
     def _fix(self, node: ast.AST, frame: Frame) -> Fix | None:
         calls = scaler_calls(frame, "step")
