@@ -272,6 +272,9 @@ class RunsFunctions(Protocol):
     def worth_running(self, args: Sequence[Value], kwargs: Mapping[str, Value] | None) -> bool:
         """Whether what a call is given can be the cause of a finding in another file."""
 
+    def worth_following(self, name: str) -> bool:
+        """Whether a function of another file may be about the order of events, as its dotted name says."""
+
     def call_function(
         self,
         frame: Frame,

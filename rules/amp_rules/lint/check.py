@@ -57,7 +57,8 @@ class Check:
         file_triggers: the same for ``visit_class`` and ``visit_module`` alone, where that is another text.
         in_order: whether the rule is about the order of events, for which loops are run twice.
         states: the variables (``$...``) in which such a rule keeps its states; see :mod:`amp_rules.lattice.paths`.
-        follows: texts in the names of arguments for which a call is followed into another file by such a rule.
+        follows: texts in the names of functions and arguments for which a call is followed into another file by such a
+            rule.
         operations: the canonical names of the operations that ``visit`` is shown.
     """
 
