@@ -11,7 +11,7 @@ from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.file_access import OF_THIS_MOMENT, OPENERS, REMOVERS, TEMPORARY
-from amp_rules.torch.idioms import EXACT_RANK, NAMED_DEVICE, NAMED_RANK, NAMED_SEVERAL
+from amp_rules.torch.idioms import EXACT_RANK, NAMED_OWN_PART, NAMED_RANK, NAMED_SEVERAL
 from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS, PATH_WRITERS, WRITERS
 
 Kind = Literal["write", "remove", "folder", "log"]
@@ -193,7 +193,7 @@ _OWN_CALLS = frozenset({"open", "BytesIO", "StringIO", "now", "strftime", "get_t
 
 
 def _names_process(name: str) -> bool:
-    return bool((NAMED_RANK.search(name) or NAMED_DEVICE.search(name)) and not NAMED_SEVERAL.search(name))
+    return bool((NAMED_RANK.search(name) or NAMED_OWN_PART.search(name)) and not NAMED_SEVERAL.search(name))
 
 
 _COUNTS = ("range", "count", "trange")

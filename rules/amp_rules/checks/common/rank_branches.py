@@ -137,7 +137,7 @@ def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.AST]:
     """The tests in what runs in place of ``node``."""
     child = node
     for item in index.ancestors(node):
-        if isinstance(item, ast.If) and child is not item.test:
+        if isinstance(item, ast.If) and child is not item.test and not isinstance(item.test, (ast.Compare, ast.BoolOp)):
             for statement in item.orelse if child in item.body else item.body:
                 yield from (inner.test for inner in ast.walk(statement) if isinstance(inner, ast.If))
         elif isinstance(item, Function):

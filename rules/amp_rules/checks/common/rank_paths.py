@@ -76,6 +76,16 @@ class RankPaths:
                 pending += self.index.callers(function)
         return None
 
+    def unguarded_callers(self, node: ast.AST) -> list[ast.Call]:
+        """The calls of the function around ``node`` that every process makes, where others ask for the process."""
+        function = self.index.scope(node)
+        if not isinstance(function, Function):
+            return []
+        callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
+        if not any(self._asked(call).reach is Reach.ONE for call in callers):
+            return []
+        return [call for call in callers if self._reach(call, (function,)) is Reach.EVERY]
+
     def decides(self, node: ast.AST) -> Reach:
         """Which processes the tests in its function let get to ``node``."""
         return self._asked(node).reach

@@ -43,17 +43,24 @@ class SharedFiles:
         self.paths = RankPaths(file.module)
         self.is_distributed = runs_in_several(file)
 
-    def by_every_process(self, kind: Kind) -> list[Access]:
-        """The changes of one kind that every process makes, the first of each suite."""
-        return [access for access, reach in self._reached(kind) if reach is Reach.EVERY]
+    def by_every_process(self, kind: Kind) -> list[ast.Call]:
+        """The calls by which every process makes changes of one kind, the first of each suite.
 
-    def by_each_node(self, kind: Kind) -> list[tuple[Access, ast.expr]]:
-        """Those that one process of each machine makes, with the test of the local rank."""
+        Where other calls of the same function ask for the process, those that do not are to blame.
+        """
+        found: dict[ast.Call, None] = {}
+        for access, reach in self._reached(kind):
+            if reach is Reach.EVERY:
+                found.update(dict.fromkeys(self.paths.unguarded_callers(access.call) or [access.call]))
+        return list(found)
+
+    def by_each_machine(self, kind: Kind) -> list[tuple[ast.Call, ast.expr]]:
+        """Those by which one process of each machine does, with the test of the local rank."""
         found = []
         for access, reach in self._reached(kind):
             test = self.paths.deciding_test(access.call) if reach is Reach.EACH_NODE else None
             if test is not None:
-                found.append((access, test))
+                found.append((access.call, test))
         return found
 
     def _reached(self, kind: Kind) -> Iterator[tuple[Access, Reach]]:
@@ -128,3 +135,29 @@ def _is_tried(module: ModuleFacts, call: ast.Call, kind: Kind) -> bool:
             return False
         child = item
     return False
+
+
+_NODES = frozenset("nnodes node_rank n_nodes SLURM_NNODES SLURM_NODEID NODE_RANK GROUP_RANK machine_rank".split())
+"""Words of scripts that run on several machines."""
+
+
+def speaks_of_machines(file: LintedFile) -> bool:
+    """Whether a script is made for several machines."""
+    return bool(file.module.index.words & _NODES)
+
+
+def is_one_machine(file: LintedFile) -> bool:
+    """Whether the number of all processes is that of one machine's devices, or the port is on this one."""
+    module = file.module
+    for call in module.index.named.get("init_process_group", ()):
+        for item in call.keywords:
+            if item.arg in ("world_size", "init_method") and _is_local(file, item.value):
+                return True
+    return False
+
+
+def _is_local(file: LintedFile, node: ast.expr) -> bool:
+    values = [node, *(file.module.index.values_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else ())]
+    return any(
+        "device_count" in text or "localhost" in text or "127.0.0.1" in text for text in map(ast.unparse, values)
+    )
