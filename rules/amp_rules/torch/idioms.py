@@ -56,6 +56,12 @@ NAMED_OWN_PART = re.compile(
 )
 """What puts the process into a path: ``f"log_{gpu}.txt"``, ``worker_id``."""
 
+NAMED_FILE_WRITER = re.compile(
+    r"^(save|write|dump|export)_(json|pickle|pkl|yaml|yml|csv|txt|text|np[yz]|image|img|fig|figure|model|weights|state|"
+    r"checkpoint|ckpt|video|audio|wav)s?$"
+)
+"""Functions that write what they are given into a file: ``save_json`` (batchgenerators)."""
+
 NAMED_ONE_RANK = re.compile(r"rank|main|master|zero|only", re.IGNORECASE)
 """Decorators that run a function on one rank: ``rank_zero_only`` (Lightning), ``master_only`` (MMCV)."""
 

@@ -18,10 +18,11 @@ from amp_rules.checks.common.rank_paths import RankPaths, Reach, method_called
 from amp_rules.lint.check import LintedFile
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.syntax import last_name
+from amp_rules.torch.idioms import EXACT_FIRST_RANK, EXACT_RANK, NAMED_FILE_WRITER
 
 STARTS = (
     "init_process_group", "DistributedDataParallel", "DistributedSampler", "Accelerator(", "init_dist", "setup_dist",
-    "initialize_dist", "_ddp", ".backward(",
+    "initialize_dist", "_ddp", ".backward(", "get_rank()", "is_main", "is_master",
 )  # fmt: skip
 """Texts without which nothing says that several processes run a file."""
 
@@ -40,7 +41,7 @@ class SharedFiles:
 
     def __init__(self, file: LintedFile) -> None:
         self.module = file.module
-        self.paths = RankPaths(file.module)
+        self.paths = RankPaths(file.module, file.mode.ddp)
         self.is_distributed = runs_in_several(file)
 
     def by_every_process(self, kind: Kind) -> list[ast.Call]:
@@ -90,7 +91,19 @@ class SharedFiles:
         for function in [*functions, *([method] if method is not None else [])]:
             if function.module is not self.module and changes_always(function, kind):
                 return Access(call, kind, None)
+        if self.paths.ddp and kind == "write" and not functions and NAMED_FILE_WRITER.search(name):
+            # What is not part of the project is known by its name, and by the path that is put together for it.
+            return next((Access(call, kind, item) for item in call.args if _is_path(item)), None)
         return None
+
+
+def _is_path(node: ast.expr) -> bool:
+    """``join(folder, name)``, ``"losses.json"``, ``folder / "losses.json"``."""
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in ("join", "joinpath")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return _is_path(node.right)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value[-6:]
 
 
 def changes_always(function: FunctionFacts, kind: Kind) -> bool:
@@ -111,11 +124,19 @@ def runs_in_several(file: LintedFile) -> bool:
     """Whether several processes run a file, and look after what they write themselves."""
     module = file.module
     accelerated = uses_accelerate(module)
-    several = accelerated or says_it_is_distributed(module)
+    several = accelerated or says_it_is_distributed(module) or _asks_for_rank(module)
     if not several and not (file.mode.ddp and "backward" in module.index.words):
         # Nobody converts checkpoints in several processes.
         return False
     return not is_sharded(module) and (accelerated or not uses_framework(module))
+
+
+def _asks_for_rank(module: ModuleFacts) -> bool:
+    """Whether a file asks which process it is run by."""
+    return any(
+        last_name(call.func) == "get_rank" or EXACT_FIRST_RANK.search(last_name(call.func))
+        for call in module.index.calls
+    )
 
 
 def _is_tried(module: ModuleFacts, call: ast.Call, kind: Kind) -> bool:
@@ -141,9 +162,12 @@ _NODES = frozenset("nnodes node_rank n_nodes SLURM_NNODES SLURM_NODEID NODE_RANK
 """Words of scripts that run on several machines."""
 
 
-def speaks_of_machines(file: LintedFile) -> bool:
-    """Whether a script is made for several machines."""
-    return bool(file.module.index.words & _NODES)
+def tells_machines_apart(file: LintedFile) -> bool:
+    """Whether a file is made for several machines, or knows of a rank beside the local one."""
+    words = file.module.index.words
+    return bool(words & _NODES) or (
+        file.mode.ddp and any(EXACT_RANK.search(item) and "local" not in item.lower() for item in words)
+    )
 
 
 def is_one_machine(file: LintedFile) -> bool:

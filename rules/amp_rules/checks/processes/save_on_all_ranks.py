@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amp_rules.checks.common.file_writes import Kind
-from amp_rules.checks.common.shared_files import STARTS, SharedFiles, is_one_machine, speaks_of_machines
+from amp_rules.checks.common.shared_files import STARTS, SharedFiles, is_one_machine, tells_machines_apart
 from amp_rules.lint.check import Check, LintedFile
 
 _MESSAGES: dict[Kind, str] = {
@@ -22,9 +22,9 @@ class SaveOnAllRanks(Check):
     Finds what changes files in code that several processes run, where no test on the way from the start of the script
     asks for the rank and the path is the same in all of them: `torch.save`, `save_pretrained`, `open(path, "w")`,
     `save_image`, `savefig` and other writers; `os.remove`, `shutil.rmtree` and others that remove; `os.makedirs`
-    without `exist_ok=True`; `SummaryWriter`, `logging.FileHandler` and `wandb.init`. With `--ddp`, and where the file
-    speaks of several machines (`nnodes`, `node_rank`), it also finds files that are changed behind a test of the local
-    rank and nothing else.
+    without `exist_ok=True`; `SummaryWriter`, `logging.FileHandler` and `wandb.init`. Where the file speaks of several
+    machines (`nnodes`, `node_rank`), and with `--ddp` where it knows of a rank beside the local one, it also finds
+    files that are changed behind a test of the local rank and nothing else.
 
     ## Why
 
@@ -81,7 +81,7 @@ class SaveOnAllRanks(Check):
             advice = "Make folders with `exist_ok=True`." if kind == "folder" else ""
             for call in files.by_every_process(kind):
                 self.report_in(file, call, message.format(text_of(call)), advice=advice)
-        if (file.mode.ddp or speaks_of_machines(file)) and not is_one_machine(file):
+        if tells_machines_apart(file) and not is_one_machine(file):
             for kind in ("write", "remove"):
                 for call, test in files.by_each_machine(kind):
                     text = f"`{text_of(call)}` runs on every machine: `{text_of(test)}` holds once on each"
