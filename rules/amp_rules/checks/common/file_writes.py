@@ -126,7 +126,9 @@ def is_shared(module: ModuleFacts, access: Access) -> bool:
     if keyword(call, "is_main_process") is not None or keyword(call, "save_function") is not None:
         return False
     paths = [access.path] if access.path is not None else given
-    return not any(_is_own(item) for path in paths for item in _parts(module, path))
+    # Several processes that go through one folder remove the same files of it.
+    by_sample = access.kind == "write"
+    return not any(_is_own(item, by_sample) for path in paths for item in _parts(module, path))
 
 
 _MAX_PARTS = 60
@@ -168,7 +170,7 @@ def _read_in(node: ast.expr) -> Iterator[ast.expr]:
             pending += children(item)
 
 
-def _is_own(place: Origin) -> bool:
+def _is_own(place: Origin, by_sample: bool) -> bool:
     """Whether an expression makes a path that is of one process, or of one sample."""
     for item in walk(place.node):
         if isinstance(item, ast.Call):
@@ -183,7 +185,7 @@ def _is_own(place: Origin) -> bool:
                 return True
         elif _names_process(last_name(item)) or last_name(item) in ("stdout", "stderr", "devnull"):
             return True
-        if isinstance(item, ast.Name) and item.id in _of_batches(place.module, item):
+        if by_sample and isinstance(item, ast.Name) and item.id in _of_batches(place.module, item):
             return True
     return False
 

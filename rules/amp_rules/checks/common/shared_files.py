@@ -133,10 +133,7 @@ def runs_in_several(file: LintedFile) -> bool:
 
 def _asks_for_rank(module: ModuleFacts) -> bool:
     """Whether a file asks which process it is run by."""
-    return any(
-        last_name(call.func) == "get_rank" or EXACT_FIRST_RANK.search(last_name(call.func))
-        for call in module.index.calls
-    )
+    return any(item == "get_rank" or EXACT_FIRST_RANK.search(item) for item in module.index.words)
 
 
 def _is_tried(module: ModuleFacts, call: ast.Call, kind: Kind) -> bool:
