@@ -107,6 +107,13 @@ def _opened(module: ModuleFacts, call: ast.Call, position: int) -> Access | None
     return None
 
 
+def is_text(module: ModuleFacts, access: Access) -> bool:
+    """Whether a text is written, of which no process has a part of its own as it has of a sharded model."""
+    mode = argument(module, access.call, "mode", 1)
+    text = literal(mode.node) if mode is not None else None
+    return access.kind == "write" and isinstance(text, str) and text in ("w", "wt", "w+", "a", "a+")
+
+
 def _path(module: ModuleFacts, call: ast.Call, position: int) -> ast.expr | None:
     if len(call.args) > position:
         return call.args[position]

@@ -44,9 +44,9 @@ def is_sharded(module: ModuleFacts) -> bool:
 
 
 def uses_framework(module: ModuleFacts) -> bool:
-    """Whether a framework that looks after processes itself is at work."""
+    """Whether a framework that looks after processes itself is at work; not in the framework's own files."""
     for name in (*module.imports.values(), *module.stars):
-        if looks_after_processes(name):
+        if looks_after_processes(name) and name.partition(".")[0] not in module.module.path.parts:
             return True
     return "prepare_loader" in module.index.words
 

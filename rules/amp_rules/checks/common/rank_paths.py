@@ -222,7 +222,7 @@ class RankPaths:
             return Reach.EVERY if several is holds else Reach.ONE
         if not depends_on_process(self.index, test) and not self._asks_helper(test):
             return Reach.EVERY
-        if _is_of_number(test):
+        if _is_of_number(test) or (not holds and _leaves_by_mistake(test)):
             return Reach.EVERY
         return Reach.EACH_NODE if self._is_local(test) else Reach.ONE
 
@@ -318,6 +318,22 @@ def _is_of_number(test: ast.expr) -> bool:
         others = [item for item, part in zip(test.values, parts, strict=True) if part is None]
         return True in parts and False not in parts and not any(_asks_for_one(item) for item in others)
     return False
+
+
+def _leaves_by_mistake(test: ast.expr) -> bool:
+    """``wrong and rank == 0``: the first process says what is wrong, and whoever goes on is not asked for the rank."""
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        return False
+    asking = [item for item in test.values if _asks_for_one(item)]
+    others = [item for item in test.values if item not in asking and in_several(item) is None]
+    return bool(others) and all(_is_first(item) for item in asking)
+
+
+def _is_first(test: ast.expr) -> bool:
+    """``rank == 0``, ``is_main_process()``."""
+    if isinstance(test, ast.Compare):
+        return isinstance(test.ops[0], ast.Eq) and literal(test.comparators[0]) == 0
+    return not isinstance(test, ast.UnaryOp)
 
 
 def _asks_for_one(test: ast.AST) -> bool:

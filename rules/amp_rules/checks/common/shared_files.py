@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.checks.common.file_writes import Access, Kind, access_of, is_shared
+from amp_rules.checks.common.file_writes import Access, Kind, access_of, is_shared, is_text
 from amp_rules.checks.common.origins import functions_called
 from amp_rules.checks.common.rank_branches import (
     is_sharded,
@@ -43,6 +43,7 @@ class SharedFiles:
         self.module = file.module
         self.paths = RankPaths(file.module, file.mode.ddp)
         self.is_distributed = runs_in_several(file)
+        self._sharded = is_sharded(file.module)
 
     def by_every_process(self, kind: Kind) -> list[ast.Call]:
         """The calls by which every process makes changes of one kind, the first of each suite.
@@ -70,8 +71,8 @@ class SharedFiles:
         index = self.module.index
         told: set[ast.AST] = set()
         for call in index.calls:
-            access = access_of(self.module, call) or self._by_helper(call, kind)
-            if access is None or access.kind != kind:
+            access = access_of(self.module, call) or (None if self._sharded else self._by_helper(call, kind))
+            if access is None or access.kind != kind or (self._sharded and not is_text(self.module, access)):
                 continue
             suite = index.parents[index.statement(call)]
             if suite in told or _is_tried(self.module, call, kind):
@@ -128,7 +129,7 @@ def runs_in_several(file: LintedFile) -> bool:
     if not several and not (file.mode.ddp and "backward" in module.index.words):
         # Nobody converts checkpoints in several processes.
         return False
-    return not is_sharded(module) and (accelerated or not uses_framework(module))
+    return accelerated or not uses_framework(module)
 
 
 def _asks_for_rank(module: ModuleFacts) -> bool:
