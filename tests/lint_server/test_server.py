@@ -281,6 +281,39 @@ def test_a_change_of_another_file_is_noticed(editor, folder, run):
     run(conversation())
 
 
+def test_a_file_that_appears_is_noticed(editor, folder, run):
+    text = MASK.replace("import torch\n", "import torch\nfrom helper import FILL\n").replace("-1e9", "FILL")
+    watching = types.DidChangeWatchedFilesClientCapabilities(dynamic_registration=True)
+    workspace = types.WorkspaceClientCapabilities(did_change_watched_files=watching)
+
+    async def conversation():
+        async with editor(capabilities=types.ClientCapabilities(workspace=workspace)) as client:
+            uri = client.open(folder / "a.py", text)
+            assert await client.codes(uri) == []
+            (wish,) = client.registered
+            assert wish.method == "workspace/didChangeWatchedFiles"
+            (folder / "helper.py").write_text("FILL = -1e9\n")
+            created = types.FileEvent((folder / "helper.py").as_uri(), types.FileChangeType.Created)
+            client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([created]))
+            await client.until(lambda: [item.code for item in client.shown[uri].diagnostics] == ["AMP601"])
+
+    run(conversation())
+
+
+def test_results_that_are_not_to_be_kept_leave_no_pages(editor, folder, run):
+    (folder / "pyproject.toml").write_text("[tool.amp-lint]\ncache = false\n")
+
+    async def conversation():
+        async with editor() as client:
+            (item,) = await client.diagnostics(client.open(folder / "a.py", MASK))
+            assert item.code_description is None
+            (folder / "pyproject.toml").write_text("[tool.amp-lint]\ncache-dir = 'kept'\n")
+            (item,) = await client.diagnostics(client.open(folder / "b.py", MASK))
+            assert item.code_description.href == (folder / "kept/pages/AMP601.md").as_uri()
+
+    run(conversation())
+
+
 def test_a_question_that_is_taken_back_disturbs_nothing(editor, folder, run):
     async def conversation():
         async with editor() as client:
@@ -308,7 +341,10 @@ def test_what_is_no_python_or_has_no_place_is_dealt_with(editor, folder, run):
             unnamed = types.TextDocumentItem("untitled:Untitled-1", types.LanguageKind.Python, 1, MASK)
             client.text_document_did_open(types.DidOpenTextDocumentParams(unnamed))
             assert await client.codes("untitled:Untitled-1") == ["AMP601"]
-            assert notes.uri not in client.shown
+            cell = types.TextDocumentItem("vscode-notebook-cell:/a.ipynb#W0", types.LanguageKind.Python, 1, MASK)
+            client.text_document_did_open(types.DidOpenTextDocumentParams(cell))
+            assert await client.actions(cell.uri, LINE) == []
+            assert notes.uri not in client.shown and cell.uri not in client.shown
             assert await client.actions(notes.uri, LINE) == []
             closed = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier("untitled:Untitled-1"))
             client.text_document_did_close(closed)
