@@ -37,7 +37,7 @@ def _verdict(case: Case, reworded: Reworded) -> Counter[str]:
 
 def _is_cast_the_same(case: Case, reworded: Reworded) -> bool:
     """Whether autocast casts the same: a function may be called in any region, a file runs in those that it opens."""
-    own = [item for item in reworded.tree.body if not isinstance(item, DEFINITIONS)]
+    own = [item for item in ast.fix_missing_locations(reworded.tree).body if not isinstance(item, DEFINITIONS)]
     return not case.mode.autocast or any("autocast(" in ast.unparse(item) for item in own) or case.code > "AMP8"
 
 
