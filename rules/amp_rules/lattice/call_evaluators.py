@@ -329,7 +329,8 @@ def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: d
             return operation(frame, node, "rearrange", tuple(args), kwargs, False)
         if name == "einops.einsum":
             return operation(frame, node, "einsum", tuple(args), kwargs, False)
-    found = frame.machine.project.resolve(frame.module, name) if frame.machine.worth_running(args, kwargs) else None
+    asked = frame.machine.heard is not None or frame.machine.worth_running(args, kwargs)
+    found = frame.machine.project.resolve(frame.module, name) if asked else None
     if isinstance(found, FunctionFacts):
         return _of_project(frame, node, found, args, kwargs, None)
     if isinstance(found, ClassFacts):
