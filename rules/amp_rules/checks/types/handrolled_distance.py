@@ -32,8 +32,8 @@ class HandrolledDistance(Check):
         angle = torch.acos((u * v).sum(-1).clamp(-1 + 1e-6, 1 - 1e-6))
 
     ## When it is silent
-    The argument is clamped, made positive (``relu``, ``abs``, ``maximum``), or masked before the root or ``acos``. Where
-    only a share of the square is subtracted (``E[x ** 2] - 0.85 * E[x] ** 2``), which leaves something of a variance.
+    The argument is clamped, made positive (``relu``, ``abs``, ``maximum``), or masked before the root or ``acos``. Only
+    a share of the square is subtracted (``E[x ** 2] - 0.85 * E[x] ** 2``), which leaves something of a variance.
     Without autocast, angles outside of modules and losses, which need not be given half tensors.
 
     ## Source
