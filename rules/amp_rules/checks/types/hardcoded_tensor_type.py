@@ -40,8 +40,9 @@ class HardcodedTensorType(Check):
 
     ## When it is silent
 
-    On integer and boolean types, on `torch.FloatTensor` outside of a forward or backward pass that stays where it is,
-    and where the very next operation converts to a type that does not depend on the constructor.
+    On integer and boolean types, in scripts outside of functions, on `torch.FloatTensor` outside of a forward or backward
+    pass that stays where it is or holds a list that was filled before, where a test of a type chose the constructor, and
+    where the very next operation converts to a type that does not depend on the constructor.
 
     ## Source
 
@@ -63,10 +64,12 @@ class HardcodedTensorType(Check):
         if op.op == "type":
             self._conversion(op, frame)
         elif _named(op):
-            if _is_of_cuda(op) or _in_pass(frame):
+            if (_is_of_cuda(op) and frame.function is not None) or _in_pass(frame):
                 self._report(op, frame)
         elif op.op in ("to", "cuda") and op.args and _named(op.args[0]) and ops.explicit_dtype(op) is None:
             follows = op.args[1].op if len(op.args) > 1 else ""
+            if _is_list(op.args[0]) and not _in_pass(frame):
+                return  # Data, and no buffer that something half is written into.
             if op.op == "cuda" or (follows == "fact" and op.args[1].args and frame.is_tensor(op.args[1].args[0])):
                 self._report(op.args[0], frame)
 
@@ -82,6 +85,8 @@ class HardcodedTensorType(Check):
     def _report(self, made: Value, frame: Frame) -> None:
         node = made.node
         if node is None or node not in frame.module.module.parents or _is_converted(frame, node):
+            return
+        if _is_chosen(frame, node):
             return
         kind = "half" if made.dtypes == LOW else "float32"
         self.report(frame, node, f"`{_name(made)}` is {kind} whatever the tensors that it meets are")
@@ -105,6 +110,18 @@ def _in_pass(frame: Frame) -> bool:
     if function is None or function.cls is None:
         return False
     return function.is_forward or (function.cls.is_autograd_function and function.name in ("forward", "backward"))
+
+
+def _is_list(made: Value) -> bool:
+    """Whether a tensor is made of a list that was filled before, and not by its sizes or of constants."""
+    held = made.args[0] if len(made.args) == 1 else None
+    return held is not None and not held.tensor and (held.op == "join" or (held.op == "list" and held.data is not None))
+
+
+def _is_chosen(frame: Frame, node: ast.AST) -> bool:
+    """Whether a test of a type around a constructor chose it: ``if x.type() == "torch.cuda.HalfTensor"``."""
+    tests = [item.test for item in frame.module.module.ancestors(node) if isinstance(item, (ast.If, ast.IfExp))]
+    return any(word in ast.unparse(test) for test in tests for word in (".type()", ".dtype", "HalfTensor", "is_half"))
 
 
 def _is_converted(frame: Frame, node: ast.AST) -> bool:

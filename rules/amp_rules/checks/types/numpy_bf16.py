@@ -19,6 +19,7 @@ from amp_rules.lattice.abstract_values import (
 )
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
+from amp_rules.lattice.parameter_names import possible_types
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
 from amp_rules.torch.idioms import NAMED_NETWORK
@@ -104,6 +105,8 @@ def _is_differentiated(tensor: Value, frame: Frame) -> bool:
     if frame.mode.autocast or tensor.dtypes & (INT | BOOL):
         return False
     behind = list(tensor.behind(IN_ONE_EXPRESSION))
+    if any(isinstance(item.data, str) and possible_types(item.data) & (INT | BOOL) for item in behind):
+        return False
     return any(item.op == "detach" for item in behind) and not any(item.bits & CAST for item in behind)
 
 
