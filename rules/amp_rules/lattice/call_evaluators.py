@@ -237,7 +237,8 @@ def call_object(frame: Frame, node: ast.Call, held: Value, args: list[Value], kw
             return _sequential(frame, node, held, args[0])
     elif isinstance(held.data, ClassFacts):
         method = held.data.method("forward") or held.data.method("__call__")
-        if method is not None and frame.machine.worth_running(args, kwargs):
+        heard = frame.machine.heard is not None
+        if method is not None and (heard or frame.machine.worth_running(args, kwargs)):
             return _of_project(frame, node, method, args, kwargs, held)
     made = _unknown(frame, node, held, args, kwargs)
     _like_a_layer(frame, made, args)
@@ -328,7 +329,8 @@ def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: d
             return operation(frame, node, "rearrange", tuple(args), kwargs, False)
         if name == "einops.einsum":
             return operation(frame, node, "einsum", tuple(args), kwargs, False)
-    found = frame.machine.project.resolve(frame.module, name) if frame.machine.worth_running(args, kwargs) else None
+    follow = frame.machine.worth_running(args, kwargs) or frame.machine.worth_following(name)
+    found = frame.machine.project.resolve(frame.module, name) if follow else None
     if isinstance(found, FunctionFacts):
         return _of_project(frame, node, found, args, kwargs, None)
     if isinstance(found, ClassFacts):

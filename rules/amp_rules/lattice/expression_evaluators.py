@@ -408,6 +408,8 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
 
 def element(frame: Frame, base: Value, node: ast.AST, index: Value | None = None) -> Value:
     """An element or a part of ``base``."""
+    if base.op == "layer" and base.args and (base.sym or "").endswith(("ModuleList", "Sequential")):
+        base = base.args[0] if base.args[0].op in ("tuple", "list") else Value("list", node, base.args)
     if base.op in ("tuple", "list") and base.args:
         result = base.args[0]
         for item in base.args[1:]:

@@ -26,6 +26,7 @@ from amp_rules.lattice.call_evaluators import call
 from amp_rules.lattice.callers import learn
 from amp_rules.lattice.expression_evaluators import EXPRESSIONS, global_value
 from amp_rules.lattice.frame import CallListener, Evaluators, Frame, RunsFunctions, evaluate
+from amp_rules.lattice.given_types import GivenTypes
 from amp_rules.lattice.half_precision import Casts
 from amp_rules.lattice.known_values import KnownOfFile, KnownValues
 from amp_rules.lattice.mode import Mode
@@ -127,6 +128,8 @@ class Machine(RunsFunctions):
         self.uncast: set[ast.AST] = set()
         self.doubts_names = False
         self.by_name: dict[ast.arg, ModuleFacts] = {}
+        self._given = GivenTypes(self)
+        self._supposing: ast.AST | None = None
         self._flows: dict[ModuleFacts, ParameterFlow] = {}
         self._calls = 0
         self._running: list[ast.AST] = []
@@ -195,6 +198,30 @@ class Machine(RunsFunctions):
                 known.pop(cls.node, None)
                 if attributes is not None:
                     known[cls.node] = attributes
+
+    def suppose(self, function: FunctionFacts) -> Frame:
+        """Run a function as if it were given half tensors."""
+        self._supposing = function.node
+        try:
+            return self.judge(function)
+        finally:
+            self._supposing = None
+
+    def judge_given(self, function: FunctionFacts) -> Frame | None:
+        """Run a function with what a call in its file gives; None where none gives half tensors."""
+        kept, self._summaries, self.thorough = self._summaries, {}, True
+        handed = self.handed.get(function.node)
+        try:
+            given = self._given.to(function)
+            if given is None:
+                return None
+            self.handed[function.node] = given
+            return self.judge(function)
+        finally:
+            self._summaries, self.thorough = kept, False
+            self.handed.pop(function.node, None)
+            if handed is not None:
+                self.handed[function.node] = handed
 
     def _is_uncast(self, function: FunctionFacts) -> bool:
         return self.thorough and function.node in self.uncast
@@ -344,6 +371,8 @@ class Machine(RunsFunctions):
             made.dtypes, made.tensor = known.dtypes, 0
             made.bits = known.bits
         narrow(made, item, function, self.unknown_float, frame.known)
+        if self._supposing is function.node and made.tensor and made.dtypes & LOW:
+            made.dtypes, made.tensor = LOW, 2
         if function.cls is not None and function.cls.is_optimizer and self.mode.opt_level != "O3":
             made.dtypes = F32
         if self.mode.opt_level == "O2" and made.tensor and _is_loss(function):
@@ -390,6 +419,10 @@ class Machine(RunsFunctions):
         if self.turns_twice and any(isinstance(item.data, str) and self._is_followed(item.data) for item in given):
             return True
         return any(is_remarkable(item) for item in given)
+
+    def worth_following(self, name: str) -> bool:
+        """Whether a function of another file may be about the order of events, as its dotted name says."""
+        return self.turns_twice and self._is_followed(name.rpartition(".")[2])
 
     def _is_followed(self, name: str) -> bool:
         lowered = name.lower()

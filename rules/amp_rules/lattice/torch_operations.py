@@ -62,7 +62,7 @@ VIEWS = _names(
     swapdims movedim moveaxis tile roll flip broadcast_to
     index_select gather masked_select take take_along_dim diagonal tril triu unfold fold select data numpy_view
     cpu cuda pin_memory share_memory_ rearrange resolve_conj ravel adjoint
-    mT T H diag diag_embed real detach_ sort_values
+    conj mT T H diag diag_embed real detach_ sort_values
     max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d pixel_shuffle pixel_unshuffle
     channel_shuffle rot90 squeeze_ unsqueeze_ pad
     """
@@ -300,6 +300,9 @@ def apply(value: Value, table: Casts | None) -> None:
     if op in VIEWS:
         if first is not None:
             _keep(value, first)
+            if op == "conj" or is_complex(first):
+                value.dtypes, value.tensor, value.anchor = (F32 if op == "real" else OTHER), 2, None
+                return
             if table is not None and op in table.float32:
                 value.dtypes, value.anchor = _raised(first.dtypes), None
         return
@@ -319,6 +322,12 @@ def apply(value: Value, table: Casts | None) -> None:
         value.dtypes = NUM
         if op in _COUNTS:
             value.lo, value.bits = 0.0, INTEGRAL
+        return
+    if any(is_complex(item) for item in args):
+        # Autocast leaves complex numbers alone, and each of their parts is float32.
+        value.dtypes, value.tensor = (F32 if op in _REAL_PARTS else OTHER), 2
+        if op in _REAL_PARTS:
+            fill_interval(value)
         return
     mask = 0
     tensor = 0
@@ -396,6 +405,15 @@ def apply(value: Value, table: Casts | None) -> None:
         if op not in table.float32:
             _anchor(value)
     fill_interval(value)
+
+
+def is_complex(value: Value) -> bool:
+    """Whether a value is a tensor of complex numbers for certain: a tensor, but of no type that is told apart."""
+    return value.tensor == 2 and value.dtypes == OTHER
+
+
+_REAL_PARTS = frozenset({"abs", "real", "norm", "vector_norm", "matrix_norm"})
+"""What gives real numbers of complex ones."""
 
 
 def _operands(kwargs: dict[str, Value]) -> list[Value]:

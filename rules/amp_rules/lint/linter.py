@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.given_types import may_be_called
 from amp_rules.lattice.known_values import KnownValues
 from amp_rules.lattice.machine import Machine
 from amp_rules.lattice.mode import Mode
@@ -18,6 +19,7 @@ from amp_rules.lint.finding import Finding, by_place
 from amp_rules.lint.triggers import Trigger, TriggerPlaces, Triggers, concerned, in_torchs_words, within
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.project_facts import ProjectFacts
+from amp_rules.source.spans import Span
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.source.text import SourceFile
 
@@ -164,6 +166,24 @@ class Linter:
             machine.findings[count:] = [
                 item for item in found if item.code in self._settled or (item.code, item.span) in still
             ]
+        self._judge_given(machine, function, {(item.code, item.span) for item in found})
+
+    def _judge_given(self, machine: Machine, function: FunctionFacts, before: set[tuple[str, Span]]) -> None:
+        """Add what is wrong only because a call gives half tensors, which the function does not say itself."""
+        codes, ordered = machine.codes, machine.turns_twice
+        if codes <= self._settled or not may_be_called(function):
+            return
+        count = len(machine.findings)
+        machine.select(codes - self._settled)
+        machine.turns_twice = False
+        self._run(machine, function, machine.suppose)
+        supposed = {(item.code, item.span) for item in machine.findings[count:]} - before
+        del machine.findings[count:]
+        if supposed:
+            self._run(machine, function, machine.judge_given)
+            machine.findings[count:] = [item for item in machine.findings[count:] if (item.code, item.span) in supposed]
+        machine.select(codes)
+        machine.turns_twice = ordered
 
     def _doubt_names(self, machine: Machine, function: FunctionFacts, count: int) -> None:
         """Drop the findings since ``count`` that rest on the name of a parameter that is given something else."""
@@ -179,13 +199,14 @@ class Linter:
             item for item in found if item.code not in self._in_order or (item.code, item.span) in still
         ]
 
-    def _run(self, machine: Machine, function: FunctionFacts, judge: Callable[[FunctionFacts], Frame]) -> None:
+    def _run(self, machine: Machine, function: FunctionFacts, judge: Callable[[FunctionFacts], Frame | None]) -> None:
         try:
             frame = judge(function)
         except RecursionError:
             # An expression nested this deeply is data, not arithmetic.
             return
-        self._ask_after(machine, function, frame)
+        if frame is not None:
+            self._ask_after(machine, function, frame)
 
     def _judge_statements(
         self, machine: Machine, module: ModuleFacts, places: TriggerPlaces, callers: frozenset[str]

@@ -107,7 +107,9 @@ def _given(call: ast.Call) -> list[ast.expr]:
 
 
 def _is_given_optimizer(call: ast.Call, module: ModuleFacts) -> bool:
-    return any(_may_be_optimizer(item, module) for item in _given(call))
+    """Whether a call is given the optimizer, or what another call makes of it: ``save(pack(net, optimizer))``."""
+    given = [*_given(call), *(part for item in _given(call) if isinstance(item, ast.Call) for part in _given(item))]
+    return any(_may_be_optimizer(item, module) for item in given)
 
 
 def _is_optimizers(call: ast.Call, module: ModuleFacts) -> bool:

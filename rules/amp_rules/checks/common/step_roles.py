@@ -108,6 +108,12 @@ def scaler_names(module: ModuleFacts) -> frozenset[str]:
     return _made_here(module, is_scaler_name) | frozenset(_used_as_scalers(module))
 
 
+def scales_losses(module: ModuleFacts) -> bool:
+    """Whether a file makes a scaler, or uses one."""
+    makes = any(is_scaler_name(module.dotted(call.func) or "") for call in module.index.calls)
+    return makes or bool(scaler_names(module))
+
+
 def _used_as_scalers(module: ModuleFacts) -> Iterator[str]:
     """Nothing else has a method ``scale`` whose result is backpropagated."""
     for call in module.index.named.get("backward", ()):

@@ -32,9 +32,9 @@ class HandrolledDistance(Check):
         angle = torch.acos((u * v).sum(-1).clamp(-1 + 1e-6, 1 - 1e-6))
 
     ## When it is silent
-    The argument is clamped, made positive (``relu``, ``abs``, ``maximum``), or masked before the root or ``acos``. Only
-    a share of the square is subtracted (``E[x ** 2] - 0.85 * E[x] ** 2``), which leaves something of a variance.
-    Without autocast, angles outside of modules and losses, which need not be given half tensors.
+    The argument is clamped, made positive (``relu``, ``abs``, ``maximum``), or masked before the root or ``acos``; only
+    a part of the squared mean is taken away (``E[x ** 2] - 0.5 * E[x] ** 2``). Without autocast, angles outside of
+    modules and losses, which need not be given half tensors.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.cdist.html; https://github.com/pytorch/pytorch/issues/8069
@@ -76,15 +76,14 @@ def _is_cosine(value: Value) -> bool:
 
 def _cancels(value: Value) -> bool:
     parts = list(terms(value))
-    negative = [(sign, item) for sign, item in parts if sign < 0]
+    negative = [item for sign, item in parts if sign < 0]
     positive = [item for sign, item in parts if sign > 0]
     if any(sign == -2.0 and _is_product(item) for sign, item in parts):
         return any(_is_square(item) for item in positive)
-    if len(positive) != 1 or len(negative) != 1:
+    if len(positive) != 1 or len(negative) != 1 or not _is_variance(positive[0], negative[0]):
         return False
-    # Less than the whole square of the mean leaves something of a variance.
-    share = -negative[0][0] / next(sign for sign, _ in parts if sign > 0)
-    return share >= 1 and _is_variance(positive[0], negative[0][1])
+    # Less than the whole square of the mean is taken away: what is left is not small beside its rounding.
+    return sum(sign for sign, _ in parts) <= 0
 
 
 def _is_product(value: Value) -> bool:

@@ -24,8 +24,6 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword
 
 _LARGEST_EXPONENT = 80.0
-_COUNTING = frozenset({"linspace", "arange", "logspace"})
-_SCALED = frozenset({"mul", "div", "neg", "add", "sub"})
 
 
 class HandrolledSoftmax(Check):
@@ -155,20 +153,9 @@ class HandrolledSoftmax(Check):
 
 def _can_overflow(exp: Value) -> bool:
     given = exp.args[0] if exp.args else None
-    if given is None or _is_schedule(given):
-        return False
-    return not bounded_above(given, _LARGEST_EXPONENT) and not is_gaussian(given)
-
-
-def _is_schedule(value: Value, depth: int = IN_ONE_FORMULA) -> bool:
-    """Whether the author chose the values, as of ``torch.linspace(-rate, 0, n)``: no data is in them."""
-    value = source_of(value)
-    if value.op in _COUNTING:
-        return True
-    tensors = [item for item in value.args if item.tensor == 2]
-    return (
-        depth > 0 and value.op in _SCALED and bool(tensors) and all(_is_schedule(item, depth - 1) for item in tensors)
-    )
+    if given is not None and source_of(given).op in ("linspace", "logspace"):
+        return False  # The author wrote both ends.
+    return given is not None and not bounded_above(given, _LARGEST_EXPONENT) and not is_gaussian(given)
 
 
 def _holds(value: Value, softmax: Value) -> bool:
