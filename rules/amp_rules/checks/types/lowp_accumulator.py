@@ -32,8 +32,8 @@ class LowpAccumulator(Check):
 
     Looks for classes and functions that keep a moving average of weights and convert the average to half, and for
     moving averages with a decay of 0.99 or more whose tensors are half in the mode. For `ema.half()` in a loop that
-    goes on updating it: a module is converted in place. Also for sums in half that a loop over slices of a batch adds its
-    products to, as gradients computed in chunks are.
+    goes on updating it: a module is converted in place. Also for sums in half that a loop over slices of a batch adds
+    its products to, as gradients computed in chunks are.
 
     ## Why
 
