@@ -19,6 +19,7 @@ from amp_rules.lint.triggers import Trigger, TriggerPlaces, Triggers, concerned,
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.project_facts import ProjectFacts
 from amp_rules.source.text import SourceFile
+from amp_rules.torch.frameworks import OTHERS_TENSORS
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 """What is judged by itself."""
@@ -106,7 +107,7 @@ class Linter:
         found = self._triggers.places(text)
         places = TriggerPlaces({trigger: lines for trigger, lines in found.items() if trigger in self._asking})
         asked = {code for trigger in found for code in self._asking_in_file.get(trigger, ())}
-        if not places and not asked and "torch" not in text:
+        if "torch" not in text and (not (places or asked) or OTHERS_TENSORS.search(text)):
             # Whether it parses is nothing to this linter.
             return LintResult(())
         module = self.project.start(source)

@@ -190,7 +190,7 @@ def refused(op: Value, frame: Frame) -> tuple[Value, Value] | None:
     layer = held_layer(op)
     wide = next((item for item in given if float_type(item, frame) == F32 and item.number is None), None)
     if layer is not None and op.op in LAYERS and not frame.mode.autocast:
-        low = layer if given[:1] == [wide] else None
+        low = layer if given[:1] == [wide] and not _is_new(layer, frame) else None
     else:
         low = next((item for item in given if float_type(item, frame) == LOW), None)
         if op.op in NORMS and low is not None and low is given[0]:
@@ -200,6 +200,11 @@ def refused(op: Value, frame: Frame) -> tuple[Value, Value] | None:
     if not _of_module(frame) and "param" in (source_of(low).op, source_of(wide).op):
         return None  # A function that anyone may call with anything.
     return wide, low
+
+
+def _is_new(layer: Value, frame: Frame) -> bool:
+    """Whether a layer is made by the very function that calls it, in float32."""
+    return layer.node is not None and frame.function is not None and layer.node in frame.function.nodes
 
 
 def _of_module(frame: Frame) -> bool:
