@@ -25,7 +25,7 @@ def install_line(extra: str, *, here: bool = False) -> str:
     """Return the command that installs this program with an extra.
 
     Args:
-        extra: ``report`` or ``runtime``, as in pyproject.toml.
+        extra: ``report``, ``runtime`` or ``server``, as in pyproject.toml.
         here: into the environment that this program runs in, whatever ``pip`` is on the path; else into one of the
             user's choice.
     """

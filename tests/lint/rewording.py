@@ -231,8 +231,6 @@ def body_in_helper(tree: ast.Module) -> Reworded | None:
         given = ", ".join(part.arg for part in _parameters(item))
         helper = copy.deepcopy(item)
         helper.name = f"{item.name}_with"
-        for argument in _parameters(helper):
-            argument.annotation = None
         helper.args = ast.arguments([], _parameters(helper), None, [], [], None, [])
         item.body = [ast.Return(ast.parse(f"{helper.name}({given})", mode="eval").body)]
         made.body.insert(made.body.index(item), helper)

@@ -88,7 +88,7 @@ SGD = "torch.optim.SGD(net.parameters(), 0.1)"
     ("text", "fires"),
     [
         (step("gs", "o", f"torch.amp.GradScaler(), {SGD}"), True),
-        (step("gs", "o", f"unknown(), {SGD}"), False),
+        (step("gs", "o", f"unknown(), {SGD}"), True),
         (step("gs", "o", "torch.amp.GradScaler(), unknown()"), False),
         (step("scaler", "optimizer", f"StandardScaler(), {SGD}"), False),
         (step("scaler", "optimizer", f"unknown(), {SGD}"), True),

@@ -10,12 +10,13 @@ from click.testing import CliRunner
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, tmp_path_factory, monkeypatch):
     """An empty working directory, with the stand-in as the analysis."""
     monkeypatch.chdir(tmp_path)
     lint_standin.install(monkeypatch.setattr)
     # The sources of the rules may be edited while the tests run.
     monkeypatch.setattr("amp_migrate.run.store.fingerprint", lambda: "rules")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     for name in ("NO_COLOR", "FORCE_COLOR", "CALLS"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path

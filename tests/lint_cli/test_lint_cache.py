@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from pathlib import Path
 
 import pytest
 from amp_migrate.run import store as store_module
+from amp_migrate.settings.caching import cache_folder
 from amp_rules.source.digest import digest_of
 
 FILES = {"a.py": "fill(x, 1)\n", "b.py": "x = 1\n", "c/d.py": "log(x)\nimport a\n", "bad.py": "x = (\n"}
@@ -92,7 +95,7 @@ def test_a_change_of_the_rules_counts(lint, calls, monkeypatch):
 def test_a_damaged_cache_counts_as_none(lint, calls, folder, damage):
     first = lint()
     calls()
-    for file in (folder / ".amp-lint-cache").glob("*.json"):
+    for file in cache_folder().glob("*.json"):
         data = file.read_bytes()
         if damage is None:
             file.unlink()
@@ -113,7 +116,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(lint, folder, calls):
 
 def test_the_folder_is_marked_as_a_cache_and_kept_out_of_git(lint, folder):
     lint()
-    kept = folder / ".amp-lint-cache"
+    kept = cache_folder()
     assert (kept / ".gitignore").read_text() == "*\n"
     assert (kept / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
     assert list(kept.glob("*.tmp")) == []
@@ -135,7 +138,7 @@ def test_files_that_are_gone_are_forgotten_and_others_are_not(lint, invoke, call
 
 def test_old_files_of_other_versions_are_swept_away(lint, folder, write):
     lint()
-    old, young = folder / ".amp-lint-cache/0000-old.json", folder / ".amp-lint-cache/0000-young.json"
+    old, young = cache_folder() / "0000-old.json", cache_folder() / "0000-young.json"
     for file in (old, young):
         file.write_bytes(b"")
     os.utime(old, (0, 0))
@@ -144,9 +147,34 @@ def test_old_files_of_other_versions_are_swept_away(lint, folder, write):
     assert (old.exists(), young.exists()) == (False, True)
 
 
+def test_both_commands_keep_what_they_find_in_one_place(lint, folder, monkeypatch):
+    assert cache_folder() == Path(os.environ["XDG_CACHE_HOME"]) / "amp-migrate"
+    lint()
+    assert list(cache_folder().glob("*.json"))
+    assert not list(folder.glob(".*"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    assert cache_folder() == Path.home() / ".cache/amp-migrate"
+    for name in ("migrate", "lint"):
+        command = importlib.import_module(f"amp_migrate.commands.{name}").main
+        (option,) = (item for item in command.params if "--cache-dir" in item.opts)
+        assert "[default: $XDG_CACHE_HOME/amp-migrate, or ~/.cache/amp-migrate]" in option.help
+
+
+def test_projects_do_not_share_what_they_keep(write, invoke, calls):
+    for name in ("one", "two"):
+        write({f"{name}/pyproject.toml": "[tool.amp-lint]\n", f"{name}/a.py": "fill(x, 1)\n"})
+        invoke(name), calls()
+    kept = len(list(cache_folder().glob("*.json")))
+    for name in ("one", "two"):
+        invoke(name)
+    assert calls() == []
+    # One for the rules, one for each project.
+    assert kept == 3
+
+
 def test_standard_input_is_not_kept(invoke, folder):
     invoke("-", input="fill(x, 1)\n")
-    assert not (folder / ".amp-lint-cache").exists()
+    assert not cache_folder().exists()
 
 
 def test_a_file_that_took_too_long_is_tried_again(write, invoke, calls):

@@ -33,6 +33,34 @@ def test_a_clean_file_gives_zero(write, invoke):
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "nothing found in 1 file\n")
 
 
+def test_the_summary_says_what_could_not_be_judged(write, invoke):
+    write(good="x = 1\n", bad="x = (\n", fine=FILL)
+    bad = "error: bad.py:1:5: syntax error: '(' was never closed\n"
+    missing = "error: none.py: no such file or directory\n"
+    ends = {
+        ("good.py", "bad.py"): f"{bad}nothing found in 1 file; 1 file could not be judged\n",
+        ("bad.py", "none.py"): f"{missing}{bad}nothing judged; 2 files could not be judged\n",
+        ("fine.py", "bad.py"): f"{bad}1 finding in 1 file; 1 fixable with --fix; 1 file could not be judged\n",
+    }
+    for names, expected in ends.items():
+        done = invoke(*names, "--format", "concise")
+        assert (done.exit_code, done.stderr) == (2, expected)
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("--optlevel", "--opt-level"), ("--jbos", "--jobs")])
+def test_of_options_that_are_alike_the_nearest_is_named(write, invoke, wrong, meant):
+    write(train=FILL)
+    done = invoke("train.py", wrong, "1")
+    assert done.exit_code == 2
+    assert f"Did you mean '{meant}'?" in done.stderr or f"Did you mean {meant}?" in done.stderr
+
+
+def test_jobs_have_a_short_name(write, invoke):
+    write(train="x = 1\n")
+    assert invoke("train.py", "-j", "1").exit_code == 0
+    assert "'many' is neither 'auto' nor a whole number" in invoke("train.py", "-j", "many").stderr
+
+
 def test_exit_zero_hides_findings_but_no_errors(write, invoke):
     write(train=FILL)
     assert invoke("train.py", "--exit-zero").exit_code == 0

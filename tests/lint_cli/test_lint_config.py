@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from amp_migrate.settings.caching import cache_folder
 from amp_migrate.settings.linting import LintSettings, load_settings
 from amp_rules.lattice.mode import Mode
 
@@ -34,7 +35,7 @@ def test_every_key_reaches_the_settings(folder):
 
 def test_without_a_file_the_defaults_hold(folder):
     settings = load_settings(folder, None)
-    assert settings == LintSettings(root=folder, cache_folder=folder / ".amp-lint-cache")
+    assert settings == LintSettings(root=folder, cache_folder=cache_folder())
     assert str(settings.mode) == "O1 fp16 cuda"
 
 
@@ -111,3 +112,21 @@ def test_patterns_and_paths_are_relative_to_the_file(write, folder, invoke, monk
     done = invoke("a.py", "b.py")
     assert (done.exit_code, done.stdout) == (0, "")
     assert not (folder / "src/.amp-lint-cache").exists()
+
+
+def test_files_to_pass_over_can_be_named_on_the_command_line(write, invoke):
+    write(
+        {
+            "pyproject.toml": '[tool.amp-lint]\nexclude = ["a.py"]\n',
+            "a.py": "x = 1\n",
+            "b.py": "x = 1\n",
+            "c.py": "x = 1\n",
+        }
+    )
+    assert invoke(".").stderr == "nothing found in 2 files\n"
+    assert invoke(".", "--exclude", "b.py,c.py").stderr == "nothing found in 1 file\n"
+
+
+def test_formats_have_the_name_that_other_linters_give_them(write, invoke):
+    write({"a.py": "fill(x, 1)\n"})
+    assert invoke("a.py", "--output-format", "concise").stdout.startswith("a.py:1:1: AMP601")

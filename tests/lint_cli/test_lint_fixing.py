@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import stat
+from pathlib import Path
 
 import pytest
+from amp_migrate.lint.diagnostics import Diagnostic
+from amp_migrate.lint.tracing import still_there
+from amp_rules.lint.finding import Finding, Fix
+from amp_rules.source.spans import Position, Span
 
 BEFORE = """\
 import torch
@@ -50,6 +55,15 @@ def test_unsafe_fixes_are_made_on_request(write, invoke):
     assert path.read_text() == UNSAFE
 
 
+def test_that_something_was_mended_can_fail_a_job(write, invoke):
+    write(a="fill(x, 1)\n")
+    assert invoke("a.py", "--fix", "--exit-non-zero-on-fix").exit_code == 1
+    assert invoke("a.py", "--fix", "--exit-non-zero-on-fix").exit_code == 0
+    assert invoke("-", "--fix", "--exit-non-zero-on-fix", input="fill(x, 1)\n").exit_code == 1
+    assert invoke("-", "--fix", input="fill(x, 1)\n").exit_code == 0
+    assert "contradict" in invoke("a.py", "--fix", "--exit-non-zero-on-fix", "--exit-zero").stderr
+
+
 def test_unsafe_fixes_alone_change_nothing(write, invoke):
     path = write(a=BEFORE)
     done = invoke("a.py", "--unsafe-fixes", "--format", "concise")
@@ -67,6 +81,78 @@ def test_only_what_is_reported_is_mended(write, invoke):
     write(a="fill(x, 1)  # noqa\n")
     invoke("a.py", "--fix")
     assert path.read_text() == "fill(x, 1)  # noqa\n"
+
+
+def test_what_the_baseline_knows_stays_beside_what_is_mended(write, invoke):
+    path = write(a="fill(x, 1); half(x)\nhalf(y)\n\nfill(y, 1)\nhalf(z)\n")
+    invoke("a.py", "--select", "AMP701", "--write-baseline", "known.json")
+    invoke("a.py", "--fix", "--baseline", "known.json")
+    assert path.read_text() == "full(x); half(x)\nhalf(y)\n\nfull(y)\nhalf(z)\n"
+
+
+@pytest.mark.parametrize(
+    ("shown", "before", "newer", "after", "expected"),
+    [
+        # On lines that stay, the column tells; on those that change, the number.
+        ([(2, 1)], "a b c", [(3, 1), (3, 5)], "new a b c", [(3, 1)]),
+        ([(2, 1)], "a b c", [(2, 4)], "a x c", [(2, 4)]),
+        ([(2, 1)], "a b c", [(2, 4), (2, 8)], "a x c", []),
+        ([(2, 1), (3, 1)], "a b c", [(2, 1), (3, 1)], "a x y", [(2, 1), (3, 1)]),
+        ([(2, 1)], "a b c", [(1, 1)], "a c", []),
+        ([], "a b c", [(2, 1)], "a x c", []),
+    ],
+)
+def test_findings_are_found_again_in_a_changed_text(shown, before, newer, after, expected):
+    def item(line, column):
+        place = Position(line, column)
+        fix = Fix("title", "safe", ())
+        return Diagnostic(Finding(Path("a.py"), Span(place, place), "AMP601", "name", "error", "message", "mode", fix))
+
+    found = still_there([item(*at) for at in shown], [item(*at) for at in newer], before.split(), after.split())
+    assert [(one.finding.span.start.line, one.finding.span.start.column) for one in found] == expected
+
+
+def test_imports_that_lose_their_last_use_go_with_it(write, invoke):
+    imports = "from t import keep, log, one\nfrom t import y  # noqa\nimport z\nimport unused\n"
+    path = write(a=imports + "\nfill(a, log(one))\nfill(y, z)\none(1)\n")
+    assert invoke("a.py", "--fix").exit_code == 0
+    kept = "from t import keep, one\nfrom t import y  # noqa\nimport unused\n"
+    assert path.read_text() == kept + "\nfull(a)\nfull(y)\none(1)\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    import z\nexcept ImportError:\n    z = None\nfill(x, z)\n",
+        "import z\n\n__all__ = ['z']\nfill(x, z)\n",
+        "import z.w\nfill(x, z)\n",
+        "from w import z as z\nfill(x, z)\n",
+        "import z\n\n\ndef f(a: 'z.T'):\n    fill(x, z)\n",
+        "class C:\n    import z\n\n    fill(x, z)\n",
+    ],
+)
+def test_imports_that_others_may_use_stay(write, invoke, text):
+    path = write(a=text)
+    assert invoke("a.py", "--fix").exit_code == 0
+    assert path.read_text() == text.replace("fill(x, z)", "full(x)")
+    package = write({"p/__init__.py": "import z\nfill(x, z)\n"})
+    invoke("p", "--fix")
+    assert package.read_text() == "import z\nfull(x)\n"
+
+
+@pytest.mark.parametrize("line", ["from a import *", "from .a import (\n    z,\n)", "from p.a import w, z as v"])
+def test_imports_that_files_nearby_take_from_here_stay(write, invoke, line):
+    before = "import z\nfrom w import q\n\nfill(x, z)\nfill(x, q)\n"
+    kept = "import z\n" + ("from w import q\n" if "*" in line else "")
+    path = write({"p/b.py": line, "p/a.py": before})
+    invoke("p/a.py", "--fix")
+    assert path.read_text() == kept + "\nfull(x)\nfull(x)\n"
+
+
+def test_a_shown_fix_takes_its_import_along(write, invoke):
+    write(a="import z\n\nfill(x, z)\n")
+    shown = invoke("a.py").stdout
+    assert "- import z" in shown and "+ full(x)" in shown
 
 
 def test_diff_shows_what_fix_would_do(write, invoke):

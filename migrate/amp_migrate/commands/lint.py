@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from amp_rules.lattice.mode import DEVICES, HALF_TYPES, LEVELS
 from amp_rules.lint.finding import SEVERITIES
 
 from amp_migrate.commands.shared import (
+    CommandWithOthers,
     PathArgument,
     color_option,
     config_option,
@@ -38,7 +40,12 @@ _EXIT_CODES = help_on_exit_codes(
         ExitCode.ERROR: "an error: a file that cannot be read, a wrong option",
     }
 )
-_EPILOG = f"""{_EXIT_CODES}
+_EPILOG = f"""\b
+Another command:
+  amp-lint server               findings as you type, for editors
+                                (amp-lint server --help; a folder of that name is ./server)
+
+{_EXIT_CODES}
 
 Files with errors are named, and the other files are still judged. Defaults can be
 set under [tool.amp-lint] in pyproject.toml, named as the options here.
@@ -56,7 +63,24 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
     return click.Choice(values, case_sensitive=False)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
+def _server() -> click.Command:
+    from amp_migrate.commands.server import server
+
+    return server
+
+
+class _Command(CommandWithOthers):
+    """``amp-lint``, whose first argument may be ``server``."""
+
+    others = MappingProxyType({"server": _server})
+
+
+@click.command(
+    "amp-lint",
+    cls=_Command,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EPILOG,
+)
 @click.argument("paths", nargs=-1, metavar="PATH...", type=PathArgument())
 @click.option(
     "--opt-level", type=_choice(LEVELS), metavar="O1|O2|O3", help="Precision level, named as in Apex. [default: O1]"
@@ -81,6 +105,13 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
     type=_choice(SEVERITIES),
     help="Report what is at least as severe; nothing else counts for the exit status. [default: info]",
 )
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERNS",
+    callback=listed,
+    help="Pass such files over in folders: gitignore patterns, separated by commas, in place of those of the settings.",
+)
 @click.option("--fix", is_flag=True, help="Mend what can be mended safely, in place.")
 @click.option(
     "--unsafe-fixes/--no-unsafe-fixes",
@@ -97,19 +128,26 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
 @click.option(
     "--write-baseline", type=click.Path(path_type=Path), metavar="FILE", help="List all findings in FILE and exit."
 )
-@click.option("--format", "output_format", type=_choice(FORMATS), help="How to print the findings. [default: full]")
+@click.option(
+    "--format",
+    "--output-format",
+    "output_format",
+    type=_choice(FORMATS),
+    help="How to print the findings. [default: full]",
+)
 @click.option(
     "--output-file", type=click.Path(path_type=Path), metavar="FILE", help="Print to FILE, not to standard output."
 )
 @click.option("--statistics", is_flag=True, help="Print the number of findings of each rule.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever is found.")
+@click.option("--exit-non-zero-on-fix", is_flag=True, help="With --fix, exit with 1 if a file was mended.")
 @click.option("--explain", multiple=True, metavar="RULES", callback=listed, help="Print the pages of these rules.")
 @click.option("--list-rules", is_flag=True, help="List all rules; with --format json, as data.")
 @color_option
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary, only findings and errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say what is done, with tracebacks of internal errors.")
 @click.option(
-    "--jobs", metavar="N", callback=_jobs, help="Number of processes; 0 or auto for one a core. [default: auto]"
+    "-j", "--jobs", metavar="N", callback=_jobs, help="Number of processes; 0 or auto for one a core. [default: auto]"
 )
 @click.option(
     "--timeout",
@@ -121,7 +159,7 @@ def _choice(values: tuple[str, ...]) -> click.Choice[str]:
     "--cache-dir",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Where results are kept between runs. [default: .amp-lint-cache beside the configuration]",
+    help="Where results are kept between runs. [default: $XDG_CACHE_HOME/amp-migrate, or ~/.cache/amp-migrate]",
 )
 @click.option("--cache/--no-cache", default=None, help="Keep results between runs. [default: yes]")
 @config_option("tool.amp-lint")
@@ -158,6 +196,8 @@ def _refuse_contradictions(arguments: dict[str, Any]) -> None:
     refuse_mixed_stdin(arguments)
     if arguments["fix"] and arguments["diff"]:
         raise click.UsageError("--fix changes the files and --diff only prints what it would change; give one of them.")
+    if arguments["exit_zero"] and arguments["exit_non_zero_on_fix"]:
+        raise click.UsageError("--exit-zero and --exit-non-zero-on-fix contradict each other; give one of them.")
     if arguments["write_baseline"] and (arguments["fix"] or arguments["diff"]):
         raise click.UsageError("--write-baseline lists the findings as they are; give no --fix or --diff with it.")
 
@@ -172,6 +212,7 @@ _KEYS = (
     "extend-select",
     "preview",
     "min-severity",
+    "exclude",
     "unsafe-fixes",
     "jobs",
     "timeout",

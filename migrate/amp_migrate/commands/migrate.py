@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,13 @@ from amp_rules.plan.options import Options
 from click.core import ParameterSource
 
 from amp_migrate.commands.migration_options import migration_options, voice_options
-from amp_migrate.commands.shared import PathArgument, refuse_mixed_stdin, run_command, stdin_filename_option
+from amp_migrate.commands.shared import (
+    CommandWithOthers,
+    PathArgument,
+    refuse_mixed_stdin,
+    run_command,
+    stdin_filename_option,
+)
 from amp_migrate.exit_codes import ExitCode, help_on_exit_codes
 from amp_migrate.problems import Problem, UserError
 from amp_migrate.report.option import report_option
@@ -58,22 +65,20 @@ in pyproject.toml (opt-level = "O2"), and exclude = [...] with gitignore pattern
 """
 
 
-class _Command(click.Command):
-    """``amp-migrate``, whose first argument may be another command."""
+def _verify() -> click.Command:
+    from amp_migrate.commands.verify import verify
 
-    def main(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, **more: Any
-    ) -> Any:
-        """Run the command, or the one that the first word names; a file of that name is ``./verify``."""
-        words = sys.argv[1:] if args is None else list(args)
-        if words[:1] == ["verify"]:
-            from amp_migrate.commands.verify import verify
+    return verify
 
-            return verify.main(words[1:], f"{prog_name or 'amp-migrate'} verify", **more)
-        return super().main(words, prog_name, **more)
+
+class _Command(CommandWithOthers):
+    """``amp-migrate``, whose first argument may be ``verify``."""
+
+    others = MappingProxyType({"verify": _verify})
 
 
 @click.command(
+    "amp-migrate",
     cls=_Command,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=_EPILOG,
@@ -138,7 +143,7 @@ class _Command(click.Command):
     "--cache-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="PATH",
-    help="Where results are kept. [default: $XDG_CACHE_HOME/amp-migrate]",
+    help="Where results are kept. [default: $XDG_CACHE_HOME/amp-migrate, or ~/.cache/amp-migrate]",
 )
 @voice_options
 @stdin_filename_option("diff")
@@ -218,9 +223,10 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     from amp_migrate.projects import project_folder
     from amp_migrate.run import discovery
     from amp_migrate.run.deciding import MigrationJob
-    from amp_migrate.run.decision_cache import DecisionCache, cache_folder
+    from amp_migrate.run.decision_cache import DecisionCache
     from amp_migrate.run.migration import run_all
     from amp_migrate.run.scripts import choose
+    from amp_migrate.settings.caching import cache_folder
 
     paths: tuple[Path, ...] = arguments["paths"]
     given: SourceFile | None = None

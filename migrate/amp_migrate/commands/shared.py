@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +19,35 @@ color_option = click.option(
     default="auto",
     help="Colour; auto means on terminals, unless NO_COLOR is set. [default: auto]",
 )
+
+
+class CommandWithOthers(click.Command):
+    """A command whose first argument may be another command; a file or folder of that name is ``./verify``.
+
+    Attributes:
+        others: by the word that names each, what loads it.
+    """
+
+    others: Mapping[str, Callable[[], click.Command]] = {}
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **more: Any
+    ) -> Any:
+        """Run the command, or the one that the first word names."""
+        words = sys.argv[1:] if args is None else list(args)
+        if words and words[0] in self.others:
+            other = self.others[words[0]]()
+            return other.main(words[1:], f"{prog_name or self.name} {words[0]}", **more)
+        return super().main(words, prog_name, **more)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options; of those that an unknown one may mean, the nearest is named alone."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            # Click lists all that are alike by the alphabet.
+            nearest = list(error.possibilities or ())[:1]
+            raise click.NoSuchOption(error.option_name, possibilities=nearest, ctx=ctx) from None
 
 
 class PathArgument(click.Path):

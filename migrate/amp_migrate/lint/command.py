@@ -36,6 +36,7 @@ class Request:
     output_file: Path | None
     statistics: bool
     exit_zero: bool
+    exit_non_zero_on_fix: bool
     explain: tuple[str, ...] | None
     list_rules: bool
     color: str
@@ -61,6 +62,7 @@ def run(request: Request, settings: LintSettings, messages: Messages) -> int:
     with messages.progress(len(paths)) as advance:
         found = linting.run(paths, advance)
     found.problems[:0] = problems
+    found.unjudged |= {problem.path for problem in problems}
     if messages.verbose:
         counts = f"{plural(found.files, 'file')}, {found.cached} from the cache"
         messages.line(f"mode {found.mode}; {plural(len(linting.codes), 'rule')}; {counts}")
@@ -102,13 +104,17 @@ def _close(request: Request, settings: LintSettings, found: LintRun, messages: M
         messages.line(*_summary(settings, found))
     if found.problems:
         return ExitCode.ERROR
-    return ExitCode.FOUND if found.diagnostics and not request.exit_zero else ExitCode.FINE
+    wanted = (found.diagnostics and not request.exit_zero) or (found.mended and request.exit_non_zero_on_fix)
+    return ExitCode.FOUND if wanted else ExitCode.FINE
 
 
 def _summary(settings: LintSettings, found: LintRun) -> Sequence[str | tuple[str, str]]:
     known = f" ({found.known} in the baseline)" if found.known else ""
+    unjudged = f"; {plural(len(found.unjudged), 'file')} could not be judged" if found.unjudged else ""
+    if not found.diagnostics and found.unjudged and not found.judged:
+        return (f"nothing judged{unjudged}",)
     if not found.diagnostics:
-        return (("nothing found", "green"), f" in {plural(found.files, 'file')}{known}")
+        return (("nothing found", "green"), f" in {plural(found.judged, 'file')}{known}{unjudged}")
     fixes = [item.finding.fix for item in found.diagnostics if item.finding.fix]
     safe = sum(fix.safety == "safe" or settings.unsafe_fixes for fix in fixes)
     parts = []
@@ -118,7 +124,7 @@ def _summary(settings: LintSettings, found: LintRun) -> Sequence[str | tuple[str
         parts.append(f"{len(fixes) - safe} more with --unsafe-fixes")
     files = len({item.finding.path for item in found.diagnostics})
     numbers = f"{plural(len(found.diagnostics), 'finding')} in {plural(files, 'file')}"
-    return ((numbers, "bold"), f"{known}; {', '.join(parts)}" if parts else known)
+    return ((numbers, "bold"), f"{known}; {', '.join(parts)}{unjudged}" if parts else f"{known}{unjudged}")
 
 
 def _rendered(request: Request, settings: LintSettings, found: LintRun, *, to_file: bool = False) -> str:
@@ -180,6 +186,7 @@ def _stdin(request: Request, linting: Linting, messages: Messages) -> int:
         return _print_diffs(request, [mended], found, messages)
     if mended.left:
         found = mended.left
+        found.mended = 1
     print_bytes(mended.after)
     sys.stderr.write(_rendered(request, linting.settings, found, to_file=True))
     return _close(request, linting.settings, found, messages)
@@ -229,6 +236,7 @@ def _fix(linting: Linting, found: LintRun, messages: Messages) -> None:
         written += 1
         applied += mended.applied
         found.replace(mended.path, mended.left)
+    found.mended = written
     if written:
         rules = ", ".join(f"{code} {count}" for code, count in sorted(applied.items()))
         messages.line((f"mended {plural(written, 'file')}", "green"), f": {rules}")

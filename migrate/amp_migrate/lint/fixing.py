@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,11 +16,13 @@ from amp_rules.source.text import SourceError, SourceFile, parse_source, source_
 from amp_migrate.lint.diagnostics import Diagnostic, Replacement
 from amp_migrate.lint.lint_run import LintRun
 from amp_migrate.lint.patches import apply_patch
+from amp_migrate.lint.tracing import still_there
 from amp_migrate.notebook.reading import CodeCell, Notebook, read_notebook
 from amp_migrate.problems import Problem
 from amp_migrate.run.discovery import NOTEBOOK
 
 _MAX_ROUNDS = 10
+_NEWLINE = re.compile(r"\r\n|\r|\n")
 
 Relint = Callable[[Path, bytes], LintRun]
 
@@ -45,7 +48,10 @@ class MendedFile:
 
 
 def mend(path: Path, data: bytes, diagnostics: Sequence[Diagnostic], unsafe: bool, relint: Relint) -> MendedFile:
-    """Carry out the fixes of one file's findings, and of those that come to light by it.
+    """Carry out the fixes of one file's findings, those that are in each other's way one round after the other.
+
+    What a fix brings to light is reported, and nothing else is mended than what was shown: a finding that a baseline
+    knows is not recognised any more once its line has changed.
 
     Args:
         path: the file.
@@ -55,38 +61,45 @@ def mend(path: Path, data: bytes, diagnostics: Sequence[Diagnostic], unsafe: boo
         relint: finds what is to be reported of a changed text.
     """
     mended = MendedFile(path, data, data)
+    due = [item for item in diagnostics if (fix := item.finding.fix) and (unsafe or fix.safety == "safe")]
     for _ in range(_MAX_ROUNDS):
-        due = [item for item in diagnostics if (fix := item.finding.fix) and (unsafe or fix.safety == "safe")]
         if not due:
             break
         try:
-            after, applied = _round(path, mended.after, due)
+            after, done = carried_out(path, mended.after, due)
         except Exception as error:
             mended.problem = Problem.from_exception(path, error, "its findings were left as they are")
             break
-        if not applied or after == mended.after:
+        if not done or after == mended.after:
             break
         run = relint(path, after)
         if run.problems and not (mended.left or run).diagnostics and path.suffix != NOTEBOOK:
             mended.problem = Problem(path, f"a fix would have broken it ({run.problems[0].message}); left as it was")
             break
+        left = [item for item in due if not any(item is other for other in done)]
+        due = still_there(left, run.diagnostics, _lines(path, mended.after), _lines(path, after))
         mended.after, mended.left = after, run
-        mended.applied.update(applied)
-        diagnostics = run.diagnostics
+        mended.applied.update(item.finding.code for item in done)
     return mended
 
 
-def _round(path: Path, data: bytes, due: Sequence[Diagnostic]) -> tuple[bytes, list[str]]:
-    """Carry out what goes together; return the new content and the codes of what was done."""
+def _lines(path: Path, data: bytes) -> list[str]:
+    """The lines that findings count."""
+    source = read_notebook(data, path).source if path.suffix == NOTEBOOK else source_from_bytes(data, path)
+    return _NEWLINE.split(source.text)
+
+
+def carried_out(path: Path, data: bytes, due: Sequence[Diagnostic]) -> tuple[bytes, list[Diagnostic]]:
+    """Carry out what goes together; return the new content and what was done."""
     # Fixes that are mere text wait for those of the syntax tree, which move their lines.
     on_tree = [item for item in due if item.finding.fix and item.finding.fix.edits]
     if path.suffix == NOTEBOOK:
         notebook = read_notebook(data, path)
         texts, done = _mended_cells(notebook, on_tree or due)
-        return notebook.updated(texts), [item.finding.code for item in done]
+        return notebook.updated(texts), done
     source = source_from_bytes(data, path)
     text, done = _mended_text(source, on_tree or due)
-    return source.encode(text), [item.finding.code for item in done]
+    return source.encode(text), done
 
 
 def _mended_text(source: SourceFile, due: Sequence[Diagnostic]) -> tuple[str, list[Diagnostic]]:

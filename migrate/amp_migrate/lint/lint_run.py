@@ -23,9 +23,12 @@ class LintRun:
         diagnostics: what is reported, by place.
         problems: the files that could not be analysed.
         files: number of files looked at.
+        judged: number of those that could be judged.
+        unjudged: those of which nothing can be said, named files that are not there included.
         cached: number of those whose result an earlier run had found.
         known: number of findings that the baseline lists and that are not reported.
         stale: number of findings that the baseline lists of these files and that are not there any more.
+        mended: number of files that fixes changed.
     """
 
     mode: Mode
@@ -33,9 +36,12 @@ class LintRun:
     diagnostics: list[Diagnostic] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     files: int = 0
+    judged: int = 0
+    unjudged: set[Path] = field(default_factory=set)
     cached: int = 0
     known: int = 0
     stale: int = 0
+    mended: int = 0
 
     def replace(self, path: Path, newer: LintRun) -> None:
         """Take what a later run found in one file."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from amp_rules.lint.finding import Fix
+from amp_rules.lint.leftover_imports import leftover_imports
 from amp_rules.lint.resolved_edits import EditResolver, ResolvedEdit
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Position, Span
@@ -26,6 +27,11 @@ def patch_of(fix: Fix, resolver: EditResolver) -> tuple[Replacement, ...] | None
     edits = resolver.resolve(fix)
     if edits is None:
         return None
+    leftover = leftover_imports(resolver, edits)
+    if not all(item.whole for item in leftover):
+        return None
+    removed = (item.statement for item in leftover if all(item.statement is not edit.node for edit in edits))
+    edits += [ResolvedEdit("remove", node, resolver.module.parents[node]) for node in removed]
     parts = [_replacement(edit, resolver.module) for edit in edits]
     found = tuple(sorted((part for part in parts if part is not None), key=lambda part: part.span))
     overlapping = any(one.span.end > other.span.start for one, other in itertools.pairwise(found))

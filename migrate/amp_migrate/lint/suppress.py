@@ -145,9 +145,7 @@ class _Index:
 
     def suppresses(self, finding: Finding) -> bool:
         """Whether a comment means the finding; all that do are marked as used."""
-        span = finding.span
-        first, last = _statement(self.statements, span.start.line)
-        lines = {first, last, *range(span.start.line, min(span.end.line, last) + 1)}
+        lines = _lines_of(finding, self.statements)
         hidden = False
         for comment in (*self.for_file, *(item for line in lines for item in self.by_line.get(line, ()))):
             if (name := comment.names(finding)) is not None:
@@ -161,28 +159,83 @@ def find_suppressions(text: str) -> tuple[list[Suppression], list[tuple[int, int
     lines = _NEWLINE.split(text)
     if not any(_CANDIDATE.search(line) for line in lines):
         return [], []
-    comments: list[tuple[int, int, str, bool]] = []
-    statements: list[tuple[int, int]] = []
-    first, head = 0, 0
-    try:
-        for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
-            if token.type == tokenize.COMMENT:
-                comments.append((*token.start, token.string, not token.line[: token.start[1]].strip()))
-            elif token.type == tokenize.NEWLINE:
-                statements.append((first, token.start[0]))
-                first = 0
-            elif not first and token.type not in _LAYOUT:
-                first = token.start[0]
-                if not head and token.type != tokenize.STRING:
-                    head = first
-    except (tokenize.TokenError, SyntaxError):
-        # The parser took the text, so what is missing are the statements at its end only.
-        pass
-    found = [item for comment in comments for item in _parsed(*comment)]
+    layout = _Layout.of(lines)
+    found = [item for comment in layout.comments for item in _parsed(*comment)]
     for item in found:
-        item.for_file = item.for_file and item.alone and (not head or item.line < head)
-        item.statement = _statement(statements, item.line)
-    return found, statements
+        item.for_file = item.for_file and item.alone and (not layout.head or item.line < layout.head)
+        item.statement = _statement(layout.statements, item.line)
+    return found, layout.statements
+
+
+def suppression_of(text: str, finding: Finding) -> Replacement | None:
+    """Return the replacement that puts a comment which suppresses the finding where it begins.
+
+    None where the statement has no line that a comment could follow.
+    """
+    lines = _NEWLINE.split(text)
+    layout = _Layout.of(lines)
+    where = _lines_of(finding, layout.statements)
+    for comment in (found for row in layout.comments for found in _parsed(*row)):
+        if comment.own and not comment.for_file and comment.codes and comment.line in where:
+            bracket = lines[comment.line - 1].index("]", comment.start)
+            return _inserted(comment.line, bracket, f", {finding.code}")
+    _, last = _statement(layout.statements, finding.span.start.line)
+    line = finding.span.start.line if finding.span.start.line in layout.ends else last
+    if line not in layout.ends:
+        return None
+    end = len(lines[line - 1].rstrip())
+    return _inserted(line, end, f"  # amp: ignore[{finding.code}]")
+
+
+def _inserted(line: int, column: int, text: str) -> Replacement:
+    place = Position(line, column + 1)
+    return Replacement(Span(place, place), text)
+
+
+def _lines_of(finding: Finding, statements: Sequence[tuple[int, int]]) -> set[int]:
+    """The lines on which a comment holds for a finding."""
+    span = finding.span
+    first, last = _statement(statements, span.start.line)
+    return {first, last, *range(span.start.line, min(span.end.line, last) + 1)}
+
+
+@dataclass
+class _Layout:
+    """What the tokens of a text tell.
+
+    Attributes:
+        comments: line, column, text, and whether nothing else stands on the line.
+        statements: first and last line of each.
+        ends: the lines after which a comment may stand: those that end neither in a string nor with a backslash.
+        head: the line of the first statement that is no docstring; 0 if there is none.
+    """
+
+    comments: list[tuple[int, int, str, bool]] = field(default_factory=list)
+    statements: list[tuple[int, int]] = field(default_factory=list)
+    ends: set[int] = field(default_factory=set)
+    head: int = 0
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> _Layout:
+        """Read the lines of a text that is Python."""
+        layout, first = cls(), 0
+        try:
+            for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+                if token.type in (tokenize.NL, tokenize.NEWLINE):
+                    layout.ends.add(token.start[0])
+                if token.type == tokenize.COMMENT:
+                    layout.comments.append((*token.start, token.string, not token.line[: token.start[1]].strip()))
+                elif token.type == tokenize.NEWLINE:
+                    layout.statements.append((first, token.start[0]))
+                    first = 0
+                elif not first and token.type not in _LAYOUT:
+                    first = token.start[0]
+                    if not layout.head and token.type != tokenize.STRING:
+                        layout.head = first
+        except (tokenize.TokenError, SyntaxError):
+            # The parser took the text, so what is missing are the statements at its end only.
+            pass
+        return layout
 
 
 _LAYOUT = frozenset({tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER})

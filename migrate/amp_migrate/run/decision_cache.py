@@ -21,12 +21,6 @@ from amp_migrate.run.discovery import NOTEBOOK
 from amp_migrate.run.store import FileStore
 
 
-def cache_folder() -> Path:
-    """Return the folder for what can be found again: below ``XDG_CACHE_HOME``, or ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "amp-migrate"
-
-
 class DecisionCache:
     """The results of earlier runs with the same options.
 

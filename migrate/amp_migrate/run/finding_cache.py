@@ -1,8 +1,8 @@
 """What an earlier run of the linter found.
 
-One file for each set of rules and mode; an entry holds if the hash of its file is the same and so are those of all
-files that its result rests on. Contents are hashed and times are not looked at: reading a few hundred scripts takes a
-fraction of the time that Python takes to start.
+One file for each project, set of rules and mode; an entry holds if the hash of its file is the same and so are those
+of all files that its result rests on. Contents are hashed and times are not looked at: reading a few hundred scripts
+takes a fraction of the time that Python takes to start.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class FindingCache:
         self._store.write("rules", [asdict(rule) for rule in rules])
         return rules
 
-    def open(self, mode: str, codes: frozenset[str]) -> None:
-        """Load what is known of runs with these rules in this mode."""
+    def open(self, root: Path, mode: str, codes: frozenset[str]) -> None:
+        """Load what is known of runs with these rules in this mode, below the folder of the settings."""
         self._mode = mode
-        self._entries = self._store.entries(self._store.name_of(mode, sorted(codes)))
+        self._entries = self._store.entries(self._store.name_of("lint", str(root), mode, sorted(codes)))
 
     def lookup(self, path: Path) -> FileResult | None:
         """Return the stored result of a file if it still holds."""

@@ -64,11 +64,15 @@ class Judge:
         self.job = job
         # The linter looks for garbage by itself, and far less often than Python would.
         gc.disable()
-        self.linter = Linter(job.mode, all_checks(), job.codes)
+        self.renew()
         own = {UNUSED_SUPPRESSION.code} & job.codes
         active = frozenset(check.code for check in self.linter.checks)
         possible = {check.code for check in all_checks() if check.applies(job.mode) and not check.preview}
         self.asked = Asked(active | own, job.names, possible <= active, str(job.mode))
+
+    def renew(self) -> None:
+        """Forget what other files held: they may have changed since."""
+        self.linter = Linter(self.job.mode, all_checks(), self.job.codes)
 
     def judge(self, path: Path, data: bytes | None = None) -> FileResult:
         """Return what one file gives; ``data`` is its content where that is not on disk."""

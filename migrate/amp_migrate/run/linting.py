@@ -55,7 +55,7 @@ class Linting:
 
     def run(self, paths: Sequence[Path], advance: Callable[[Path], None] = lambda path: None) -> LintRun:
         """Analyse files, or take their results from the cache."""
-        self.cache.open(str(self.settings.mode), self.codes)
+        self.cache.open(self.settings.root, str(self.settings.mode), self.codes)
         results, cached = results_of(paths, self.job, self.cache, self.settings.jobs, advance)
         found = self.collect([results[path] for path in paths])
         found.cached = cached
@@ -63,10 +63,11 @@ class Linting:
 
     def run_text(self, path: Path, data: bytes) -> LintRun:
         """Analyse one text that is not on disk."""
-        return self.collect([self._judge.judge(path, data)])
+        return self.collect([self.judge.judge(path, data)])
 
     @cached_property
-    def _judge(self) -> Judge:
+    def judge(self) -> Judge:
+        """What analyses texts in this process."""
         from amp_migrate.run.judging import Judge
 
         return Judge(self.job())
@@ -74,13 +75,17 @@ class Linting:
     def collect(self, results: Sequence[FileResult]) -> LintRun:
         """Gather what is to be reported, in an order that does not depend on how it was found."""
         run = LintRun(self.settings.mode, self.rules)
+        run.files = len(results)
         for result in results:
-            run.files += 1
             if result.problem:
                 run.problems.append(result.problem)
+                if not result.diagnostics and result.problem.cell is None:
+                    # Of a notebook the other cells are judged.
+                    run.unjudged.add(result.path)
             if result.diagnostics:
                 ignored = self._ignored(result.path)
                 run.diagnostics += [item for item in result.diagnostics if item.finding.code not in ignored]
+        run.judged = run.files - len(run.unjudged)
         run.diagnostics.sort(key=lambda item: by_place(item.finding))
         if self.baseline:
             new = list(self.baseline.new(run.diagnostics))

@@ -11,12 +11,12 @@ from amp_rules.lattice.mode import DEVICES, HALF_TYPES, LEVELS, Mode
 from amp_rules.lint.finding import SEVERITIES, Severity
 
 from amp_migrate.out.lint import FORMATS
+from amp_migrate.settings.caching import cache_folder
 from amp_migrate.settings.migration import EXCLUDE
 from amp_migrate.settings.pyproject import Key, boolean, choice, load_table, strings, table_of_strings, text
 from amp_migrate.settings.selected_rules import Layer
 
 TOOL = "amp-lint"
-CACHE_FOLDER = ".amp-lint-cache"
 DEFAULT_TIMEOUT = 10.0
 
 
@@ -136,7 +136,7 @@ def load_settings(start: Path, explicit: Path | None) -> LintSettings:
     """
     table = load_table(TOOL, KEYS, start, explicit)
     root = table.path.resolve().parent if table else Path.cwd()
-    settings = LintSettings(root=root, cache_folder=root / CACHE_FOLDER)
+    settings = LintSettings(root=root, cache_folder=cache_folder())
     if table is None:
         return settings
     values = dict(table.values)

@@ -203,6 +203,10 @@ def overwritten(held: Value, by: Value | None) -> None:
         held = held.args[0]
 
 
+LEFT_OUT = "left out"
+"""The ``data`` of ``None`` for an optional parameter that the call in line does not give."""
+
+
 def is_true(value: Value | None) -> bool:
     """Whether an argument is given and is ``True`` itself."""
     return value is not None and value.is_const and value.const is True

@@ -31,6 +31,8 @@ from amp_rules.lattice.abstract_values import (
 from amp_rules.lattice.expression_evaluators import attribute_of, element, put, rebind, span_of
 from amp_rules.lattice.frame import Frame, evaluate
 from amp_rules.source.facts import ClassFacts, FunctionFacts
+from amp_rules.source.syntax import last_name
+from amp_rules.torch.idioms import NAMED_RESHAPE
 from amp_rules.torch.mixed_precision import AUTOCASTS
 
 
@@ -88,8 +90,23 @@ def _unknown(frame: Frame, node: ast.Call, target: Value, args: list[Value], kwa
     made.args = (target, *args)
     made.kwargs = kwargs
     made.dtypes |= NUM | OTHER | F32 | LOW
+    _like_its_arguments(frame, made, node, args)
     frame.machine.show(made, frame)
     return made
+
+
+def _like_its_arguments(frame: Frame, made: Value, node: ast.Call, args: list[Value]) -> None:
+    """A function that nothing is known of gives half tensors where it is given nothing but such.
+
+    Under autocast only one that moves elements, by its name: within others operations may be cast to float32.
+    """
+    floats = [item for item in args if item.tensor and item.dtypes & FLOATS]
+    if not floats or not all(item.low for item in floats):
+        return
+    if frame.autocast and not NAMED_RESHAPE.search((last_name(node.func) or "").lower()):
+        return
+    made.dtypes, made.tensor = LOW, 1
+    made.bits |= floats[0].bits & ASSUMED
 
 
 # ---- methods -----------------------------------------------------------------------------------------------------
@@ -101,7 +118,7 @@ def _method(
     if receiver.op == "self":
         return _method_of_self(frame, node, receiver, name, args, kwargs)
     if receiver.op == "super":
-        return _unfollowed(frame, node, receiver, args, kwargs)
+        return _method_of_super(frame, node, receiver, name, args, kwargs)
     if receiver.op == "instance" and isinstance(receiver.data, ClassFacts):
         item = receiver.data.method(name)
         if item is not None:
@@ -133,7 +150,27 @@ def _method(
     made.args = (receiver, *args)
     made.kwargs = kwargs
     made.dtypes |= NUM | OTHER | F32 | LOW
+    if receiver.tensor == 2 and receiver.low:
+        _like_its_arguments(frame, made, node, [receiver, *args])
     frame.machine.show(made, frame)
+    return made
+
+
+def _method_of_super(
+    frame: Frame, node: ast.Call, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value] | None
+) -> Value:
+    """A method of a base class; constructors are looked at where somebody asks for what they leave."""
+    function = frame.function
+    cls = function.cls if function is not None else None
+    if function is None or cls is None or name == "__init__":
+        return _unfollowed(frame, node, receiver, args, kwargs)
+    item = next((base.methods[name] for base in cls.lineage[1:] if name in base.methods), None)
+    if item is not None:
+        held = frame.variables.get(function.receiver or "")
+        return _of_project(frame, node, item, args, kwargs, held)
+    made = _unfollowed(frame, node, receiver, args, kwargs)
+    if name == "forward" and cls.is_module and any(given.tensor for given in args):
+        _like_a_layer(frame, made, args)
     return made
 
 
@@ -200,7 +237,8 @@ def call_object(frame: Frame, node: ast.Call, held: Value, args: list[Value], kw
             return _sequential(frame, node, held, args[0])
     elif isinstance(held.data, ClassFacts):
         method = held.data.method("forward") or held.data.method("__call__")
-        if method is not None and frame.machine.worth_running(args, kwargs):
+        heard = frame.machine.heard is not None
+        if method is not None and (heard or frame.machine.worth_running(args, kwargs)):
             return _of_project(frame, node, method, args, kwargs, held)
     made = _unknown(frame, node, held, args, kwargs)
     _like_a_layer(frame, made, args)
@@ -266,6 +304,10 @@ def operation(
 
 def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value] | None) -> Value:
     """A call of something that is known by its dotted name."""
+    if name in _CHECKPOINTS and args:
+        made = _through(frame, node, args[0], args[1:])
+        if made is not None:
+            return made
     if name.startswith("torch."):
         return _of_torch(frame, node, name, args, kwargs)
     if name.startswith("builtins."):
@@ -287,7 +329,8 @@ def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: d
             return operation(frame, node, "rearrange", tuple(args), kwargs, False)
         if name == "einops.einsum":
             return operation(frame, node, "einsum", tuple(args), kwargs, False)
-    found = frame.machine.project.resolve(frame.module, name) if frame.machine.worth_running(args, kwargs) else None
+    follow = frame.machine.worth_running(args, kwargs) or frame.machine.worth_following(name)
+    found = frame.machine.project.resolve(frame.module, name) if follow else None
     if isinstance(found, FunctionFacts):
         return _of_project(frame, node, found, args, kwargs, None)
     if isinstance(found, ClassFacts):
@@ -389,6 +432,16 @@ def _of_math(node: ast.Call, name: str, args: list[Value]) -> Value:
     return Value("math", node, tuple(args), NUM)
 
 
+_CHECKPOINTS = frozenset({"torch.utils.checkpoint.checkpoint"})
+
+
+def _through(frame: Frame, node: ast.Call, target: Value, args: list[Value]) -> Value | None:
+    """What a function, layer or object of the project gives where another function calls it."""
+    if target.op in ("layer", "instance") or _is_some_layer(target):
+        return call_object(frame, node, target, args, None)
+    return _applied(frame, node, target, args, None)
+
+
 def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value] | None) -> Value:
     first = args[0] if args else None
     if name in ("float", "int") and first is not None:
@@ -433,9 +486,9 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
         return Value("super", node)
     if name in ("range", "enumerate", "zip"):
         return Value(name, node, tuple(args))
+    if name == "next" and first is not None and _gives_parameters(first):
+        return frame.machine.parameter(node, None)
     if name in ("list", "tuple", "reversed", "sorted", "iter", "next", "set", "frozenset") and first is not None:
-        if name == "next" and _lists_parameters(first):
-            return frame.machine.parameter(node, None)
         return first
     if name == "map" and len(args) == 2 and args[0].op in ("lambda", "function", "partial"):
         return _mapped(frame, node, args[0], args[1])
@@ -445,10 +498,10 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
     return Value("call", node, tuple(args), NUM | OTHER)
 
 
-def _lists_parameters(value: Value) -> bool:
-    """Whether a value is ``model.parameters()``."""
-    node = value.node
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parameters"
+def _gives_parameters(value: Value) -> bool:
+    """Whether a value is the weights of a module, as ``parameters()`` gives them."""
+    asked = value if value.op == "method" else value.args[0] if value.op == "call" and value.args else None
+    return asked is not None and asked.data.__class__ is str and asked.data == "parameters"
 
 
 def _mapped(frame: Frame, node: ast.Call, function: Value, items: Value) -> Value:
@@ -654,9 +707,22 @@ def _einsum(frame: Frame, made: Value) -> None:
 def _recurrent(frame: Frame, made: Value) -> None:
     ops.apply(made, frame.machine.table if frame.autocast else None)
     made.tensor = 2
+    if not frame.autocast and made.args and made.args[0].tensor:
+        # A state of another type would raise.
+        made.dtypes = made.args[0].dtypes
+
+
+def _view(frame: Frame, made: Value) -> None:
+    """``x.view(shape)``, or ``x.view(dtype)``: the same bits as numbers of another type."""
+    given = made.arg(1, "dtype")
+    mask = ops.dtype_named(given) if len(made.args) <= 2 else 0
+    ops.apply_view(made, made.args[0])
+    if mask:
+        made.dtypes, made.anchor, made.lo, made.hi = mask, None, -math.inf, math.inf
 
 
 _SPECIAL: dict[str, Callable[[Frame, Value], None]] = {
+    "view": _view,
     "to": _to,
     "type": _to,
     "type_as": _type_as,
@@ -672,9 +738,7 @@ _SPECIAL: dict[str, Callable[[Frame, Value], None]] = {
     "finfo": _no_number,
     "backward": _no_number,
     "numpy": _numpy,
-    "lstm": _recurrent,
-    "gru": _recurrent,
-    "rnn": _recurrent,
+    **{name: _recurrent for name in ("lstm", "gru", "rnn", "lstm_cell", "gru_cell", "rnn_tanh_cell")},
 }
 _KNOWN = ops.VIEWS | ops.ELEMENTWISE | ops.REDUCTIONS | ops.INTEGERS | ops.BOOLEANS | ops.NUMBERS
 
@@ -712,6 +776,7 @@ def _unfollowed(
     made.args = (target, *args)
     made.kwargs = kwargs
     made.dtypes |= NUM | OTHER | F32 | LOW
+    _like_its_arguments(frame, made, node, args)
     return made
 
 

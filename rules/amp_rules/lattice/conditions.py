@@ -63,6 +63,27 @@ def _comparison(frame: Frame, test: ast.Compare) -> Branches:
     return (branches[1], branches[0]) if isinstance(operator, (ast.NotEq, ast.IsNot, ast.NotIn)) else branches
 
 
+def asks_for_half(frame: Frame, test: ast.Compare, values: list[Value]) -> bool | None:
+    """How ``get_dtype(model) == torch.float16`` comes out where the mode makes the model half.
+
+    None where the test is no such question, or one about a variable: of those both answers are followed.
+    """
+    operator = test.ops[0]
+    if frame.mode.autocast or not isinstance(operator, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)):
+        return None
+    left, right = values
+    for asked, other, node in ((left, right, test.left), (right, left, test.comparators[0])):
+        if other.sym in HALF_TYPES and asked.sym is None and not asked.is_const and not _subjects(frame, node):
+            if asked.op not in _GIVES_A_TYPE or (asked.op == "dtype" and not asked.args[0].low):
+                return None
+            equal = not _only_the_other_half(frame, [other])
+            return equal if isinstance(operator, (ast.Eq, ast.Is)) else not equal
+    return None
+
+
+_GIVES_A_TYPE = frozenset({"dtype", "call", "result", "method"})
+
+
 def _only_the_other_half(frame: Frame, types: list[Value]) -> bool:
     """Whether the half type among ``types`` is not the one that values have in this mode."""
     half = {item.sym for item in types if item.sym in HALF_TYPES}

@@ -15,6 +15,7 @@ from amp_rules.lattice.abstract_values import (
     INF,
     INT,
     INTEGRAL,
+    LEFT_OUT,
     LOW,
     NUM,
     OTHER,
@@ -25,8 +26,9 @@ from amp_rules.lattice.abstract_values import (
     overwritten,
     promote,
 )  # fmt: skip
-from amp_rules.lattice.conditions import narrowed
+from amp_rules.lattice.conditions import asks_for_half, narrowed
 from amp_rules.lattice.frame import Evaluators, Frame, evaluate
+from amp_rules.lattice.parameter_types import not_of_booleans
 from amp_rules.source.resolver import member_of
 from amp_rules.torch.canonical_names import canonical
 from amp_rules.torch.half_precision import BFLOAT16, FLOAT16, HalfNumbers
@@ -57,7 +59,19 @@ def _name(frame: Frame, node: ast.Name) -> Value:
     value = frame.variables.get(node.id)
     if value is not None:
         return value
+    if frame.caller is not None:
+        value = _of_statements(frame, node.id)
+        if value is not None:
+            return value
     return global_value(frame, node.id, node)
+
+
+def _of_statements(frame: Frame, name: str) -> Value | None:
+    """The variable of a file that its own statements made before they called this function."""
+    outer = frame
+    while outer.caller is not None:
+        outer = outer.caller
+    return outer.variables.get(name) if outer.function is None and outer.module is frame.module else None
 
 
 def global_value(frame: Frame, name: str, node: ast.AST) -> Value:
@@ -259,6 +273,8 @@ def binary(frame: Frame, op: str, left: Value, right: Value, node: ast.AST) -> V
         return made
     if op == "pow" and left.is_const:
         op = "rpow"
+    if op == "sub" and left.tensor == 0 and right.dtypes & BOOL:
+        not_of_booleans(right)
     made = Value(op, node, (left, right))
     table = frame.machine.table if frame.autocast else None
     ops.apply(made, table)
@@ -318,12 +334,17 @@ _COMPARISONS: dict[type, str] = {
 
 def _compare(frame: Frame, node: ast.Compare) -> Value:
     values = [evaluate(frame, node.left), *(evaluate(frame, item) for item in node.comparators)]
+    if len(values) == 2 and values[0].data == LEFT_OUT and values[1].is_const and values[1].const is None:
+        return constant(isinstance(node.ops[0], (ast.Is, ast.Eq)), node)
     op = _COMPARISONS.get(node.ops[0].__class__) if len(values) == 2 else None
     made = Value(op or "compare", node, tuple(values))
     if op is None:
         made.dtypes = NUM
         return made
     ops.apply(made, None)
+    answer = asks_for_half(frame, node, values)
+    if answer is not None:
+        made.const, made.is_const = answer, True
     frame.machine.show(made, frame)
     return made
 
@@ -387,6 +408,8 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
 
 def element(frame: Frame, base: Value, node: ast.AST, index: Value | None = None) -> Value:
     """An element or a part of ``base``."""
+    if base.op == "layer" and base.args and (base.sym or "").endswith(("ModuleList", "Sequential")):
+        base = base.args[0] if base.args[0].op in ("tuple", "list") else Value("list", node, base.args)
     if base.op in ("tuple", "list") and base.args:
         result = base.args[0]
         for item in base.args[1:]:
@@ -415,6 +438,9 @@ def _over_a_dimension(value: Value) -> bool:
 
 def _element_of_tensor(made: Value, base: Value) -> None:
     made.dtypes, made.tensor = base.dtypes, base.tensor
+    if base.op == "param" and base.dtypes != NUM:
+        # It is no number after all, whatever its name says.
+        made.dtypes &= ~NUM
     made.bits, made.lo, made.hi = base.bits, base.lo, base.hi
     made.anchor = base.root
     made.data = base.data if isinstance(base.data, str) else None

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from amp_rules.lattice.abstract_values import IN_A_FEW_LINES, PARAMETER, TENSORS, Value
+from amp_rules.lattice.abstract_values import IN_A_FEW_LINES, NUM, PARAMETER, TENSORS, Value
 from amp_rules.lattice.half_precision import Casts
 from amp_rules.lattice.known_values import KnownOfFile
 from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.parameter_flow import Given
-from amp_rules.lattice.torch_operations import TENSOR_ONLY
+from amp_rules.lattice.variable_uses import uses_in
 from amp_rules.source.facts import ClassFacts, Definitions, FunctionFacts, ModuleFacts
 from amp_rules.source.spans import Span
-
-_TENSOR_ATTRIBUTES = frozenset("shape dtype device requires_grad is_cuda grad ndim T mT".split())
-_ARRAY_ATTRIBUTES = frozenset("shape dtype ndim T".split())
-_CALLED = frozenset({"size", "dim"})
-"""Methods of tensors that are attributes of arrays, or nothing, where they are not called."""
 
 
 class Frame:
@@ -108,7 +103,14 @@ class Frame:
                 return True
             if item.op in ("param", "element", "name", "attr") and self._used_as_tensor(item):
                 return True
+            if item.op == "param" and item.tensor and not item.dtypes & NUM and self._is_given_tensors:
+                return True
         return False
+
+    @property
+    def _is_given_tensors(self) -> bool:
+        """Whether what the function computes with are tensors: it is the forward pass of a module."""
+        return self.function is not None and self.function.is_forward
 
     def _used_as_tensor(self, value: Value) -> bool:
         name = value.data if isinstance(value.data, str) else None
@@ -124,30 +126,7 @@ class Frame:
 
     def _evidence(self) -> dict[str, int]:
         """Count, by name, the uses in this function that only a tensor allows, less those of an array."""
-        function = self.function
-        if function is None:
-            return {}
-        found = self.known.uses.get(function.node)
-        if found is None:
-            found = self.known.uses[function.node] = {}
-            for item in function.nodes:
-                if isinstance(item, ast.Attribute) and isinstance(item.value, ast.Name):
-                    if item.attr in TENSOR_ONLY or item.attr in _TENSOR_ATTRIBUTES:
-                        weight = 0 if item.attr in _ARRAY_ATTRIBUTES else 2
-                        found[item.value.id] = found.get(item.value.id, 0) + weight
-                    continue
-                if not isinstance(item, ast.Call):
-                    continue
-                method = item.func
-                if isinstance(method, ast.Attribute) and method.attr in _CALLED and isinstance(method.value, ast.Name):
-                    found[method.value.id] = found.get(method.value.id, 0) + 2
-                if item.args and isinstance(item.args[0], ast.Name):
-                    name = self.module.dotted(method) or ""
-                    if name.startswith(("torch.", "torch.nn.functional.")):
-                        found[item.args[0].id] = found.get(item.args[0].id, 0) + 2
-                    elif name.startswith(("numpy.", "np.")):
-                        found[item.args[0].id] = found.get(item.args[0].id, 0) - 8
-        return found
+        return uses_in(self.function, self.known.uses).as_tensor if self.function is not None else {}
 
     def class_is(self, *suffixes: str) -> bool:
         """Whether the function is a method of a class whose name ends in one of ``suffixes``."""
@@ -155,6 +134,13 @@ class Frame:
         return cls is not None and cls.name.endswith(suffixes)
 
     # ---- where a finding belongs -------------------------------------------------------------------------------
+
+    def callers(self) -> Iterator[Frame]:
+        """Yield the frames that led here, the nearest first."""
+        frame = self.caller
+        while frame is not None:
+            yield frame
+            frame = frame.caller
 
     def call_of(self, inner: Frame) -> ast.AST:
         """The call in this frame that led to ``inner``."""
@@ -264,6 +250,9 @@ class RunsFunctions(Protocol):
 
     def worth_running(self, args: Sequence[Value], kwargs: Mapping[str, Value] | None) -> bool:
         """Whether what a call is given can be the cause of a finding in another file."""
+
+    def worth_following(self, name: str) -> bool:
+        """Whether a function of another file may be about the order of events, as its dotted name says."""
 
     def call_function(
         self,

@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from amp_rules.lattice.abstract_values import Value
+from amp_rules.lattice.variable_uses import Uses
 from amp_rules.source.facts import ModuleFacts
 
 
@@ -16,12 +17,12 @@ class KnownOfFile:
     Attributes:
         variables: the values of its module variables, by name.
         attributes: what ``__init__`` leaves in ``self``, by class.
-        uses: for each function its names with how much says that they are tensors.
+        uses: how functions use their variables.
     """
 
     variables: dict[str, Value] = field(default_factory=dict)
     attributes: dict[ast.ClassDef, dict[str, Value]] = field(default_factory=dict)
-    uses: dict[ast.AST, dict[str, int]] = field(default_factory=dict)
+    uses: dict[ast.AST, Uses] = field(default_factory=dict)
 
 
 class KnownValues:

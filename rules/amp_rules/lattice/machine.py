@@ -9,9 +9,8 @@ from typing import Any
 
 from amp_rules.lattice.abstract_values import (
     ASSUMED,
-    BOOL,
     F32,
-    INT,
+    LEFT_OUT,
     LOW,
     NUM,
     OTHER,
@@ -22,16 +21,18 @@ from amp_rules.lattice.abstract_values import (
     constant,
     join,
 )  # fmt: skip
+from amp_rules.lattice.autocast_switches import by_decorators, turns_off
 from amp_rules.lattice.call_evaluators import call
 from amp_rules.lattice.callers import learn
 from amp_rules.lattice.expression_evaluators import EXPRESSIONS, global_value
 from amp_rules.lattice.frame import CallListener, Evaluators, Frame, RunsFunctions, evaluate
+from amp_rules.lattice.given_types import GivenTypes
 from amp_rules.lattice.half_precision import Casts
 from amp_rules.lattice.known_values import KnownOfFile, KnownValues
 from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.observer import Observer
 from amp_rules.lattice.parameter_flow import Given, ParameterFlow
-from amp_rules.lattice.parameter_names import possible_types
+from amp_rules.lattice.parameter_types import narrow
 from amp_rules.lattice.paths import START
 from amp_rules.lattice.statement_runners import merge, run
 from amp_rules.source.facts import ClassFacts, Definitions, FunctionFacts, ModuleFacts
@@ -127,6 +128,8 @@ class Machine(RunsFunctions):
         self.uncast: set[ast.AST] = set()
         self.doubts_names = False
         self.by_name: dict[ast.arg, ModuleFacts] = {}
+        self._given = GivenTypes(self)
+        self._supposing: ast.AST | None = None
         self._flows: dict[ModuleFacts, ParameterFlow] = {}
         self._calls = 0
         self._running: list[ast.AST] = []
@@ -195,6 +198,30 @@ class Machine(RunsFunctions):
                 known.pop(cls.node, None)
                 if attributes is not None:
                     known[cls.node] = attributes
+
+    def suppose(self, function: FunctionFacts) -> Frame:
+        """Run a function as if it were given half tensors."""
+        self._supposing = function.node
+        try:
+            return self.judge(function)
+        finally:
+            self._supposing = None
+
+    def judge_given(self, function: FunctionFacts) -> Frame | None:
+        """Run a function with what a call in its file gives; None where none gives half tensors."""
+        kept, self._summaries, self.thorough = self._summaries, {}, True
+        handed = self.handed.get(function.node)
+        try:
+            given = self._given.to(function)
+            if given is None:
+                return None
+            self.handed[function.node] = given
+            return self.judge(function)
+        finally:
+            self._summaries, self.thorough = kept, False
+            self.handed.pop(function.node, None)
+            if handed is not None:
+                self.handed[function.node] = handed
 
     def _is_uncast(self, function: FunctionFacts) -> bool:
         return self.thorough and function.node in self.uncast
@@ -274,15 +301,9 @@ class Machine(RunsFunctions):
 
     def autocast_in(self, function: FunctionFacts) -> bool:
         """Whether operations of a function are cast when it starts."""
-        for name, node in function.decorators:
-            last = name.rpartition(".")[2]
-            if last == "autocast":
-                keywords = node.keywords if isinstance(node, ast.Call) else []
-                given = [*(node.args if isinstance(node, ast.Call) else []), *(item.value for item in keywords)]
-                return not any(isinstance(item, ast.Constant) and item.value is False for item in given)
-            if last == "custom_fwd" and isinstance(node, ast.Call) and node.keywords:
-                if any(item.arg == "cast_inputs" for item in node.keywords):
-                    return False
+        decorated = by_decorators(function, self.project) if function.decorator_list else None
+        if decorated is not None:
+            return decorated
         if not self.mode.autocast:
             return False
         cls = function.cls
@@ -301,6 +322,9 @@ class Machine(RunsFunctions):
         if context.op == "join":
             # A helper that gives ``nullcontext()`` where there is nothing to turn off.
             return False if any(self.autocast_enabled(item) is False for item in context.args) else None
+        if context.op == "call" and context.args and isinstance(context.args[0].data, FunctionFacts):
+            # A context manager of the project.
+            return False if turns_off(context.args[0].data) else None
         if context.op != "autocast":
             return None
         given = context.kwargs.get("enabled") if context.kwargs else None
@@ -346,30 +370,15 @@ class Machine(RunsFunctions):
             made.lo, made.hi = known.lo, known.hi
             made.dtypes, made.tensor = known.dtypes, 0
             made.bits = known.bits
-        annotation = item.annotation
-        if annotation is not None:
-            self._annotate(made, annotation.id if isinstance(annotation, ast.Name) else ast.unparse(annotation))
-        if made.tensor:
-            made.dtypes |= possible_types(item.arg, number=made.tensor == 1)
+        narrow(made, item, function, self.unknown_float, frame.known)
+        if self._supposing is function.node and made.tensor and made.dtypes & LOW:
+            made.dtypes, made.tensor = LOW, 2
         if function.cls is not None and function.cls.is_optimizer and self.mode.opt_level != "O3":
             made.dtypes = F32
         if self.mode.opt_level == "O2" and made.tensor and _is_loss(function):
             # O2 gives the model's results back in float32.
             made.dtypes = made.dtypes & ~LOW | F32
         return made
-
-    def _annotate(self, made: Value, annotation: str) -> None:
-        if "Tensor" in annotation:
-            made.tensor = 2
-            if "LongTensor" in annotation or "IntTensor" in annotation:
-                made.dtypes = INT
-            elif "BoolTensor" in annotation:
-                made.dtypes = BOOL
-            elif not made.dtypes & (LOW | F32):
-                made.dtypes = self.unknown_float
-        elif annotation.strip("'\" ").split("[")[0].rpartition(".")[2] in _PLAIN or "ndarray" in annotation:
-            made.tensor = 0
-            made.dtypes = NUM if annotation.strip("'\"") in ("int", "float", "bool") else OTHER | NUM
 
     def run_nested(self, function: FunctionFacts, outer: Frame) -> None:
         """Run a function that is defined inside of another, with the variables that it sees there."""
@@ -411,16 +420,20 @@ class Machine(RunsFunctions):
             return True
         return any(is_remarkable(item) for item in given)
 
+    def worth_following(self, name: str) -> bool:
+        """Whether a function of another file may be about the order of events, as its dotted name says."""
+        return self.turns_twice and self._is_followed(name.rpartition(".")[2])
+
     def _is_followed(self, name: str) -> bool:
         lowered = name.lower()
         return any(text in lowered for text in self._followed)
 
-    def _concerns_order(self, function: FunctionFacts) -> bool:
-        """Whether a function, or one of its file that it calls, is about the order of events."""
-        key = id(function.module)
+    def concerned(self, module: ModuleFacts) -> frozenset[str]:
+        """The names of the functions of a file that are about the order of events, or call one that is."""
+        key = id(module)
         if key not in self._concerned:
-            self._concerned[key] = self._names_concerned(function.module)
-        return function.name in self._concerned[key]
+            self._concerned[key] = self._names_concerned(module)
+        return self._concerned[key]
 
     def call_function(
         self,
@@ -434,7 +447,7 @@ class Machine(RunsFunctions):
         """Run a function of the project in line; None where that leads nowhere."""
         definition = function.node
         states = {name: value for name, value in frame.variables.items() if name[0] == "$"}
-        if states and not self._concerns_order(function):
+        if states and function.name not in self.concerned(function.module):
             states = {}
         size = (definition.end_lineno or definition.lineno) - definition.lineno
         if (
@@ -442,8 +455,6 @@ class Machine(RunsFunctions):
             or size > (_EVENT_LINES if states else _MAX_LINES)
             or frame.depth >= _MAX_DEPTH
             or definition in self._running
-            or definition.args.vararg is not None
-            or definition.args.kwarg is not None
             or any(item.op == "starred" for item in args)
             or function.is_generator
         ):
@@ -475,8 +486,9 @@ class Machine(RunsFunctions):
         inner.silent = silent or frame.silent
         inner.loops = frame.loops if states else 0
         inner.contexts = list(frame.contexts) if states else []
-        if function.decorators and any(name.rpartition(".")[2] == "autocast" for name, _ in function.decorators):
-            inner.autocast = self.autocast_in(function)
+        decorated = by_decorators(function, self.project) if function.decorator_list else None
+        if decorated is not None:
+            inner.autocast = decorated
         self._bind_parameters(inner, function)
         if not self._bind_arguments(inner, function, args, kwargs, receiver):
             return None
@@ -515,14 +527,21 @@ class Machine(RunsFunctions):
                 made = Value("self", receiver.node)
                 made.data = receiver.data
             inner.variables[function.receiver] = made
-        if len(args) > len(names):
+        if len(args) > len(names) and arguments.vararg is None:
             return False
         accepted = {*names, *(item.arg for item in arguments.kwonlyargs)}
         for name, value in [*zip(names, args, strict=False), *(kwargs or {}).items()]:
             if name not in accepted:
-                return False
+                if arguments.kwarg is None:
+                    return False
+                continue
             inner.variables[name] = value
             inner.given[id(value)] = value
+        for name, default in function.defaults.items():
+            if isinstance(default, ast.Constant) and default.value is None and not _is_given(name, names, args, kwargs):
+                # This call gives nothing, so it is nothing, and no test for it says otherwise.
+                inner.variables[name] = left_out = constant(None, default)
+                left_out.data = LEFT_OUT
         return True
 
     # ---- module variables ----------------------------------------------------------------------------------------
@@ -643,6 +662,9 @@ class Machine(RunsFunctions):
             made = Value("dtype", node, (self.parameter(node, None),))
         if attr in ("weight", "bias") and cls is not None and cls.is_module and _is_layer(cls):
             made = self.parameter(node, None)
+        elif attr == "dtype" and cls is not None and cls.is_module:
+            # Libraries that give modules a type mean that of their weights.
+            made = Value("dtype", node, (self.parameter(node, None),))
         frame.variables[key] = made
         return made
 
@@ -684,6 +706,10 @@ def _held(frame: Frame) -> dict[str, Value]:
     return {name: value for name, value in frame.variables.items() if name[:5] == "self."}
 
 
+def _is_given(name: str, names: Sequence[str], args: list[Value], kwargs: Mapping[str, Value] | None) -> bool:
+    return name in names[: len(args)] or (kwargs is not None and name in kwargs)
+
+
 def _is_init(frame: Frame) -> bool:
     return frame.function is not None and frame.function.name == "__init__"
 
@@ -704,8 +730,3 @@ def _copied(value: Value | None, node: ast.AST) -> Value | None:
 def _is_loss(function: FunctionFacts) -> bool:
     name = (function.cls.name if function.cls else function.name).lower()
     return "loss" in name or "criterion" in name
-
-
-_PLAIN = frozenset(
-    "int float bool str dict list tuple Dict List Tuple Callable Path Any Mapping Sequence Iterable".split()
-)

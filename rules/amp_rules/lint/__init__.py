@@ -7,8 +7,8 @@ Layers, each importing only those above it:
 ``declarations`` what is refused of a rule, with what to write
 ``triggers``     finds the places that rules can be about without parsing
 ``linter``       which functions to run, which rules to ask
-``resolved_edits``, ``fixes``
-                 what a fix means on a syntax tree, and carrying it out
+``resolved_edits``, ``leftover_imports``, ``fixes``
+                 what a fix means on a syntax tree, the imports that nothing uses after it, and carrying it out
 
 The machine is :mod:`amp_rules.lattice`, what it knows about files :mod:`amp_rules.source`. The rules are in
 :mod:`amp_rules.checks`, which also finds them; the linter is given them and knows none.

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import libcst as cst
 
 from amp_rules.lint.finding import Fix
+from amp_rules.lint.leftover_imports import LeftoverImport, leftover_imports
 from amp_rules.lint.resolved_edits import Definition, EditResolver, ResolvedEdit
 from amp_rules.source.modules import Module, parse
 from amp_rules.source.text import SourceFile
-from amp_rules.text.actions import Action, Decorate, Insert, Remove, Replace
+from amp_rules.text.actions import Action, Decorate, EditNames, Insert, Remove, Replace
 from amp_rules.text.applying import apply
 
 
@@ -50,8 +51,11 @@ class _Plan:
 
     @property
     def actions(self) -> list[Action]:
-        """What the edits are to :mod:`amp_rules.text.actions`."""
-        return [_action(edit, order) for order, edit in enumerate(self.edits)]
+        """What the edits are to :mod:`amp_rules.text.actions`, and the imports that nothing uses after them."""
+        made = [_action(edit, order) for order, edit in enumerate(self.edits)]
+        touched = {edit.node for edit in self.edits}
+        leftover = [item for item in leftover_imports(self.resolver, self.edits) if item.statement not in touched]
+        return [*made, *map(_removal, leftover)]
 
     def take(self, fix: Fix) -> bool:
         """Add all edits of a fix, or none if one of them is in the way of another fix."""
@@ -94,6 +98,12 @@ def _action(edit: ResolvedEdit, order: int) -> Action:
     if edit.kind == "remove":
         return Remove(node, keep_comments=True)
     return Insert(node, edit.text, after=edit.kind == "insert after", order=order, gap=edit.gap)
+
+
+def _removal(leftover: LeftoverImport) -> Action:
+    if leftover.whole:
+        return Remove(leftover.statement, keep_comments=True)
+    return EditNames(leftover.statement, dict.fromkeys(leftover.names))
 
 
 def _substituted(code: str) -> Callable[[cst.BaseExpression], cst.BaseExpression]:

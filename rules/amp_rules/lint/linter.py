@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.given_types import may_be_called
 from amp_rules.lattice.known_values import KnownValues
 from amp_rules.lattice.machine import Machine
 from amp_rules.lattice.mode import Mode
@@ -18,6 +19,8 @@ from amp_rules.lint.finding import Finding, by_place
 from amp_rules.lint.triggers import Trigger, TriggerPlaces, Triggers, concerned, in_torchs_words, within
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.project_facts import ProjectFacts
+from amp_rules.source.spans import Span
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.source.text import SourceFile
 from amp_rules.torch.frameworks import OTHERS_TENSORS
 
@@ -117,13 +120,18 @@ class Linter:
         file = LintedFile(module, self.mode, machine.findings)
         if places:
             ordered = sorted(line for trigger in self._ordered for line in found.get(trigger, ()))
+            # What happens in the functions that one calls happens in an order that it decides.
+            callers = machine.concerned(module) if ordered else frozenset()
             for function in module.all_functions():
-                if codes := self._asked_of(function.node, places):
+                calls = function.name in callers
+                if codes := self._asked_of(function.node, places) | (
+                    self._asked_in_order(places) if calls else frozenset()
+                ):
                     machine.select(codes)
-                    machine.turns_twice = bool(ordered) and within(ordered, function.node)
+                    machine.turns_twice = bool(ordered) and (calls or within(ordered, function.node))
                     self._judge(machine, function)
             machine.turns_twice = bool(ordered)
-            self._judge_statements(machine, module, places)
+            self._judge_statements(machine, module, places, callers)
         for check in self._of_classes:
             if check.code in asked:
                 for cls in module.classes.values():
@@ -138,6 +146,10 @@ class Linter:
     def _asked_of(self, node: ast.AST, places: TriggerPlaces) -> frozenset[str]:
         """The rules that have a trigger in the text of ``node``: no other rule sees it, whichever are asked."""
         return frozenset(code for trigger in places.inside(node) for code in self._asking[trigger])
+
+    def _asked_in_order(self, places: TriggerPlaces) -> frozenset[str]:
+        """The rules about the order of events that have a trigger in the file."""
+        return frozenset(code for trigger in places.triggers for code in self._asking[trigger]) & self._in_order
 
     def _judge(self, machine: Machine, function: FunctionFacts) -> None:
         count = len(machine.findings)
@@ -155,6 +167,24 @@ class Linter:
             machine.findings[count:] = [
                 item for item in found if item.code in self._settled or (item.code, item.span) in still
             ]
+        self._judge_given(machine, function, {(item.code, item.span) for item in found})
+
+    def _judge_given(self, machine: Machine, function: FunctionFacts, before: set[tuple[str, Span]]) -> None:
+        """Add what is wrong only because a call gives half tensors, which the function does not say itself."""
+        codes, ordered = machine.codes, machine.turns_twice
+        if codes <= self._settled or not may_be_called(function):
+            return
+        count = len(machine.findings)
+        machine.select(codes - self._settled)
+        machine.turns_twice = False
+        self._run(machine, function, machine.suppose)
+        supposed = {(item.code, item.span) for item in machine.findings[count:]} - before
+        del machine.findings[count:]
+        if supposed:
+            self._run(machine, function, machine.judge_given)
+            machine.findings[count:] = [item for item in machine.findings[count:] if (item.code, item.span) in supposed]
+        machine.select(codes)
+        machine.turns_twice = ordered
 
     def _doubt_names(self, machine: Machine, function: FunctionFacts, count: int) -> None:
         """Drop the findings since ``count`` that rest on the name of a parameter that is given something else."""
@@ -170,18 +200,23 @@ class Linter:
             item for item in found if item.code not in self._in_order or (item.code, item.span) in still
         ]
 
-    def _run(self, machine: Machine, function: FunctionFacts, judge: Callable[[FunctionFacts], Frame]) -> None:
+    def _run(self, machine: Machine, function: FunctionFacts, judge: Callable[[FunctionFacts], Frame | None]) -> None:
         try:
             frame = judge(function)
         except RecursionError:
             # An expression nested this deeply is data, not arithmetic.
             return
-        self._ask_after(machine, function, frame)
+        if frame is not None:
+            self._ask_after(machine, function, frame)
 
-    def _judge_statements(self, machine: Machine, module: ModuleFacts, places: TriggerPlaces) -> None:
+    def _judge_statements(
+        self, machine: Machine, module: ModuleFacts, places: TriggerPlaces, callers: frozenset[str]
+    ) -> None:
         """Judge the statements that are in no function, all of them as one: what one does concerns those after it."""
         body = [item for item in module.module.tree.body if not isinstance(item, _DEFINITIONS)]
         codes = frozenset(code for item in body for code in self._asked_of(item, places))
+        if callers and any(_calls_one(item, callers) for item in body):
+            codes |= self._asked_in_order(places)
         if codes:
             machine.select(codes)
             self._ask_after(machine, None, machine.judge_statements(module, body))
@@ -200,6 +235,10 @@ def _ask(machine: Machine, check: Check, node: ast.AST | None, question: Callabl
         question()
     except Exception as error:
         machine.fail(check.code, node, error)
+
+
+def _calls_one(statement: ast.stmt, names: frozenset[str]) -> bool:
+    return any(isinstance(item, ast.Call) and last_name(item.func) in names for item in walk(statement))
 
 
 def _overrides(check: Check, method: str) -> bool:

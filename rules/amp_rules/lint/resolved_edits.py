@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import UnionType
@@ -82,6 +83,11 @@ class EditResolver:
         return next((node for node in nodes if isinstance(node, wanted) and self.module.span(node) == span), None)
 
     @cached_property
+    def uses(self) -> Counter[str]:
+        """How often each name stands in the file."""
+        return uses([self.module.tree])
+
+    @cached_property
     def _by_line(self) -> Mapping[int, list[ast.expr | ast.stmt]]:
         """The nodes by the line on which they begin, outer ones first."""
         found: dict[int, list[ast.expr | ast.stmt]] = {}
@@ -89,6 +95,11 @@ class EditResolver:
             if isinstance(node, (ast.expr, ast.stmt)):
                 found.setdefault(node.lineno, []).append(node)
         return found
+
+
+def uses(trees: Iterable[ast.AST]) -> Counter[str]:
+    """How often each name stands in some trees."""
+    return Counter(node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
 def imports_already(module: Module, statement: ast.Import | ast.ImportFrom) -> bool:

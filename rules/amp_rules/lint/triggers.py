@@ -96,9 +96,13 @@ class TriggerPlaces:
 
     Args:
         found: the lines of each, as :meth:`Triggers.places` gives them.
+
+    Attributes:
+        triggers: those that occur at all.
     """
 
     def __init__(self, found: Mapping[Trigger, list[int]]) -> None:
+        self.triggers = found.keys()
         places = [(line, trigger) for trigger, lines in found.items() for line in lines]
         places.sort(key=_line)
         self._lines = [line for line, _ in places]

@@ -32,11 +32,35 @@ NAMED_RANK = re.compile(
 )
 """What tells ranks apart: ``args.local_rank``, ``is_main_process()``, ``world_size``, ``args.gpu == 0`` after it."""
 
+NAMED_LOCAL_RANK = re.compile(r"local_?(rank|main|master|zero|process|leader)", re.IGNORECASE)
+"""What tells the processes of one machine apart: ``args.local_rank``, ``LOCAL_RANK`` (torchrun), and
+``is_local_main_process`` (Accelerate).
+"""
+
+NAMED_SEVERAL = re.compile(
+    r"^_?(is_|use_|with_|enable_|do_)?(multi_?processing_?)?(distributed|dist|ddp)(_training|_mode|_run|_train)?$"
+    r"|^(is_)?(dist_)?(is_)?(avail|available)?(_and_)?(is_)?initialized$|^(get_)?world_?size$"
+    r"|^(n_?procs?|num_(processes|replicas|procs)|nprocs)$",
+    re.IGNORECASE,
+)
+"""What says that there are several processes, or how many: ``args.distributed`` (torchvision), ``world_size``."""
+
 NAMED_FIRST_RANK = re.compile(r"is_?(local_?)?(main|master|primary)(_?process)?$|is_rank_?(zero|0)$", re.IGNORECASE)
 """Functions and properties that hold on one rank alone: ``is_main_process``, ``is_rank_zero``."""
 
 NAMED_DEVICE = re.compile(r"gpu|device|proc|^pid$|worker|^cuda|^id$", re.IGNORECASE)
 """Numbers of devices, which launchers of one process a GPU give for the rank: ``gpu`` in PyTorch's ImageNet example."""
+
+NAMED_OWN_PART = re.compile(
+    r"(^|_)(gpu|device|pid|worker|proc|process|node|host|machine)(_?(id|idx|index|num|number|name))?$", re.IGNORECASE
+)
+"""What puts the process into a path: ``f"log_{gpu}.txt"``, ``worker_id``."""
+
+NAMED_FILE_WRITER = re.compile(
+    r"^(save|write|dump|export)_(json|pickle|pkl|yaml|yml|csv|txt|text|np[yz]|image|img|fig|figure|model|weights|state|"
+    r"checkpoint|ckpt|video|audio|wav)s?$"
+)
+"""Functions that write what they are given into a file: ``save_json`` (batchgenerators)."""
 
 NAMED_ONE_RANK = re.compile(r"rank|main|master|zero|only", re.IGNORECASE)
 """Decorators that run a function on one rank: ``rank_zero_only`` (Lightning), ``master_only`` (MMCV)."""
@@ -111,6 +135,15 @@ NAMED_LOSS = ("loss", "criterion", "reducer")
 NAMED_BATCH_NORM = re.compile(r"(?:^|_)bn|[Bb]atch_?[Nn]orm|BN")
 """Functions around a batch norm, which autocast leaves as it is."""
 
+NAMED_SAVING = re.compile(r"save|checkpoint|ckpt")
+"""Functions and classes that write checkpoints, in lower case: ``save_checkpoint``, ``Checkpointer`` (fvcore)."""
+
+NAMED_LOADING = re.compile(r"load|resume|restore|read|init")
+"""How functions begin that read them."""
+
+NAMED_WHOLE_STATE = re.compile(r"^(self|trainer|runner|engine|state)$|extra|others?$|kwargs|_states?$")
+"""Arguments that may hold all that belongs into a checkpoint: ``trainer``, ``extra_state`` (fairseq)."""
+
 NAMED_STEP_PART = re.compile(r"scaler|sched|opt|(?:^|_| )lr")
 """Names that say what something is in the training step, whether or not they are right: what flows into them tells."""
 
@@ -119,3 +152,9 @@ NAMED_TRIAL = ("test", "_test", "main", "_main", "demo")
 
 SCALER, SCHEDULER, ACCUMULATION, MASK, EPSILON = "scaler", "sched", "accum", "mask", "eps"
 """Parts of names in lower case: of a scaler, a scheduler, a count of batches, a mask, an epsilon."""
+
+NAMED_RESHAPE = re.compile(
+    r"(?:^|_)(?:rearrange|reshape|permute|transpose|view|flatten|unflatten|split|merge|combine|chunk|gather|expand"
+    r"|repeat|shuffle|roll|fold|unfold|partition|windows?|heads?|drop|dropout|pad|unpad)(?:$|_|\d)"
+)
+"""Functions that move elements and keep their type: ``rearrange2``, ``split_heads``, ``window_partition``."""

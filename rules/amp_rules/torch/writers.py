@@ -53,3 +53,23 @@ WHOLE_OBJECT_WRITERS = frozenset(
     {"torch.save", "pickle.dump", "pickle.dumps", "joblib.dump", "dill.dump", "cloudpickle.dump"}
 )
 """Those that write an object with its classes, a model too."""
+
+FILE_WRITERS = {
+    **MODEL_WRITERS, "numpy.savez_compressed": 0, "numpy.savetxt": 0, "torchvision.utils.save_image": 1,
+    "torchvision.utils.utils.save_image": 1, "matplotlib.pyplot.savefig": 0, "imageio.imwrite": 0,
+    "imageio.imsave": 0, "cv2.imwrite": 0, "scipy.io.savemat": 0, "torchaudio.save": 0, "shutil.copyfile": 1,
+    "shutil.copy": 1, "shutil.copy2": 1, "omegaconf.OmegaConf.save": 1, "torchvision.io.write_video": 0,
+    "torchvision.io.write_png": 1, "torchvision.io.write_jpeg": 1, "safetensors.numpy.save_file": 1,
+}  # fmt: skip
+"""Calls that write a file when they are told its path, with the position of that among their arguments."""
+
+PATH_WRITERS = frozenset({"savefig", "to_csv", "to_pickle", "to_parquet", "to_excel", "write_text", "write_bytes"})
+"""Methods of figures, tables and paths that do."""
+
+LOG_KEEPERS = frozenset(
+    {
+        "logging.FileHandler", "logging.handlers.RotatingFileHandler", "logging.handlers.TimedRotatingFileHandler",
+        "wandb.init", "torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter",
+    }
+)  # fmt: skip
+"""What keeps the record of a run, of which one is wanted."""

@@ -76,6 +76,7 @@ def _summary(run: LintRun) -> dict[str, Any]:
     findings = [item.finding for item in run.diagnostics]
     return {
         "files": run.files,
+        "unjudged": len(run.unjudged),
         "findings": len(findings),
         "fixable": sum(finding.fix is not None for finding in findings),
         "problems": len(run.problems),

@@ -30,17 +30,23 @@ class Carriers:
         index: the file.
         is_origin: whether an expression makes the object.
         may_pass: whether an unknown callee may be handed the object without losing track of it.
+        name_of: what a call calls, by the name that its package gives it.
 
     Attributes:
         escapes: calls of unknown code that get the object.
     """
 
     def __init__(
-        self, index: FileIndex, is_origin: Callable[[ast.expr], bool], may_pass: Callable[[ast.Call], bool]
+        self,
+        index: FileIndex,
+        is_origin: Callable[[ast.expr], bool],
+        may_pass: Callable[[ast.Call], bool],
+        name_of: Callable[[ast.Call], str] = lambda call: last_name(call.func),
     ) -> None:
         self.index = index
         self.is_origin = is_origin
         self.may_pass = may_pass
+        self.name_of = name_of
         self.keys: set[Key] = set()
         self.returned: dict[ast.AST, set[Part]] = {}
         self.escapes: list[ast.Call] = []
@@ -85,7 +91,7 @@ class Carriers:
             return any(self.returned.get(item) for item in functions) or (
                 self._makes_object(functions) and self._is_given(call)
             )
-        name = last_name(call.func)
+        name = self.name_of(call)
         if name in ("next", "len", "print", "isinstance", "type", "str", "repr", "int", "bool", "range"):
             return False
         if isinstance(call.func, ast.Attribute) and self.carries(call.func.value):
@@ -196,7 +202,7 @@ class Carriers:
 
     def _is_lost(self, call: ast.Call) -> bool:
         """Whether a call hands the object to code that cannot be seen."""
-        name = last_name(call.func)
+        name = self.name_of(call)
         if name in _TRANSPARENT or self.index.callees(call) or self.is_origin(call):
             return False
         if not any(self._hands_over(item) for item in [*call.args, *(item.value for item in call.keywords)]):
@@ -206,5 +212,5 @@ class Carriers:
     def _hands_over(self, node: ast.expr) -> bool:
         """Whether an argument is the object; an object of this file's classes that has it somewhere inside is not."""
         if isinstance(node, ast.Call):
-            return self.is_origin(node) or (last_name(node.func) == "DataLoader" and self.carries(node))
+            return self.is_origin(node) or (self.name_of(node) == "DataLoader" and self.carries(node))
         return self.carries(node)

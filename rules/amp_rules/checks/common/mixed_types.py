@@ -16,14 +16,20 @@ MATRIX_PRODUCTS = frozenset("matmul mm bmm mv addmm addmv addbmm baddbmm einsum"
 LAYERS = frozenset(
     """
     linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d prelu lstm gru rnn
+    lstm_cell gru_cell rnn_tanh_cell
     """.split()
 )
 """Layers that refuse an input of another type than their weights."""
 
+RECURRENT = frozenset("lstm gru rnn lstm_cell gru_cell rnn_tanh_cell".split())
+"""Layers that refuse a state of another type, too."""
+
 NORMS = frozenset({"layer_norm", "group_norm"})
 """Functions that refuse weights of a narrower type than their input."""
 
-REFUSING = MATRIX_PRODUCTS | LAYERS | NORMS | {"dot", "tensordot", "cdist", "scaled_dot_product_attention"}
+REFUSING = (
+    MATRIX_PRODUCTS | LAYERS | NORMS | {"dot", "tensordot", "cdist", "scaled_dot_product_attention", "grid_sample"}
+)
 """Operations that refuse operands of different floating-point types outside of autocast."""
 
 
@@ -85,12 +91,21 @@ def float32_origin(value: Value, depth: int = 10) -> Value | None:
         for item in level:
             if makes_float32(item):
                 return item
-            for argument in item.args:
+            for argument in _parts(item):
                 if argument.tensor and argument.dtypes & ~(F32 | F64) == 0 and id(argument) not in seen:
                     seen.add(id(argument))
                     following.append(argument)
         level = following
     return None
+
+
+def _parts(value: Value) -> Iterator[Value]:
+    """What an operation was given, and what the lists among that hold."""
+    for item in value.args:
+        if item.op in ("tuple", "list"):
+            yield from item.args
+        else:
+            yield item
 
 
 def makes_float32(value: Value) -> bool:
@@ -184,22 +199,37 @@ def only_constructs(frame: Frame, function: ast.FunctionDef | ast.AsyncFunctionD
 
 def refused(op: Value, frame: Frame) -> tuple[Value, Value] | None:
     """The float32 operand and the half one (a layer for its weights) that an operation refuses to take together."""
+    given = [item for item in operands(op) if item.tensor]
+    wide = next((item for item in given if float_type(item, frame) == F32 and item.number is None), None)
+    low = half_beside(op, wide, frame) if wide is not None else None
+    return (wide, low) if wide is not None and low is not None else None
+
+
+def half_beside(op: Value, wide: Value, frame: Frame) -> Value | None:
+    """What of an operation is half (a layer for its weights) and refuses ``wide``, should that be float32."""
     if frame.autocast or is_outer(op) or (frame.function is not None and frame.function.name == "__init__"):
         return None
     given = [item for item in operands(op) if item.tensor]
-    layer = held_layer(op)
-    wide = next((item for item in given if float_type(item, frame) == F32 and item.number is None), None)
+    layer, first = held_layer(op), bool(given) and given[0] is wide
     if layer is not None and op.op in LAYERS and not frame.mode.autocast:
-        low = layer if given[:1] == [wide] and not _is_new(layer, frame) else None
+        low = layer if (first or op.op in RECURRENT) and not _is_new(layer, frame) else None
+    elif layer is not None and op.op in NORMS and not frame.mode.autocast:
+        low = layer if first and not _is_plain_norm(layer) else None
     else:
-        low = next((item for item in given if float_type(item, frame) == LOW), None)
+        low = next((item for item in given if item is not wide and float_type(item, frame) == LOW), None)
         if op.op in NORMS and low is not None and low is given[0]:
             return None
-    if wide is None or low is None or op.node is None:
+    if low is None or op.node is None:
         return None
     if not _of_module(frame) and "param" in (source_of(low).op, source_of(wide).op):
         return None  # A function that anyone may call with anything.
-    return wide, low
+    return low
+
+
+def _is_plain_norm(layer: Value) -> bool:
+    """Whether a norm has no weights that could be half."""
+    given = [(layer.kwargs or {}).get(name) for name in ("affine", "elementwise_affine")]
+    return len(layer.args) > 2 or any(item is not None and item.const is not True for item in given)
 
 
 def _is_new(layer: Value, frame: Frame) -> bool:

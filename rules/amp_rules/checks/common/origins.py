@@ -172,8 +172,10 @@ class _Search:
         function = facts_of(module, scope)
         given = [call] if call is not None else []
         if not given:
-            for item in module.index.callers(scope):  # type: ignore[arg-type]
-                given.append(_Call(function, item, module, None))
+            for made in module.index.callers(scope):  # type: ignore[arg-type]
+                # ``torch.save()`` is no call of a method of that name.
+                if not isinstance(made.func, ast.Attribute) or _head(made.func) not in module.imports:
+                    given.append(_Call(function, made, module, None))
         known = False
         for item in given:
             value = item.function.argument(item.call, parameter)
@@ -238,7 +240,7 @@ class _Search:
     # ---- calls ---------------------------------------------------------------------------------------------------
 
     def _called(self, module: ModuleFacts, node: ast.Call, parts: tuple[Part, ...], call: _Call | None) -> None:
-        functions = functions_called(module, node)
+        functions = functions_called(module, node, by_name=True)
         followed = False
         for function in functions:
             if function.name == "__init__" or _depth(call) > _DEEPEST:
@@ -276,8 +278,14 @@ def _depth(call: _Call | None) -> int:
     return count
 
 
-def functions_called(module: ModuleFacts, call: ast.Call) -> list[FunctionFacts]:
-    """The functions of the project that a call may run, as far as names and imports tell."""
+def functions_called(module: ModuleFacts, call: ast.Call, by_name: bool = False) -> list[FunctionFacts]:
+    """The functions of the project that a call may run, as far as imports and ``self`` tell.
+
+    Args:
+        module: the file of the call.
+        call: the call.
+        by_name: whether a method of an unknown object is taken for those of that name in this file.
+    """
     func = call.func
     if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in ("self", "cls"):
         owner = _class_around(module, call)
@@ -287,12 +295,22 @@ def functions_called(module: ModuleFacts, call: ast.Call) -> list[FunctionFacts]
     found = module.project.resolve(module, dotted) if dotted else None
     if isinstance(func, ast.Name) and func.id in module.functions:
         found = module.functions[func.id]
+    elif isinstance(func, ast.Name) and func.id in module.classes:
+        found = module.classes[func.id]
     if isinstance(found, FunctionFacts):
         return [found]
     if isinstance(found, ClassFacts):
         init = found.method("__init__")
         return [init] if init is not None else []
+    if isinstance(func, ast.Attribute) and (not by_name or _head(func) in module.imports):
+        return []
     return [facts_of(module, item) for item in module.index.callees(call)]
+
+
+def _head(node: ast.expr) -> str | None:
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def facts_of(module: ModuleFacts, function: ast.AST) -> FunctionFacts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from amp_rules.source.index import FileIndex, Function, keyword, literal
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.frameworks import looks_after_processes
-from amp_rules.torch.idioms import NAMED_DEVICE, NAMED_FIRST_RANK, NAMED_JOIN, NAMED_ONE_RANK, NAMED_RANK
+from amp_rules.torch.idioms import NAMED_DEVICE, NAMED_JOIN, NAMED_RANK
 
 if TYPE_CHECKING:
     from amp_rules.source.facts import ModuleFacts
@@ -44,9 +44,9 @@ def is_sharded(module: ModuleFacts) -> bool:
 
 
 def uses_framework(module: ModuleFacts) -> bool:
-    """Whether a framework that looks after processes itself is at work."""
+    """Whether a framework that looks after processes itself is at work; not in the framework's own files."""
     for name in (*module.imports.values(), *module.stars):
-        if looks_after_processes(name):
+        if looks_after_processes(name) and name.partition(".")[0] not in module.module.path.parts:
             return True
     return "prepare_loader" in module.index.words
 
@@ -130,14 +130,14 @@ def is_guarded(index: FileIndex, node: ast.AST, depth: int = _MAX_DEPTH) -> bool
     if any(depends_on_process(index, test, depth) for test, _ in index.branches(node)):
         return True
     # ``if several: if rank == 0: save() else: save()``
-    return any(names_rank(item) for item in _other_branches(index, node))
+    return any(names_rank(item) for item in replaced_by(index, node))
 
 
-def _other_branches(index: FileIndex, node: ast.AST) -> Iterator[ast.AST]:
-    """What runs in place of ``node``."""
+def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.AST]:
+    """The tests in what runs in place of ``node``."""
     child = node
     for item in index.ancestors(node):
-        if isinstance(item, ast.If) and child is not item.test:
+        if isinstance(item, ast.If) and child is not item.test and not isinstance(item.test, (ast.Compare, ast.BoolOp)):
             for statement in item.orelse if child in item.body else item.body:
                 yield from (inner.test for inner in ast.walk(statement) if isinstance(inner, ast.If))
         elif isinstance(item, Function):
@@ -145,62 +145,13 @@ def _other_branches(index: FileIndex, node: ast.AST) -> Iterator[ast.AST]:
         child = item
 
 
-def every_process_runs(index: FileIndex, node: ast.AST, seen: set[ast.AST] | None = None) -> bool:
-    """Whether a way leads from the start of the script to ``node`` on which no test asks for the process.
-
-    False also where the way is not known: a function that this file does not call.
-    """
-    seen = set() if seen is None else seen
-    function = index.scope(node)
-    if function in seen or is_guarded(index, node):
-        return False
-    if function is None:
-        return index.owner(node) is None
-    seen.add(function)
-    if isinstance(function, ast.Lambda):
-        return False
-    if any(NAMED_ONE_RANK.search(ast.unparse(item)) for item in function.decorator_list):
-        return False
-    callers = index.callers(function)
-    if any(every_process_runs(index, call, seen) for call in callers):
-        return True
-    return is_start(index, function, bool(callers))
-
-
-def training_runs(index: FileIndex, node: ast.AST, depth: int = 2) -> bool:
-    """Whether ``node`` is reached, whatever the process, from a training loop that asks for the process elsewhere.
-
-    A function that computes gradients and lets one of the processes do something on the side is run by all of them.
-    """
-    function = index.scope(node)
-    if function is None or isinstance(function, ast.Lambda) or is_guarded(index, node):
-        return False
-    if any(NAMED_ONE_RANK.search(ast.unparse(item)) for item in function.decorator_list):
-        return False
-    # ``model.train()`` and ``accelerator.save()`` are no calls of methods of this class.
-    callers = [call for call in index.callers(function) if not _is_of_another(call)]
-    if not callers:
-        inner = list(ast.walk(function))
-        trains = any(isinstance(item, ast.Call) and last_name(item.func) == "backward" for item in inner)
-        return trains and any(isinstance(item, ast.If) and _is_first(item.test) for item in inner)
-    return depth > 0 and any(training_runs(index, call, depth - 1) for call in callers)
-
-
-def _is_of_another(call: ast.Call) -> bool:
-    """Whether a method is called of something else than the object itself."""
-    held = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return held is not None and not (isinstance(held, ast.Name) and held.id == "self")
-
-
-def _is_first(test: ast.AST) -> bool:
-    """Whether a test is true in one of the processes only, by its names."""
-    for item in ast.walk(test):
-        name = last_name(item)
-        if NAMED_FIRST_RANK.search(name):
-            return True
-        if isinstance(item, ast.Compare) and isinstance(item.ops[0], ast.Eq) and literal(item.comparators[0]) == 0:
-            return "rank" in last_name(item.left)
-    return False
+def spawns(index: FileIndex) -> bool:
+    """Whether the file starts processes itself, so that what stands around that runs once."""
+    return any(
+        last_name(call.func) in _STARTS
+        and any(last_name(item) in index.functions for item in [*call.args, *(part.value for part in call.keywords)])
+        for call in index.calls
+    )
 
 
 def is_start(index: FileIndex, function: Function, is_called: bool) -> bool:

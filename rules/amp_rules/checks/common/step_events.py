@@ -9,27 +9,29 @@ from __future__ import annotations
 import ast
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from amp_rules.checks.common.step_roles import is_optimizer, is_scaler, is_scheduler, key_of, made_of
 from amp_rules.lattice.abstract_values import IN_ONE_FORMULA, Value, alternatives, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.paths import LOST, Path, is_about_precision, unite
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix, TextEdit
-from amp_rules.source.facts import ClassFacts, FunctionFacts, ModuleFacts
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.frameworks import WRAPPING_PACKAGES
 from amp_rules.torch.gradients import CLIP_METHODS
-from amp_rules.torch.idioms import NAMED_OPTIMIZER, NAMED_STEP_PART, NAMED_WRAPPER, SCALER, SCHEDULER
-from amp_rules.torch.mixed_precision import SCALERS_OF_DATA, is_scaler_name, may_scale_losses
-from amp_rules.torch.optimizers import is_optimizer_name, is_scheduler_name
+from amp_rules.torch.idioms import NAMED_WRAPPER, SCALER
 
 SCALED, PLAIN, EITHER, APEX, WRAPPED = "scaled", "plain", "either", "apex", "wrapped"
 """What a backward pass is of: a loss times the scale, a loss, one or the other, a loss in ``amp.scale_loss``, or what a
 library that does all this by itself makes of it."""
+
+OWN = "own"
+"""How gradients are clipped by a method of the optimizer."""
 
 GRAD_OPS = frozenset("norm vector_norm clamp clamp_min clamp_max add sign mean max std var".split())
 IMPORTS_OF_WRAPPERS = re.compile(rf"^(?:from|import)\s+(?:{'|'.join(WRAPPING_PACKAGES)})\b", re.MULTILINE)
@@ -55,146 +57,6 @@ class Event:
     optimizer: Hashable = None
     how: str = ""
     value: Value | None = None
-
-
-# ---- what things are ---------------------------------------------------------------------------------------------
-
-
-def _dotted_of(value: Value) -> str:
-    """The name of the torch thing that a value was constructed from."""
-    return value.data if value.op == "call" and isinstance(value.data, str) else value.sym or ""
-
-
-@dataclass(frozen=True)
-class _Role:
-    """What something may be in the training step, and how to tell from what makes it.
-
-    Attributes:
-        made_by: whether what the dotted name stands for makes one.
-        may_be: whether it may make one that this linter does not know.
-        has: whether a class of the project is one.
-    """
-
-    made_by: Callable[[str], bool]
-    may_be: Callable[[str], bool]
-    has: Callable[[ClassFacts], bool]
-
-
-def _holds_scaler(cls: ClassFacts) -> bool:
-    """Whether a class is a scaler, or passes on to one what it is asked."""
-    if cls.inherits(is_scaler_name):
-        return True
-    rows = cls.module.module.lines[cls.node.lineno - 1 : cls.node.end_lineno]
-    return any("GradScaler" in row for row in rows)
-
-
-def _never(name: str) -> bool:
-    return False
-
-
-_SCALER = _Role(is_scaler_name, may_scale_losses, _holds_scaler)
-_OPTIMIZING = _Role(is_optimizer_name, lambda name: "optim" in name.lower(), lambda cls: cls.is_optimizer)
-_SCHEDULING = _Role(is_scheduler_name, _never, lambda cls: cls.inherits(is_scheduler_name))
-
-
-def _given(item: Value, node: ast.AST | None, frame: Frame | None, role: _Role) -> bool | None:
-    """Whether callers in the file give something in that role for a parameter; None where they do not say.
-
-    Where the parameter's name says what it is they are asked only when a finding rests on it.
-    """
-    if frame is None or item.op != "param" or not isinstance(item.node, ast.arg):
-        return None
-    module = _file_of(item.node, frame)
-    if module is None:
-        return None
-    if NAMED_STEP_PART.search(f"{item.node.arg} {last_name(node)}".lower()) and not frame.machine.doubts_names:
-        frame.machine.by_name[item.node] = module
-        return None
-    given = frame.machine.given_to(item.node, module)
-    if given is None:
-        return None
-    if any(map(role.made_by, given.made_by)) or any(map(role.has, given.classes)):
-        return True
-    is_other = given.complete and (given.made_by or given.classes) and not any(map(role.may_be, given.made_by))
-    return False if is_other else None
-
-
-def _file_of(parameter: ast.arg, frame: Frame) -> ModuleFacts | None:
-    """The file whose function has a parameter: that of the frame or of one that called it."""
-    inner: Frame | None = frame
-    while inner is not None:
-        if parameter in inner.module.module.parents:
-            return inner.module
-        inner = inner.caller
-    return None
-
-
-def is_scaler(value: Value | None, node: ast.AST | None = None, frame: Frame | None = None) -> bool:
-    """Whether something is a ``GradScaler``, by what made it, by what callers give, or by its name."""
-    for item in alternatives(value) if value is not None else ():
-        made_of = _dotted_of(item)
-        if is_scaler_name(made_of):
-            return True
-        if made_of.startswith(SCALERS_OF_DATA):
-            return False
-        if item.op == "instance":
-            return isinstance(item.data, ClassFacts) and item.data.inherits(is_scaler_name)
-        given = _given(item, node, frame, _SCALER)
-        if given is not None:
-            return given
-        if isinstance(item.data, str) and item.op != "call" and SCALER in item.data.lower():
-            return True
-    return SCALER in last_name(node).lower()
-
-
-def is_disabled(value: Value | None) -> bool:
-    """Whether a scaler was made with ``enabled=False``."""
-    given = value.kwargs.get("enabled") if value is not None and value.kwargs else None
-    return given is not None and given.is_const and given.const is False
-
-
-def is_optimizer(value: Value | None, node: ast.AST | None = None, frame: Frame | None = None) -> bool:
-    """Whether something is an optimizer, by what made it, by what callers give, or by its name."""
-    name = last_name(node)
-    for item in alternatives(value) if value is not None else ():
-        made_of = _dotted_of(item)
-        if is_optimizer_name(made_of):
-            return True
-        if is_scheduler_name(made_of):
-            return False
-        if item.op == "instance":
-            return isinstance(item.data, ClassFacts) and item.data.is_optimizer
-        given = _given(item, node, frame, _OPTIMIZING)
-        if given is not None:
-            return given
-        if isinstance(item.data, str) and item.op in ("param", "attr", "name", "element"):
-            name = name or item.data
-    return bool(NAMED_OPTIMIZER.search(name)) and SCHEDULER not in name.lower()
-
-
-def is_scheduler(value: Value | None, node: ast.AST | None = None, frame: Frame | None = None) -> bool:
-    """Whether something schedules learning rates."""
-    for item in alternatives(value) if value is not None else ():
-        if is_scheduler_name(_dotted_of(item)):
-            return True
-        given = _given(item, node, frame, _SCHEDULING)
-        if given is not None:
-            return given
-    return SCHEDULER in last_name(node).lower()
-
-
-def key_of(value: Value | None, node: ast.AST | None = None) -> Hashable:
-    """What is equal for the same object, in whatever function it is met."""
-    if value is None:
-        return ast.dump(node) if node is not None else None
-    if value.op == "join":
-        keys = {key_of(item) for item in value.args if not (item.is_const and item.const is None)}
-        return keys.pop() if len(keys) == 1 else value
-    if value.op == "attr" and isinstance(value.data, str):
-        return ("attr", key_of(value.args[0]) if value.args else "self", value.data)
-    if value.op == "name":
-        return ("name", value.sym or value.data)
-    return value
 
 
 # ---- events ------------------------------------------------------------------------------------------------------
@@ -266,7 +128,7 @@ def scaling_of(value: Value | None, frame: Frame | None = None) -> tuple[str, Ha
         for made in item.behind(IN_ONE_FORMULA):
             if _is_scaling(made, frame):
                 answer, scaler = SCALED, key_of(made.args[0] if made.op == "method" else None, _holder(made))
-            elif _dotted_of(made).endswith("amp.scale_loss") or "scaled_loss" in str(made.data or ""):
+            elif made_of(made).endswith("amp.scale_loss") or "scaled_loss" in str(made.data or ""):
                 answer = APEX
             elif made.op == "join" and made is not item:
                 inner = scaling_of(made, frame)
@@ -347,11 +209,22 @@ def _clip(op: Value, node: ast.Call, name: str, holder: ast.expr | None, frame: 
         return None if _clips(called) else Event("clip", node, value=op)
     if holder is not None and NAMED_WRAPPER.search(last_name(holder).lower()):
         return Event("escape", node)
-    if holder is not None and (is_optimizer(None, holder) or last_name(holder) in ("self", "cls")):
+    if holder is not None and last_name(holder) in ("self", "cls"):
         return Event("escape", node)
+    if holder is not None and is_optimizer(None, holder, frame):
+        # An optimizer knows of no scaler, but one that is made for it may be around another.
+        return Event("clip", node, how=OWN, value=op)
     if any(is_scaler(None, item) for item in node.args):
         return Event("escape", node)
+    if any(_knows_scale(item) for item in [*op.args[1:], *(op.kwargs or {}).values()]):
+        # The limit is multiplied by the scale as the gradients are.
+        return None
     return Event("clip", node, value=op)
+
+
+def _knows_scale(limit: Value) -> bool:
+    """Whether a limit is made of the loss scale, or of a variable that is called so."""
+    return any("scale" in str(item.data or "").lower() for item in limit.behind(IN_ONE_FORMULA))
 
 
 def _clips(function: FunctionFacts) -> bool:
@@ -411,7 +284,7 @@ class StepCheck(Check):
 
     code = "AMP800"
     in_order = True
-    follows = ("scaler", "optim")
+    follows = ("scaler", "optim", "clip", "grad")
     triggers: ClassVar[tuple[str | re.Pattern[str], ...]] = TRIGGERS
     operations: ClassVar[tuple[str, ...]] = ("method", "call", "backward", "unfollowed")
     slack: ClassVar[int] = 0
@@ -459,7 +332,7 @@ class StepCheck(Check):
         for item in wrong:
             since = item.assumed - frame.machine.notes.get((self.code, item.state), set())
             if len(since) <= self.slack:
-                if not any(is_about_precision(frame.machine.tests[number]) for number, _ in since):
+                if not any(_hangs_on_precision(frame.machine.tests[number], came_out) for number, came_out in since):
                     return True
         return False
 
@@ -470,6 +343,16 @@ class StepCheck(Check):
     @abstractmethod
     def found(self, state: Any, event: Event, frame: Frame) -> None:
         """Report."""
+
+
+def _hangs_on_precision(test: Hashable, came_out: bool) -> bool:
+    """Whether a test came out as it did because of the precision, as far as can be told.
+
+    Of ``i % 100 == 0 and fp16`` the first part alone may be false.
+    """
+    if isinstance(test, tuple) and len(test) > 2 and test[0] == "BoolOp" and (test[1] == ("And",)) is not came_out:
+        return all(is_about_precision(part) for part in test[2:])
+    return is_about_precision(test)
 
 
 def is_wrapped(module: ModuleFacts) -> bool:

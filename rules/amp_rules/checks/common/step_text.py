@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import lru_cache
 
-from amp_rules.checks.common.step_events import is_scaler
+from amp_rules.checks.common.step_roles import is_scaler
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.paths import LOST, Path
 from amp_rules.source.facts import ModuleFacts

@@ -14,6 +14,7 @@ from amp_rules.lattice.abstract_values import (
     IN_AN_OPERAND,
     IN_ONE_FORMULA,
     INT,
+    LOW,
     MAX_SUBTRACTED,
     NUM,
     PASSING,
@@ -92,16 +93,32 @@ def _guard(value: Value) -> Guard | None:
         least, _ = ops.clamp_bounds(value)
         return Guard(value, args[0], least) if least is not None else None
     elif value.op in ("maximum", "max") and len(args) == 2:
-        for tensor, epsilon in (args, args[::-1]):
-            if tensor.tensor and epsilon.tensor and numbers_of(epsilon):
+        for tensor, other in (args, args[::-1]):
+            epsilon = _spread(other)
+            if tensor.tensor and other.tensor and numbers_of(epsilon):
                 return Guard(value, tensor, epsilon)
     elif value.op == "masked_fill" and len(args) > 2:
         return Guard(value, args[0], args[2])
     elif value.op == "where" and len(args) == 3:
-        for tensor, epsilon in (args[1:], args[:0:-1]):
-            if tensor.tensor and epsilon.dtypes == NUM and numbers_of(epsilon):
+        for tensor, other in (args[1:], args[:0:-1]):
+            epsilon = _spread(other)
+            if tensor.tensor and (other.dtypes == NUM or epsilon is not other) and numbers_of(epsilon):
                 return Guard(value, tensor, epsilon)
     return None
+
+
+def _spread(value: Value) -> Value:
+    """The number that all elements of a half tensor are, as of ``eps * torch.ones_like(x)``, else the value."""
+    if value.dtypes == LOW:
+        if value.op in ("full_like", "full") and len(value.args) > 1:
+            return value.args[1]
+        if value.op in ("new_full", "new_tensor") and value.args:
+            return value.args[-1]
+        if value.op == "mul" and len(value.args) == 2:
+            for number, ones in (value.args, value.args[::-1]):
+                if ones.op in ("ones_like", "ones", "new_ones"):
+                    return number
+    return value
 
 
 def _is_learned(value: Value) -> bool:

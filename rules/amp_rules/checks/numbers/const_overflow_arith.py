@@ -47,7 +47,7 @@ class ConstOverflowArith(Check):
     advice = "Use masked_fill with `torch.finfo(x.dtype).min`, a smaller number, or float32."
     triggers = (
         "1e5", "1e6", "1e7", "1e8", "1e9", "1E", "1e1", "1e2", "1e3", "0000.", "00000", "INF", "NEG", "LARGE", "BIG",
-        "neg_", re.compile(r"99999(?<![.\d]99999)"), re.compile(r"\b1(?:\.0?)? ?- ?\w*mask|mask\w* ?- ?1\b"),
+        "neg_", "(1 - ", "(1.0 - ", "(1. - ", "(1-", "(1.0-", re.compile(r"99999(?<![.\d]99999)"),
     )  # fmt: skip
     operations = ("add", "sub", "mul")
 
@@ -98,7 +98,7 @@ def _may_be_ids(tensor: Value, given: Value) -> bool:
 
 
 def _masked(value: Value) -> tuple[Value, bool, int]:
-    """The mask of ``1 - mask`` and ``mask - 1``, or the value itself; whether it is the former; the sign of the mask's 0."""
+    """The mask of ``1 - mask`` and ``mask - 1``, else the value itself; whether it is one of these; its sign."""
     found = source_of(value)
     if found.op in ("sub", "rsub") and len(found.args) == 2:
         left, right = found.args

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.checks.common.arithmetic import is_tensor
 from amp_rules.checks.common.number_limits import described, origin, other_half, vanishes
 from amp_rules.checks.common.zero_guards import EPSILON_USED, SINGULAR, Guard, guards_of, may_be_zero, singular_argument
-from amp_rules.lattice.abstract_values import Value
+from amp_rules.lattice.abstract_values import Value, same
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
@@ -17,8 +18,9 @@ class EpsUnderflow(Check):
 
     ## What it does
     Finds `x + eps`, `x.clamp(min=eps)`, `torch.maximum(x, eps)`, `torch.where(x > 0, x, eps)` where the number becomes
-    0 in the half type, `x` is half, and the result divides, or goes into `log`, `sqrt`, `rsqrt` or `reciprocal`. The
-    number is followed through defaults, `self.eps`, constants and imports, and the finding stands where it is written.
+    0 in the half type, `x` is half, and the result divides, or goes into `log`, `sqrt`, `rsqrt` or `reciprocal`; and
+    `x[x == 0] = eps`. The number may be spread, as in `torch.max(x, eps * torch.ones_like(x))`. It is followed through
+    defaults, `self.eps`, constants and imports, and the finding stands where it is written.
 
     ## Why
     The smallest positive float16 is 5.96e-8, and whatever is not above 2.98e-8 rounds to 0: with 1e-8 a divisor of 0
@@ -54,10 +56,13 @@ class EpsUnderflow(Check):
         "1e-08", "e-8", "E-", "e-9", "e-08", "e-09", "e-1", "e-2", "e-3", "e-4", EPSILON_USED, "min=eps",
         "min=self.eps", "min = eps", "min = self.eps", "EPS", ".tiny", "TINY", "SMALL", ".0000000",
     )  # fmt: skip
-    operations = SINGULAR
+    operations = (*SINGULAR, "setitem")
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge what must not be zero."""
+        if op.op == "setitem":
+            self._written(op, frame)
+            return
         argument = singular_argument(op)
         if argument is None or not argument.tensor:
             return
@@ -66,9 +71,21 @@ class EpsUnderflow(Check):
             if number is not None and self._is_half(guard, frame) and may_be_zero(guard.tensor, frame.mode):
                 self._report(op, guard, number, frame)
 
+    def _written(self, op: Value, frame: Frame) -> None:
+        """``x[x == 0] = eps``."""
+        tensor, index, epsilon = op.args
+        number = vanishes(epsilon, frame.mode)
+        zeros = index.op in ("eq", "le") and same(index.args[0], tensor) and index.args[1].number == 0
+        if number is None or not zeros or not tensor.low or op.node is None:
+            return
+        if is_tensor(tensor, frame) and not other_half(tensor, frame.mode):
+            written = described(frame, epsilon.node, number)
+            message = f"{written} is 0 in {frame.mode.dtype}, so `{frame.text(op.node)}` stays 0"
+            self.report(frame, op.node, message, culprit=epsilon)
+
     def _is_half(self, guard: Guard, frame: Frame) -> bool:
         tensor = guard.tensor
-        return tensor.low and frame.is_tensor(tensor) and not other_half(tensor, frame.mode)
+        return tensor.low and is_tensor(tensor, frame) and not other_half(tensor, frame.mode)
 
     def _report(self, op: Value, guard: Guard, number: float, frame: Frame) -> None:
         node, epsilon = guard.op.node, guard.epsilon

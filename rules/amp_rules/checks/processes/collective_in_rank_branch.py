@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.checks.common.origins import functions_called, origins
+from amp_rules.checks.common.rank_paths import in_several
+from amp_rules.checks.common.wrapping import is_ddp
 from amp_rules.lint.check import Check, LintedFile
-from amp_rules.source.facts import ModuleFacts
-from amp_rules.source.index import Branch, FileIndex, keyword
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.index import Branch, keyword
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.idioms import EXACT_FIRST_RANK, EXACT_RANK
 
@@ -27,7 +30,9 @@ class CollectiveInRankBranch(Check):
     ## What it does
 
     Finds `barrier`, `all_reduce`, `broadcast` and other collective operations of `torch.distributed` on the default
-    group, in a branch that one rank enters and the others do not, where no other branch has its counterpart.
+    group, functions of the project that run one, and `backward()` of a file that wraps its model in
+    DistributedDataParallel, in a branch that one rank enters and the others do not, where no other branch has its
+    counterpart.
 
     ## Why
 
@@ -67,31 +72,63 @@ class CollectiveInRankBranch(Check):
     triggers = (
         "barrier(", "all_reduce(", "all_gather", "broadcast(", "broadcast_object_list(", "reduce_scatter", "all_to_all",
         "dist.reduce(", "dist.gather(", "dist.scatter(", "distributed.reduce(", "distributed.gather(",
+        "rank == 0", "rank != 0", "rank() == 0", "rank() != 0", "is_main", "is_master",
     )  # fmt: skip
 
     def visit_module(self, file: LintedFile) -> None:
         """Judge each collective operation."""
         module = file.module
         text = module.module.source.text
-        if not any(f"{name}(" in text for name in _COLLECTIVES) or ("rank" not in text.lower() and "is_ma" not in text):
+        if "rank" not in text.lower() and "is_ma" not in text:
             return
-        index = module.index
-        found = [call for call in _collectives(module) if not _has_group(call)]
-        for call in found:
-            tests = [branch for branch in index.branches(call) if _asks_for_rank(*branch)]
-            if len(tests) == 1 and not any(_is_counterpart(index, call, tests[0], other) for other in found):
+        found = dict(_waiting(module))
+        for call, branches in found.items():
+            tests = [branch for branch in branches if _asks_for_rank(module, *branch)]
+            others = [other for other in found if other is not call]
+            if len(tests) == 1 and not any(_is_counterpart(module, call, tests[0], other) for other in others):
                 name = module.module.text(call.func)
                 where = module.module.text(tests[0][0])
                 message = f"`{name}` waits for all processes, but `{where}` lets only some of them get here"
                 self.report_in(file, call, message)
 
 
-def _collectives(module: ModuleFacts) -> Iterator[ast.Call]:
-    for name in _COLLECTIVES & module.index.named.keys():
-        for call in module.index.named[name]:
-            dotted = module.dotted(call.func) or ""
-            if dotted.startswith("torch.distributed."):
-                yield call
+def _waiting(module: ModuleFacts) -> Iterator[tuple[ast.Call, list[Branch]]]:
+    """The calls that wait for all processes, with the tests that decide about each."""
+    index = module.index
+    wraps = any(is_ddp(module, call) for call in index.calls)
+    for call in index.calls:
+        name = last_name(call.func)
+        if _is_collective(module, call) or (name == "backward" and wraps):
+            yield call, list(index.branches(call))
+        elif name in index.functions or name in module.imports or isinstance(call.func, ast.Attribute):
+            branches = list(index.branches(call))
+            if any(_asks_for_rank(module, *branch) for branch in branches):
+                if any(_waits(function) for function in functions_called(module, call)):
+                    yield call, branches
+
+
+def _waits(function: FunctionFacts, depth: int = 2) -> bool:
+    """Whether a function of the project runs a collective operation whenever there are several processes."""
+    module = function.module
+    for item in function.nodes:
+        if not isinstance(item, ast.Call) or module.index.scope(item) is not function.node:
+            continue
+        if _is_collective(module, item):
+            waits = True
+        else:
+            waits = depth > 0 and any(
+                called.node is not function.node and _waits(called, depth - 1)
+                for called in functions_called(module, item)
+            )
+        if waits and all(in_several(test) is holds for test, holds in module.index.branches(item)):
+            return True
+    return False
+
+
+def _is_collective(module: ModuleFacts, call: ast.Call) -> bool:
+    name = module.dotted(call.func) or ""
+    package, _, last = name.rpartition(".")
+    return last in _COLLECTIVES and package.startswith("torch.distributed") and not _has_group(call)
 
 
 def _has_group(call: ast.Call) -> bool:
@@ -103,16 +140,26 @@ def _has_group(call: ast.Call) -> bool:
     )
 
 
-def _asks_for_rank(test: ast.expr, holds: bool) -> bool:
+def _asks_for_rank(module: ModuleFacts, test: ast.expr, holds: bool, depth: int = 2) -> bool:
     """Whether a test that comes out like this says something of the rank: ``rank == 0``, ``several and rank == 0``."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if holds else ast.Or):
-        return any(_asks_for_rank(item, holds) for item in test.values)
+        return any(_asks_for_rank(module, item, holds, depth) for item in test.values)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _asks_for_rank(test.operand, not holds)
+        return _asks_for_rank(module, test.operand, not holds, depth)
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.NotEq, ast.Gt)):
         return _is_rank(test.left) and _is_plain(test.comparators[0]) is True
-    name = test.func if isinstance(test, ast.Call) else test
-    return bool(EXACT_FIRST_RANK.search(last_name(name)))
+    name = last_name(test.func if isinstance(test, ast.Call) else test)
+    if EXACT_FIRST_RANK.search(name) or (EXACT_RANK.search(name) and not isinstance(test, ast.Compare)):
+        return True
+    if depth and isinstance(test, (ast.Name, ast.Attribute)):
+        # ``first = rank == 0``
+        values = [item for item in origins(module, test) if item.node is not test]
+        return bool(values) and all(
+            isinstance(item.node, (ast.Compare, ast.BoolOp))
+            and _asks_for_rank(item.module, item.node, holds, depth - 1)
+            for item in values
+        )
+    return False
 
 
 def _is_rank(node: ast.expr) -> bool:
@@ -125,15 +172,16 @@ def _is_plain(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value >= 0
 
 
-def _is_counterpart(index: FileIndex, call: ast.Call, branch: Branch, other: ast.Call) -> bool:
+def _is_counterpart(module: ModuleFacts, call: ast.Call, branch: Branch, other: ast.Call) -> bool:
     """Whether processes that do not get to ``call`` get to ``other`` instead."""
-    if other is call or index.scope(other) is not index.scope(call):
+    index = module.index
+    if index.scope(other) is not index.scope(call):
         return False
     test, holds = branch
     for item, comes_out in index.branches(other):
-        if item is test:
+        if item is test or ast.unparse(item) == ast.unparse(test):
             return comes_out is not holds
-        if _asks_for_rank(item, comes_out) or "rank" in ast.unparse(item):
+        if _asks_for_rank(module, item, comes_out) or "rank" in ast.unparse(item):
             # Another question about the rank: whether the two belong together is not ours to say.
             return True
     return False

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
+from amp_rules.checks.common.calls import calls_named, own_name_of
 from amp_rules.checks.common.carriers import Carriers
+from amp_rules.checks.common.origins import Origin, argument, functions_called, origins
 from amp_rules.checks.common.rank_branches import uses_framework
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.index import FileIndex, Function, Loop, keyword, literal
-from amp_rules.source.syntax import last_name, spelling
+from amp_rules.source.syntax import last_name, spelling, walk
 from amp_rules.torch.idioms import NAMED_EPOCH, NAMED_EVALUATION
 
 _MAX_CALLERS = 3
@@ -48,9 +51,9 @@ class SamplerSetEpoch(Check):
 
     ## When it is silent
 
-    When `set_epoch` occurs in the file; for samplers with `shuffle=False` and those of validation sets; when the
-    loader is handed to code that is not part of the project, or to a framework that calls `set_epoch` itself; and
-    when no epoch loop over the loader is in the file.
+    When `set_epoch` occurs in the file, or in those that make the loader or go through it; for samplers with
+    `shuffle=False` and those of validation sets; when the loader is handed to code that is not part of the project, or
+    to a framework that calls `set_epoch` itself; and when no epoch loop over the loader is in the file.
 
     ## Source
 
@@ -64,7 +67,7 @@ class SamplerSetEpoch(Check):
     advice = "Call `set_epoch(epoch)` on the sampler at the start of each epoch."
     fix_title = "Tell the sampler the epoch"
     fix_safety = "unsafe"
-    triggers = ("DistributedSampler",)
+    triggers = ("DistributedSampler", "epoch in ", "epochs in ", "while epoch")
 
     def visit_module(self, file: LintedFile) -> None:
         """Follow the samplers of a file to the loops over their loaders."""
@@ -72,19 +75,32 @@ class SamplerSetEpoch(Check):
         index = module.index
         if "set_epoch" in index.words or uses_framework(module):
             return
-        made = [call for call in _samplers(index) if _shuffles(index, call)]
+        for loop, place, text in _from_other_files(module):
+            self._report(file, loop, place, text, None)
+        made = [call for call in _samplers(module) if _shuffles(index, call)]
         if not made:
             return
-        origins = set(map(id, made))
-        carriers = Carriers(index, lambda node: id(node) in origins, lambda call: _cannot_tell(module, call))
+        made_here = set(map(id, made))
+        carriers = Carriers(
+            index,
+            lambda node: id(node) in made_here,
+            lambda call: _cannot_tell(module, call),
+            lambda call: own_name_of(module, call) or last_name(call.func),
+        )
         if carriers.escapes:
             return
         for loop, place in _epoch_loops(index, carriers):
             sampler = _sampler_text(index, carriers, made, place)
             self._report(file, loop, place, sampler, made[0])
 
-    def _report(self, file: LintedFile, loop: Loop, place: ast.AST, sampler: str | None, made: ast.Call) -> None:
+    def _report(self, file: LintedFile, loop: Loop, place: ast.AST, sampler: str | None, made: ast.Call | None) -> None:
         module = file.module
+        if made is None:
+            text = (
+                f"`{sampler}` has a sampler that is not told the epoch, so every turn of this loop has the same order"
+            )
+            self.report_in(file, place, text)
+            return
         text = sampler or module.module.text(made)
         message = f"`{text}` is not told the epoch, so this loop has the same order in every epoch"
         if place is loop:
@@ -92,9 +108,10 @@ class SamplerSetEpoch(Check):
         self.report_in(file, place, message, fix=_fix(module, loop, sampler))
 
 
-def _samplers(index: FileIndex) -> list[ast.Call]:
+def _samplers(module: ModuleFacts) -> list[ast.Call]:
     """The calls that make a distributed sampler, also through a name that may stand for the class."""
-    found = list(index.named.get("DistributedSampler", ()))
+    found = calls_named(module, ("DistributedSampler",))
+    index = module.index
     for target, value, _ in index.assignments:
         if isinstance(target, ast.Name) and isinstance(value, ast.IfExp):
             if "DistributedSampler" in (last_name(value.body), last_name(value.orelse)):
@@ -125,6 +142,65 @@ def _cannot_tell(module: ModuleFacts, call: ast.Call) -> bool:
     if not isinstance(found, FunctionFacts):
         return False
     return not {"set_epoch", "Trainer"} & found.module.index.words
+
+
+def _from_other_files(module: ModuleFacts) -> Iterator[tuple[Loop, ast.AST, str]]:
+    """The epoch loops over a loader that another file makes, each with the place and the loader to speak of."""
+    index = module.index
+    told: set[Loop] = set()
+    for loop in index.loops:
+        if not _counts_epochs(loop):
+            continue
+        for node, use in _gone_through(module, loop):
+            text = spelling(node)
+            if text is None or NAMED_EVALUATION.search(text) or loop in told:
+                continue
+            if any(_draws_alike(module, place) for place in origins(module, node)):
+                told.add(loop)
+                yield loop, use if isinstance(use, ast.For) else loop, text
+
+
+def _gone_through(module: ModuleFacts, loop: Loop) -> Iterator[tuple[ast.expr, ast.AST]]:
+    """What loops within an epoch loop go through, and what is given there to functions of other files."""
+    index = module.index
+    for item in walk(loop):
+        if isinstance(item, ast.For) and item is not loop:
+            yield _unwrapped(item.iter), item
+        elif isinstance(item, ast.Call) and not NAMED_EVALUATION.search(last_name(item.func)):
+            called = functions_called(module, item)
+            if called and all(function.module is not module and _sets_none(function.module) for function in called):
+                for given in [*item.args, *(part.value for part in item.keywords)]:
+                    if isinstance(given, (ast.Name, ast.Attribute, ast.Subscript)) and not index.callees(item):
+                        yield given, item
+
+
+def _unwrapped(node: ast.expr) -> ast.expr:
+    """``loader`` of ``enumerate(tqdm(loader))``."""
+    while isinstance(node, ast.Call) and node.args and last_name(node.func) in ("enumerate", "tqdm", "iter", "zip"):
+        node = node.args[0]
+    return node
+
+
+def _sets_none(module: ModuleFacts) -> bool:
+    return not {"set_epoch", "Trainer"} & module.index.words and not uses_framework(module)
+
+
+def _draws_alike(module: ModuleFacts, place: Origin) -> bool:
+    """Whether a loader has a distributed sampler that shuffles; of those that stand in this file others tell."""
+    call = place.node
+    if not isinstance(call, ast.Call) or not own_name_of(place.module, call).endswith("DataLoader"):
+        return False
+    sampler = argument(place.module, call, "sampler", 3)
+    if sampler is None or not _sets_none(place.module):
+        return False
+    return any(
+        isinstance(item.node, ast.Call)
+        and own_name_of(item.module, item.node) == "DistributedSampler"
+        and not (item.module is module and place.module is module)
+        and _sets_none(item.module)
+        and _shuffles(item.module.index, item.node)
+        for item in origins(sampler.module, sampler.node)
+    )
 
 
 def _epoch_loops(index: FileIndex, carriers: Carriers) -> list[tuple[Loop, ast.AST]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from amp_rules.checks.common.apex_scripts import calls_named
-from amp_rules.checks.common.step_events import is_optimizer
+from amp_rules.checks.common.checkpoints import is_known_to, optimizer_loads, optimizer_saves
 from amp_rules.lint.check import Check, LintedFile
-from amp_rules.source.syntax import last_name
+from amp_rules.source.facts import ModuleFacts
+from amp_rules.source.index import keyword, literal
 
 
 class ApexStateNotSaved(Check):
@@ -15,7 +16,9 @@ class ApexStateNotSaved(Check):
 
     ## What it does
 
-    Finds `amp.initialize` in a file that saves `optimizer.state_dict()` and nowhere `amp.state_dict()`.
+    Finds what saves `optimizer.state_dict()`, or is given the optimizer and saves checkpoints, in a file that calls
+    `amp.initialize` and nowhere `amp.state_dict()`. Where that is called, finds `optimizer.load_state_dict()` in a file
+    that never calls `amp.load_state_dict()`.
 
     ## Why
 
@@ -35,7 +38,7 @@ class ApexStateNotSaved(Check):
 
     ## When it is silent
 
-    Where `amp.state_dict()` or `amp.load_state_dict()` occurs anywhere in the file.
+    Where `amp.state_dict()` occurs anywhere in the file, and where the loss scale is a number, which never changes.
 
     ## Source
 
@@ -53,16 +56,30 @@ class ApexStateNotSaved(Check):
         """Compare what is initialized with what is saved."""
         module = file.module
         made = calls_named(module, "amp.initialize")
-        if not made or calls_named(module, "amp.state_dict", "amp.load_state_dict"):
+        if not made or all(map(_is_static, made)):
             return
-        saves = writes = False
-        for item in ast.walk(module.module.tree):
-            if isinstance(item, ast.Call):
-                name = last_name(item.func)
-                writes = writes or "save" in name
-                if name == "state_dict" and isinstance(item.func, ast.Attribute):
-                    saves = saves or is_optimizer(None, item.func.value)
-        if saves and writes:
-            self.report_in(
-                file, made[0], "the loss scale of `amp` is in no checkpoint, though the optimizer's state is"
-            )
+        if not calls_named(module, "amp.state_dict") and not _is_handed_on(module):
+            for call in optimizer_saves(module):
+                if not is_known_to(call, module, "amp."):
+                    message = "the optimizer's state is saved here without the loss scale of `amp`"
+                    self.report_in(file, call, message)
+        elif not calls_named(module, "amp.load_state_dict") and not _is_handed_on(module):
+            for call in optimizer_loads(module):
+                message = "the optimizer's state is loaded here, and that of `amp`, which is saved, nowhere"
+                self.report_in(file, call, message)
+
+
+def _is_handed_on(module: ModuleFacts) -> bool:
+    """Whether a function is given ``amp`` itself, and may ask it for its state."""
+    return any(
+        module.dotted(item) == "apex.amp"
+        for call in module.index.calls
+        for item in [*call.args, *(keyword.value for keyword in call.keywords)]
+        if isinstance(item, (ast.Name, ast.Attribute))
+    )
+
+
+def _is_static(call: ast.Call) -> bool:
+    """Whether the loss scale stays as it was: it is a number, or Apex is turned off."""
+    scale = literal(keyword(call, "loss_scale"))
+    return isinstance(scale, (int, float)) or literal(keyword(call, "enabled")) is False

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rules.checks.common.step_events import Event, StepCheck, is_disabled, is_wrapped, statement_of
+from amp_rules.checks.common.step_events import Event, StepCheck, is_wrapped, statement_of
+from amp_rules.checks.common.step_roles import is_disabled
 from amp_rules.checks.common.step_text import scaler_methods, step_state
+from amp_rules.lattice.abstract_values import Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.paths import LOST
 from amp_rules.lint.finding import Fix, TextEdit
@@ -95,8 +97,10 @@ class MissingScalerUpdate(StepCheck):
         if any(item.state is LOST or any(entry[0] == "escape" for entry in item.state or ()) for item in ends):
             return
         for item in ends:
-            for kind, _, _, node in item.state or ():
-                if kind == "scaler_step":
+            for kind, scaler, _, node in item.state or ():
+                # Who gives a scaler may update it; who calls from this file is judged as well.
+                given = isinstance(scaler, Value) and scaler.op == "param"
+                if kind == "scaler_step" and not given and node in frame.module.module.parents:
                     message = "`step` is called and nothing in this file calls `update`: the second call raises"
                     self.report(frame, node, message, fix=self._fix(frame, node), here=True)
 

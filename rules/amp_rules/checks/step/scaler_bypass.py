@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rules.checks.common.step_events import PLAIN, SCALED, Event, StepCheck, is_disabled
+from amp_rules.checks.common.step_events import PLAIN, SCALED, Event, StepCheck
+from amp_rules.checks.common.step_roles import is_disabled
 from amp_rules.checks.common.step_text import calls_of
 from amp_rules.lattice.abstract_values import alternatives
 from amp_rules.lattice.frame import Frame

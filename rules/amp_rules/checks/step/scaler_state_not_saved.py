@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
-from amp_rules.checks.common.step_events import is_optimizer, is_wrapped
+from amp_rules.checks.common.checkpoints import (
+    handed_on,
+    is_known_to,
+    is_loading,
+    is_saving,
+    optimizer_loads,
+    optimizer_saves,
+    state_of,
+)
+from amp_rules.checks.common.step_events import is_wrapped
+from amp_rules.checks.common.step_roles import scaler_names
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
+from amp_rules.source.facts import ModuleFacts
+from amp_rules.source.index import Function, keyword, literal
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.idioms import SCALER
-from amp_rules.torch.mixed_precision import is_scaler_name
+from amp_rules.torch.mixed_precision import has_loss_scale
 
 
 class ScalerStateNotSaved(Check):
@@ -17,8 +30,9 @@ class ScalerStateNotSaved(Check):
 
     ## What it does
 
-    Finds a `GradScaler` in a file that writes `optimizer.state_dict()`, or hands the optimizer to a function that
-    saves checkpoints, and that nowhere writes the scaler's `state_dict()`.
+    Finds `optimizer.state_dict()` in what is saved, and calls of functions that save checkpoints and are given the
+    optimizer, in files that scale losses and nowhere write the scaler's `state_dict()`. Where it is written, finds
+    `optimizer.load_state_dict()` in files that never load the scaler's.
 
     ## Why
 
@@ -41,7 +55,8 @@ class ScalerStateNotSaved(Check):
 
     ## When it is silent
 
-    Where the scaler's state is written anywhere in the file, or the scaler is handed to what saves.
+    Where the scaler's state is written anywhere in the file, or the scaler is handed to what saves, or what saves is
+    given `self`, `**state` or another object that may hold it.
 
     ## Source
 
@@ -53,7 +68,7 @@ class ScalerStateNotSaved(Check):
     severity = "warning"
     message = "A checkpoint holds the optimizer's state and not the scaler's."
     advice = "Save `scaler.state_dict()` with the checkpoint and load it again."
-    triggers = ("GradScaler(",)
+    triggers = ("GradScaler(", "NativeScaler", ".scale(", ".unscale_(")
 
     def applies(self, mode: Mode) -> bool:
         """Scaling is for float16."""
@@ -62,29 +77,49 @@ class ScalerStateNotSaved(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Compare what is made with what is saved."""
         module = file.module
-        made: list[ast.Call] = []
-        saves = writes = False
-        for item in ast.walk(module.module.tree):
-            if not isinstance(item, ast.Call):
+        made = [call for call in module.index.calls if _makes(call, module)]
+        used = scaler_names(module)
+        if is_wrapped(module) or not (made or used) or (made and all(map(_is_off, made))):
+            return
+
+        def is_it(node: ast.expr) -> bool:
+            name = last_name(node)
+            return SCALER in name.lower() or name in used
+
+        if not (state_of(module, is_it, "state_dict") or handed_on(module, is_it, is_saving)):
+            self._missing(file, bool(made), is_it)
+        elif not (state_of(module, is_it, "load_state_dict") or handed_on(module, is_it, is_loading)):
+            for call in optimizer_loads(module):
+                message = "the optimizer's state is loaded here, and that of the scaler, which is saved, nowhere"
+                self.report_in(file, call, message)
+
+    def _missing(self, file: LintedFile, made: bool, is_it: Callable[[ast.expr], bool]) -> None:
+        module = file.module
+        for call in optimizer_saves(module):
+            if is_known_to(call, module, SCALER, "amp."):
                 continue
-            if is_scaler_name(module.dotted(item.func) or "") and not _is_off(item):
-                made.append(item)
-            name = last_name(item.func)
-            if name in ("state_dict", "load_state_dict") and isinstance(item.func, ast.Attribute):
-                if SCALER in last_name(item.func.value).lower():
-                    return
-                saves = saves or (name == "state_dict" and is_optimizer(None, item.func.value))
-            writes = writes or "save" in name or "checkpoint" in name.lower()
-            if "save" in name or "checkpoint" in name.lower():
-                given = [last_name(part) for part in [*item.args, *(word.value for word in item.keywords)]]
-                if any(SCALER in part.lower() for part in given):
-                    return
-                saves = saves or any(is_optimizer(None, part) for part in item.args)
-        if made and saves and writes and not is_wrapped(module):
-            self.report_in(
-                file, made[0], "the scale of this scaler is in no checkpoint, though the optimizer's state is"
-            )
+            if made or _is_beside(call, module, is_it):
+                message = "the optimizer's state is saved here without that of the scaler, which starts at 65536 again"
+                self.report_in(file, call, message)
+
+
+def _makes(call: ast.Call, module: ModuleFacts) -> bool:
+    return has_loss_scale(module.dotted(call.func) or "")
 
 
 def _is_off(call: ast.Call) -> bool:
-    return any(item.arg == "enabled" and isinstance(item.value, ast.Constant) for item in call.keywords)
+    return literal(keyword(call, "enabled")) is False
+
+
+def _is_beside(call: ast.Call, module: ModuleFacts, is_it: Callable[[ast.expr], bool]) -> bool:
+    """Whether the class or function that saves is the one that scales, where the file does not make the scaler."""
+    around = [item for item in module.index.ancestors(call) if isinstance(item, (Function, ast.ClassDef))]
+    if not around:
+        return False
+    scaling = module.index.named.get("scale", ())
+    return any(
+        isinstance(other.func, ast.Attribute)
+        and is_it(other.func.value)
+        and any(item is around[-1] for item in module.index.ancestors(other))
+        for other in scaling
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rules.checks.common.step_events import Event, StepCheck, is_disabled, is_wrapped
+from amp_rules.checks.common.step_events import Event, StepCheck, is_wrapped
+from amp_rules.checks.common.step_roles import is_disabled
 from amp_rules.checks.common.step_text import step_state
 from amp_rules.lattice.frame import Frame
 

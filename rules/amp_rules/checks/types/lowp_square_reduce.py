@@ -31,15 +31,15 @@ class LowpSquareReduce(Check):
     """Squares taken in float16 and summed.
 
     ## What it does
-    Finds squares of float16 that are summed, as in ``torch.sum(x * x)`` and ``x.square().sum(-1)``, also where the square
-    is converted to float32 afterwards, and squares of norms that are float16.
+    Finds squares of float16 that are summed, as in ``torch.sum(x * x)`` and ``x.square().sum(-1)``, also where the
+    square is converted to float32 afterwards, and squares of norms that are float16.
 
     ## Why
     The square of 256 is 65536, which float16 cannot hold, and the square of 1.7e-4 is 0. The sum of 300 squares of 16
     overflows as well: the length of a vector of 300 numbers is 277 and fits, its square does not. A norm of gradients
     computed so is infinite, or 0, long before the gradients are. Autocast computes ``**``, ``pow``, ``square`` and
-    ``sum`` in float32 on CUDA, but not ``x * x``, and none of them on the CPU: ``(x * x).sum(-1)`` is float32 there, and
-    infinite all the same.
+    ``sum`` in float32 on CUDA, but not ``x * x``: ``(x * x).sum(-1)`` is float32 there, and infinite all the same. On
+    the CPU it computes none of them in float32.
 
     ## Example
         norm = torch.sum(torch.pow(p.grad, 2)).sqrt()

@@ -1,0 +1,227 @@
+"""What writes, removes or keeps open a file, and whether the file is of one process."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from amp_rules.checks.common.origins import Origin, argument, origins
+from amp_rules.source.facts import ModuleFacts
+from amp_rules.source.index import keyword, literal
+from amp_rules.source.syntax import children, last_name, walk
+from amp_rules.torch.file_access import OF_THIS_MOMENT, OPENERS, REMOVERS, TEMPORARY
+from amp_rules.torch.idioms import EXACT_RANK, NAMED_OWN_PART, NAMED_RANK, NAMED_SEVERAL
+from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS, PATH_WRITERS, WRITERS
+
+Kind = Literal["write", "remove", "folder", "log"]
+
+
+class Access(NamedTuple):
+    """A call that changes a file.
+
+    Attributes:
+        call: the call.
+        kind: what it does: ``write`` a content, ``remove`` or move a file away, make a ``folder`` that must not be
+            there, keep a ``log``.
+        path: what it is told to change; None where that does not stand among its arguments.
+    """
+
+    call: ast.Call
+    kind: Kind
+    path: ast.expr | None
+
+
+_SCRIPTED = ("torch.jit.script", "torch.jit.trace")
+_PATHS = ("f", "path", "file", "filename", "save_directory", "fname", "fp", "log_dir", "logdir", "dir", "name")
+
+
+def access_of(module: ModuleFacts, call: ast.Call) -> Access | None:
+    """What a call does to files, as far as it is a library's."""
+    dotted = module.dotted(call.func) or ""
+    name = dotted.rpartition(".")[2] or last_name(call.func)
+    if dotted in FILE_WRITERS:
+        return Access(call, "write", _path(module, call, FILE_WRITERS[dotted]))
+    if dotted in OPENERS or dotted == "open":
+        return _opened(module, call, OPENERS.get(dotted, 1))
+    if dotted in REMOVERS:
+        lenient = dotted == "shutil.rmtree" and (literal(keyword(call, "ignore_errors")) is True or len(call.args) > 1)
+        return None if lenient else Access(call, "remove", _path(module, call, 0))
+    if dotted in ("os.makedirs", "os.mkdir"):
+        return None if _may_be_there(call, 2) else Access(call, "folder", _path(module, call, 0))
+    if dotted == "wandb.init":
+        # A run of each process is asked for by a group.
+        return None if keyword(call, "group") is not None else Access(call, "log", None)
+    if dotted in WRITERS or dotted in LOG_KEEPERS:
+        return Access(call, "log", _path(module, call, 0))
+    if isinstance(call.func, ast.Attribute):
+        return _method(module, call, name or last_name(call.func))
+    return None
+
+
+def _method(module: ModuleFacts, call: ast.Call, name: str) -> Access | None:
+    """Methods of paths, tables, figures and models."""
+    assert isinstance(call.func, ast.Attribute)
+    held = call.func.value
+    if name == "save_pretrained":
+        return Access(call, "write", _path(module, call, 0))
+    if name == "save" and _is_scripted(module, held):
+        return Access(call, "write", _path(module, call, 0))
+    if name in PATH_WRITERS:
+        if name.startswith("write"):
+            return Access(call, "write", held)
+        path = _path(module, call, 0)
+        return Access(call, "write", path) if path is not None else None
+    if name == "mkdir" and _is_path(module, held):
+        return None if _may_be_there(call, 2) else Access(call, "folder", held)
+    if name in ("unlink", "rmdir") and _is_path(module, held):
+        return None if literal(keyword(call, "missing_ok")) is True else Access(call, "remove", held)
+    return None
+
+
+def _is_path(module: ModuleFacts, node: ast.expr) -> bool:
+    """Whether an object is a ``Path``, or made of one."""
+    for item in origins(module, node):
+        made = item.node
+        while isinstance(made, (ast.BinOp, ast.Attribute)):
+            made = made.left if isinstance(made, ast.BinOp) else made.value
+        if isinstance(made, ast.Name):
+            made = next((inner.node for inner in origins(item.module, made)), made)
+        if isinstance(made, ast.Call) and last_name(made.func) in ("Path", "PosixPath"):
+            return True
+    return False
+
+
+def _is_scripted(module: ModuleFacts, node: ast.expr) -> bool:
+    return any(
+        isinstance(item.node, ast.Call) and item.module.dotted(item.node.func) in _SCRIPTED
+        for item in origins(module, node)
+    )
+
+
+def _opened(module: ModuleFacts, call: ast.Call, position: int) -> Access | None:
+    mode = argument(module, call, "mode", position)
+    text = literal(mode.node) if mode is not None else None
+    if isinstance(text, str) and text[:1] in ("w", "a", "x"):
+        return Access(call, "write", call.args[0] if call.args else keyword(call, "file"))
+    return None
+
+
+def is_text(module: ModuleFacts, access: Access) -> bool:
+    """Whether a text is written, of which no process has a part of its own as it has of a sharded model."""
+    mode = argument(module, access.call, "mode", 1)
+    text = literal(mode.node) if mode is not None else None
+    return access.kind == "write" and isinstance(text, str) and text in ("w", "wt", "w+", "a", "a+")
+
+
+def _path(module: ModuleFacts, call: ast.Call, position: int) -> ast.expr | None:
+    if len(call.args) > position:
+        return call.args[position]
+    return next((item.value for item in call.keywords if item.arg in _PATHS), None)
+
+
+def _may_be_there(call: ast.Call, position: int) -> bool:
+    """``exist_ok=True``, or whatever is not False for certain."""
+    given = keyword(call, "exist_ok") or (call.args[position] if len(call.args) > position else None)
+    return given is not None and literal(given) is not False
+
+
+def is_shared(module: ModuleFacts, access: Access) -> bool:
+    """Whether all processes mean the same file, as far as can be seen: no rank, no moment, no sample names it."""
+    call = access.call
+    given = [*call.args, *(item.value for item in call.keywords)]
+    if keyword(call, "is_main_process") is not None or keyword(call, "save_function") is not None:
+        return False
+    paths = [access.path] if access.path is not None else given
+    # Several processes that go through one folder remove the same files of it.
+    by_sample = access.kind == "write"
+    return not any(_is_own(item, by_sample) for path in paths for item in _parts(module, path))
+
+
+_MAX_PARTS = 60
+"""Expressions that a path may be put together of; beyond, the rest is not asked."""
+
+
+def _parts(module: ModuleFacts, path: ast.expr) -> list[Origin]:
+    """The expressions that a path is put together of, through names and calls."""
+    found = [Origin(module, path)]
+    seen = {id(path)}
+    for place in found:
+        for item in _read_in(place.node):
+            # Of ``file.name`` the file tells.
+            held = origins(place.module, item.value) if isinstance(item, ast.Attribute) else []
+            for origin in [*origins(place.module, item), *(part for part in held if _is_of_process(part))]:
+                if id(origin.node) not in seen and len(found) < _MAX_PARTS:
+                    seen.add(id(origin.node))
+                    found.append(origin)
+    return found
+
+
+def _is_of_process(place: Origin) -> bool:
+    return isinstance(place.node, ast.Call) and place.module.dotted(place.node.func) in TEMPORARY
+
+
+def _read_in(node: ast.expr) -> Iterator[ast.expr]:
+    """The names and attributes that an expression reads, without the objects that they belong to."""
+    pending: list[ast.AST] = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, (ast.Name, ast.Attribute)):
+            yield item
+        elif isinstance(item, ast.Call):
+            # What is called with a path gives one: of ``folder.joinpath(name)`` the folder counts.
+            if isinstance(item.func, ast.Attribute):
+                pending.append(item.func.value)
+            pending += [*item.args, *(part.value for part in item.keywords)]
+        else:
+            pending += children(item)
+
+
+def _is_own(place: Origin, by_sample: bool) -> bool:
+    """Whether an expression makes a path that is of one process, or of one sample."""
+    for item in walk(place.node):
+        if isinstance(item, ast.Call):
+            dotted = place.module.dotted(item.func) or ""
+            if dotted in TEMPORARY | OF_THIS_MOMENT or last_name(item.func) in _OWN_CALLS:
+                return True
+            if dotted in OPENERS:
+                # Where it is opened, it is judged.
+                return True
+        elif isinstance(item, ast.Constant):
+            if isinstance(item.value, str) and EXACT_RANK.search(item.value):
+                return True
+        elif _names_process(last_name(item)) or last_name(item) in ("stdout", "stderr", "devnull"):
+            return True
+        if by_sample and isinstance(item, ast.Name) and item.id in _of_batches(place.module, item):
+            return True
+    return False
+
+
+_OWN_CALLS = frozenset({"open", "BytesIO", "StringIO", "now", "strftime", "get_timestamp", "gethostname", "getpid"})
+"""Calls that give each process something of its own, or an open file."""
+
+
+def _names_process(name: str) -> bool:
+    return bool((NAMED_RANK.search(name) or NAMED_OWN_PART.search(name)) and not NAMED_SEVERAL.search(name))
+
+
+_COUNTS = ("range", "count", "trange")
+
+
+def _of_batches(module: ModuleFacts, node: ast.AST) -> set[str]:
+    """The names that loops over data bind around a place: files named after the data are of different processes."""
+    found: set[str] = set()
+    for loop in module.index.loops_around(node):
+        if not isinstance(loop, ast.While) and not _counts_epochs(loop):
+            found |= {item.id for item in walk(loop.target) if isinstance(item, ast.Name)}
+    for around in module.index.ancestors(node):
+        if isinstance(around, (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)):
+            found |= {item.id for part in around.generators for item in walk(part.target) if isinstance(item, ast.Name)}
+    return found
+
+
+def _counts_epochs(loop: ast.For | ast.AsyncFor) -> bool:
+    """``for epoch in range(...)``, ``for step, batch in enumerate(loader)``: numbers that all processes count alike."""
+    if any("epoch" in text for text in (ast.unparse(loop.target).lower(), ast.unparse(loop.iter).lower())):
+        return True
+    return isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in _COUNTS

@@ -1,0 +1,376 @@
+"""Which processes get to a place: the rank as a fact of the path from the start of the script."""
+
+from __future__ import annotations
+
+import ast
+import enum
+from typing import NamedTuple
+
+from amp_rules.checks.common.origins import functions_called, origins
+from amp_rules.checks.common.rank_branches import depends_on_process, is_start, names_rank, replaced_by, spawns
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.index import Function, Loop, literal
+from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.idioms import (
+    EXACT_FIRST_RANK,
+    EXACT_RANK,
+    NAMED_DEVICE,
+    NAMED_EPOCH,
+    NAMED_LOCAL_RANK,
+    NAMED_ONE_RANK,
+    NAMED_RANK,
+    NAMED_SEVERAL,
+)  # fmt: skip
+
+
+class Reach(enum.IntEnum):
+    """How many processes get to a place."""
+
+    UNKNOWN = 0
+    """Nobody in sight calls the function."""
+    ONE = 1
+    """A test on every way asks for the process."""
+    EACH_NODE = 2
+    """The tests ask for the local rank only: one process of each machine."""
+    EVERY = 3
+
+
+class _Asked(NamedTuple):
+    """What a test says of the process."""
+
+    reach: Reach
+    test: ast.expr | None
+
+
+_MAX_CALLERS = 6
+"""Callers of callers that are asked: ``main``, ``fit``, ``train_epoch``, ``validate``, ``log``, ``save``."""
+
+
+_OF_ALL = (
+    "torch.distributed.barrier", "torch.distributed.all_", "torch.distributed.broadcast",
+    "torch.distributed.init_process_group", "torch.distributed.reduce", "torch.nn.parallel.DistributedDataParallel",
+)  # fmt: skip
+"""Beginnings of the names of what every process has to call."""
+
+
+def _counts_epochs(loop: Loop) -> bool:
+    about = loop.test if isinstance(loop, ast.While) else ast.Tuple([loop.target, loop.iter], ast.Load())
+    return any(NAMED_EPOCH.search(last_name(item)) for item in walk(about))
+
+
+class RankPaths:
+    """Answers for the places of one file.
+
+    Args:
+        module: the file.
+        ddp: whether it is known to be run by several processes.
+    """
+
+    def __init__(self, module: ModuleFacts, ddp: bool = False) -> None:
+        self.module = module
+        self.ddp = ddp
+        self.index = module.index
+        self._spawns = spawns(module.index)
+        self._known: dict[ast.AST | None, Reach] = {}
+
+    def reach(self, node: ast.AST) -> Reach:
+        """Which processes get to ``node``."""
+        return self._reach(node, ())
+
+    def deciding_test(self, node: ast.AST) -> ast.expr | None:
+        """The test of the process that decides about ``node``, in its function or the nearest that calls it."""
+        seen: set[ast.AST] = set()
+        pending = [node]
+        for place in pending:
+            asked = self._asked(place)
+            if asked.test is not None:
+                return asked.test
+            function = self.index.scope(place)
+            if isinstance(function, Function) and function not in seen:
+                seen.add(function)
+                pending += self.index.callers(function)
+        return None
+
+    def unguarded_callers(self, node: ast.AST) -> list[ast.Call]:
+        """The calls of the function around ``node`` that every process makes, where others ask for the process."""
+        function = self.index.scope(node)
+        if not isinstance(function, Function):
+            return []
+        callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
+        if not any(self._asked(call).reach is Reach.ONE for call in callers):
+            return []
+        return [call for call in callers if self._reach(call, (function,)) is Reach.EVERY]
+
+    def decides(self, node: ast.AST) -> Reach:
+        """Which processes the tests in its function let get to ``node``."""
+        return self._asked(node).reach
+
+    def decides_nothing(self, node: ast.AST) -> bool:
+        """Whether no test in its function keeps processes from ``node``."""
+        return self._asked(node).reach is Reach.EVERY
+
+    def _reach(self, node: ast.AST, seen: tuple[ast.AST, ...]) -> Reach:
+        asked = self._asked(node).reach
+        if asked is Reach.ONE:
+            return Reach.ONE
+        return min(asked, self._reach_of(self.index.scope(node), node, seen))
+
+    def _reach_of(self, function: ast.AST | None, node: ast.AST, seen: tuple[ast.AST, ...]) -> Reach:
+        if function is None:
+            # What starts the processes runs once itself.
+            in_class = any(isinstance(item, ast.ClassDef) for item in self.index.ancestors(node))
+            return Reach.UNKNOWN if self._spawns or in_class else Reach.EVERY
+        if function in seen or len(seen) > _MAX_CALLERS or isinstance(function, ast.Lambda):
+            return Reach.UNKNOWN
+        if function not in self._known:
+            found = self._called(function, (*seen, function))
+            if seen:
+                return found
+            self._known[function] = found
+        return self._known[function]
+
+    def _called(self, function: ast.AST, seen: tuple[ast.AST, ...]) -> Reach:
+        assert isinstance(function, Function)
+        if any(NAMED_ONE_RANK.search(ast.unparse(item)) for item in function.decorator_list):
+            return Reach.ONE
+        callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
+        found = max((self._reach(call, seen) for call in callers), default=Reach.UNKNOWN)
+        if found is Reach.UNKNOWN and (
+            is_start(self.index, function, bool(callers))
+            or self.all_take_part(function)
+            or (self.ddp and not callers and self._asks_in_others(function))
+        ):
+            return Reach.EVERY
+        return found
+
+    def _asks_in_others(self, function: Function) -> bool:
+        """Whether another method of the class asks for the process around what it does itself."""
+        owner = self.index.owner(function)
+        if owner is None or function.name.startswith("_"):
+            return False
+        return any(
+            self._asked(item).reach is Reach.ONE and last_name(item.func).startswith("save")
+            for method in owner.body
+            if isinstance(method, Function) and method is not function
+            for item in walk(method)
+            if isinstance(item, ast.Call)
+        )
+
+    def _is_call_of(self, call: ast.Call, function: Function) -> bool:
+        """Whether a call runs a method of this class, as ``model.train()`` does not run ``Trainer.train``."""
+        owner = self.index.owner(function)
+        if owner is None or not isinstance(call.func, ast.Attribute):
+            return True
+        held = call.func.value
+        if isinstance(held, ast.Name) and held.id in ("self", "cls"):
+            return True
+        if isinstance(held, ast.Call) and last_name(held.func) in (owner.name, "super"):
+            return True
+        return any(
+            isinstance(item.node, ast.Call) and last_name(item.node.func) == owner.name
+            for item in origins(self.module, held)
+        )
+
+    # ---- what all take part in -----------------------------------------------------------------------------------
+
+    def all_take_part(self, function: Function, depth: int = 2) -> bool:
+        """Whether a function runs what waits for every process: backward passes, collective operations, wrapping."""
+        for item in walk(function):
+            if not isinstance(item, ast.Call) or self.index.scope(item) is not function:
+                continue
+            if self._needs_all(item, depth) and self._asked(item).reach is Reach.EVERY:
+                return True
+        return False
+
+    def _needs_all(self, call: ast.Call, depth: int) -> bool:
+        name = last_name(call.func)
+        if name == "backward" or (self.module.dotted(call.func) or "").startswith(_OF_ALL):
+            return True
+        if name.startswith("train") and any(_counts_epochs(loop) for loop in self.index.loops_around(call)):
+            return True
+        if not depth:
+            return False
+        for called in functions_called(self.module, call):
+            if called.module is not self.module:
+                if _goes_back(called):
+                    return True
+            elif isinstance(called.node, Function) and called.node is not self.index.scope(call):
+                if self.all_take_part(called.node, depth - 1):
+                    return True
+        return False
+
+    # ---- tests ---------------------------------------------------------------------------------------------------
+
+    def _asked(self, node: ast.AST) -> _Asked:
+        """What the tests around ``node``, within its function, say of the process."""
+        found = _Asked(Reach.EVERY, None)
+        for test, holds in self.index.branches(node):
+            asked = self.says(test, holds)
+            if asked is Reach.ONE:
+                return _Asked(Reach.ONE, test)
+            if asked is Reach.EACH_NODE:
+                found = _Asked(asked, test)
+        # ``if several: if rank == 0: save() else: save()``
+        if any(_asks_for_one(item) for item in replaced_by(self.index, node)):
+            return _Asked(Reach.ONE, None)
+        return found
+
+    def says(self, test: ast.expr, holds: bool) -> Reach:
+        """Which processes go on where a test comes out like this."""
+        several = in_several(test)
+        if several is not None:
+            return Reach.EVERY if several is holds else Reach.ONE
+        if not depends_on_process(self.index, test) and not self._asks_helper(test):
+            return Reach.EVERY
+        if _is_of_number(test) or (not holds and _leaves_by_mistake(test)):
+            return Reach.EVERY
+        return Reach.EACH_NODE if self._is_local(test) else Reach.ONE
+
+    def _asks_helper(self, test: ast.expr) -> bool:
+        """Whether a short function of another file, which has no telling name, asks for the process."""
+        return any(
+            _answers_by_rank(function)
+            for item in walk(test)
+            if isinstance(item, ast.Call)
+            for function in functions_called(self.module, item)
+        )
+
+    def _is_local(self, test: ast.expr) -> bool:
+        """Whether a test asks for the local rank and for nothing else."""
+        asked = [item for item in walk(test) if isinstance(item, (ast.Name, ast.Attribute, ast.Constant))]
+        named = [item for item in asked if _tells_rank(_text_of(item))]
+        return bool(named) and all(self._is_local_rank(item) for item in named)
+
+    def _is_local_rank(self, node: ast.expr) -> bool:
+        named = bool(NAMED_LOCAL_RANK.search(_text_of(node)))
+        if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+            return named
+        values = [item.node for item in origins(self.module, node) if item.node is not node]
+        values = [item for item in values if not isinstance(item, ast.Constant)]
+        if named:
+            # Some call the rank so that torch.distributed gives.
+            return not any(_comes_of_global(item) for item in values)
+        return bool(values) and all(_comes_of_local(item) for item in values)
+
+
+def _text_of(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    return last_name(node)
+
+
+def _tells_rank(text: str) -> bool:
+    """Whether a name is about which process this is, not how many there are."""
+    return bool(NAMED_RANK.search(text)) and not NAMED_SEVERAL.search(text)
+
+
+def _comes_of_local(node: ast.expr) -> bool:
+    """``int(os.environ["LOCAL_RANK"])``, ``args.local_rank``, ``local_rank == 0``."""
+    names = [_text_of(item) for item in walk(node)]
+    return any(NAMED_LOCAL_RANK.search(item) for item in names) and not any(
+        _tells_rank(item) and not NAMED_LOCAL_RANK.search(item) for item in names
+    )
+
+
+def _comes_of_global(node: ast.expr) -> bool:
+    """``dist.get_rank()``, ``int(os.environ["RANK"])``."""
+    names = [_text_of(item) for item in walk(node)]
+    return any(_tells_rank(item) and not NAMED_LOCAL_RANK.search(item) for item in names)
+
+
+def in_several(test: ast.expr) -> bool | None:
+    """What a test of the number of processes is where there are several; None where it is about anything else."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        found = in_several(test.operand)
+        return None if found is None else not found
+    if isinstance(test, ast.BoolOp):
+        parts = [in_several(item) for item in test.values]
+        if isinstance(test.op, ast.And):
+            return False if False in parts else None if None in parts else True
+        return True if True in parts else None if None in parts else False
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _compared(test.left, test.ops[0], test.comparators[0])
+    name = last_name(test.func if isinstance(test, ast.Call) else test)
+    return True if NAMED_SEVERAL.search(name) and not _counts(name) else None
+
+
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
+    name = last_name(left.func if isinstance(left, ast.Call) else left)
+    if isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub) and literal(right.operand) == 1:
+        # ``local_rank == -1`` is how scripts say that there is one process.
+        if not NAMED_RANK.search(name) and not NAMED_DEVICE.search(name):
+            return None
+        return {ast.Eq: False, ast.NotEq: True, ast.Gt: True}.get(type(op))
+    if _counts(name) and literal(right) == 1:
+        return {ast.Eq: False, ast.NotEq: True, ast.Gt: True, ast.LtE: False}.get(type(op))
+    return None
+
+
+def _counts(name: str) -> bool:
+    """Whether a name is a number of processes."""
+    return "size" in name or "num" in name or name.startswith("n")
+
+
+def _is_of_number(test: ast.expr) -> bool:
+    """Whether a test has the number of processes in it and no rank: ``distributed and epoch > 3``."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        parts = [in_several(item) for item in test.values]
+        others = [item for item, part in zip(test.values, parts, strict=True) if part is None]
+        return True in parts and False not in parts and not any(_asks_for_one(item) for item in others)
+    return False
+
+
+def _leaves_by_mistake(test: ast.expr) -> bool:
+    """``wrong and rank == 0``: the first process says what is wrong, and whoever goes on is not asked for the rank."""
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        return False
+    asking = [item for item in test.values if _asks_for_one(item)]
+    others = [item for item in test.values if item not in asking and in_several(item) is None]
+    return bool(others) and all(_is_first(item) for item in asking)
+
+
+def _is_first(test: ast.expr) -> bool:
+    """``rank == 0``, ``is_main_process()``."""
+    if isinstance(test, ast.Compare):
+        return isinstance(test.ops[0], ast.Eq) and literal(test.comparators[0]) == 0
+    return not isinstance(test, ast.UnaryOp)
+
+
+def _asks_for_one(test: ast.AST) -> bool:
+    """Whether a test names what tells processes apart."""
+    if in_several(test) is not None:  # type: ignore[arg-type]
+        return False
+    return names_rank(test) or any(NAMED_DEVICE.search(last_name(item)) for item in walk(test))
+
+
+_HELPER_LINES = 12
+
+
+def _answers_by_rank(function: FunctionFacts) -> bool:
+    node = function.node
+    if (node.end_lineno or 0) - node.lineno > _HELPER_LINES:
+        return False
+    return any(
+        EXACT_RANK.search(_text_of(item)) or EXACT_FIRST_RANK.search(_text_of(item))
+        for result in function.returns
+        for item in walk(result)
+    )
+
+
+def _goes_back(function: FunctionFacts) -> bool:
+    """Whether a function of another file runs backward passes."""
+    return "backward" in function.module.index.words and any(
+        isinstance(item, ast.Call) and last_name(item.func) == "backward" for item in function.nodes
+    )
+
+
+def method_called(module: ModuleFacts, call: ast.Call) -> FunctionFacts | None:
+    """The method of a class of the project that a call of an object runs, by where the object is made."""
+    if not isinstance(call.func, ast.Attribute):
+        return None
+    for item in origins(module, call.func.value):
+        cls = item.module.class_named(item.node.func) if isinstance(item.node, ast.Call) else None
+        method = cls.method(call.func.attr) if cls is not None else None
+        if method is not None:
+            return method
+    return None

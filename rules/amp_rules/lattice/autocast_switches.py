@@ -1,0 +1,51 @@
+"""Where autocast is turned on or off around a function: by its decorators, and by helpers that enter a region."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.source.facts import Definitions, FunctionFacts
+from amp_rules.torch.mixed_precision import AUTOCASTS
+
+
+def by_decorators(function: FunctionFacts, project: Definitions) -> bool | None:
+    """Whether decorators turn autocast on or off for a function; None where they say nothing of it."""
+    for name, node in function.decorators:
+        last = name.rpartition(".")[2]
+        if last == "autocast":
+            keywords = node.keywords if isinstance(node, ast.Call) else []
+            given = [*(node.args if isinstance(node, ast.Call) else []), *(item.value for item in keywords)]
+            return not any(isinstance(item, ast.Constant) and item.value is False for item in given)
+        if last == "custom_fwd" and isinstance(node, ast.Call):
+            if any(item.arg == "cast_inputs" for item in node.keywords):
+                return False
+        elif name and last not in _OF_PYTHON:
+            found = function.module.functions.get(name) or project.resolve(function.module, name)
+            if isinstance(found, FunctionFacts) and found.node is not function.node and turns_off(found):
+                return False
+    return None
+
+
+_OF_PYTHON = frozenset(
+    "property staticmethod classmethod abstractmethod cached_property contextmanager wraps lru_cache setter".split()
+)
+
+
+def turns_off(function: FunctionFacts) -> bool:
+    """Whether a function does what it does in a region without autocast, as wrappers and context managers do."""
+    rows = function.module.module.lines[function.node.lineno - 1 : function.node.end_lineno]
+    if not any("autocast" in row for row in rows):
+        return False
+    return any(
+        _is_off(function, entered.context_expr)
+        for item in function.nodes
+        if isinstance(item, (ast.With, ast.AsyncWith))
+        for entered in item.items
+    )
+
+
+def _is_off(function: FunctionFacts, region: ast.expr) -> bool:
+    if not isinstance(region, ast.Call) or function.module.dotted(region.func) not in AUTOCASTS:
+        return False
+    given = [*region.args, *(item.value for item in region.keywords if item.arg == "enabled")]
+    return any(isinstance(item, ast.Constant) and item.value is False for item in given)

@@ -1,0 +1,209 @@
+"""Rules about several processes over several files: what one makes, and another goes through or writes."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from amp_rules.lint import Mode
+from amp_rules.source.text import read_source
+from linting import linter
+
+O1 = Mode("O1", "fp16", "cuda")
+DDP = Mode("O1", "fp16", "cuda", True)
+
+
+def found(folder: Path, code: str, mode: Mode = O1, **texts: str) -> list[int]:
+    """The lines of ``main.py`` at which a rule finds something."""
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    return [item.span.start.line for item in linter(mode, code).lint(read_source(folder / "main.py")).findings]
+
+
+LOADERS = """
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    def loaders(data, args):
+        sampler = DistributedSampler(data{more})
+        return DataLoader(data, batch_size=8, sampler=sampler), None
+"""
+
+ENGINE = """
+    def train_one_epoch(model, loader):
+        {first}
+        for batch in loader:
+            model(batch).sum().backward()
+"""
+
+
+def test_a_loader_of_another_file_is_gone_through_alike_in_every_epoch(tmp_path: Path):
+    main = """
+        from data import loaders
+
+        def main(args, model):
+            train, _ = loaders([], args)
+            for epoch in range(3):
+                for batch in train:
+                    model(batch).sum().backward()
+    """
+    assert found(tmp_path, "AMP901", main=main, data=LOADERS.format(more="")) == [7]
+    (tmp_path / "other").mkdir()
+    assert found(tmp_path / "other", "AMP901", main=main, data=LOADERS.format(more=", shuffle=False")) == []
+
+
+@pytest.mark.parametrize(("first", "lines"), [("pass", [7]), ("loader.sampler.set_epoch(0)", [])])
+def test_a_loader_that_is_given_to_another_file(tmp_path: Path, first: str, lines: list[int]):
+    main = """
+        from data import loaders
+        from engine import train_one_epoch
+
+        def main(args, model):
+            train, _ = loaders([], args)
+            for epoch in range(3):
+                train_one_epoch(model, train)
+    """
+    data, engine = LOADERS.format(more=""), ENGINE.format(first=first)
+    assert found(tmp_path, "AMP901", main=main, data=data, engine=engine) == lines
+
+
+SCRIPT = """
+    import torch.distributed as dist
+    from helpers import {name}
+
+    def main(model):
+        dist.init_process_group("nccl")
+        if {test}:
+            {name}(model)
+
+    main(None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "body", "lines"),
+    [
+        ("True", "torch.save(model, 'model.pt')", [8]),
+        ("dist.is_initialized()", "torch.save(model, 'model.pt')", [8]),
+        ("dist.get_rank() == 0", "torch.save(model, 'model.pt')", []),
+        ("True", "torch.save(model, f'model_{dist.get_rank()}.pt')", []),
+        ("True", "if is_first(): torch.save(model, 'model.pt')", []),
+    ],
+)
+def test_a_helper_of_another_file_writes(tmp_path: Path, test: str, body: str, lines: list[int]):
+    helpers = f"""
+        import torch
+        import torch.distributed as dist
+
+        def is_first():
+            return dist.get_rank() == 0
+
+        def save_all(model):
+            {body}
+    """
+    main = SCRIPT.format(name="save_all", test=test)
+    assert found(tmp_path, "AMP903", main=main, helpers=helpers) == lines
+
+
+def test_a_test_in_another_file_has_no_telling_name(tmp_path: Path):
+    helpers = """
+        import os
+
+        def may_write():
+            return os.environ.get("RANK", "0") == "0"
+    """
+    main = """
+        import torch
+        import torch.distributed as dist
+        from helpers import may_write
+
+        dist.init_process_group("nccl")
+        if may_write():
+            torch.save({}, "model.pt")
+        torch.save({}, "other.pt")
+    """
+    assert found(tmp_path, "AMP903", main=main, helpers=helpers) == [9]
+
+
+# ---- the same wherever it stands -----------------------------------------------------------------------------------
+
+HEAD = """\
+import copy
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+"""
+
+BODY = """\
+dist.init_process_group("nccl")
+sampler = DistributedSampler(dataset)
+loader = DataLoader(dataset, batch_size=8, shuffle=True, sampler=sampler)
+model = nn.Linear(4, 4)
+model = DistributedDataParallel(model)
+ema = copy.deepcopy(model)
+model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+for epoch in range(10):
+    for batch in loader:
+        model(batch).sum().backward()
+    torch.save(model.state_dict(), "x.pt")
+    if dist.get_rank() == 0:
+        dist.barrier()
+"""
+
+
+def _renamed(text: str) -> str:
+    names = {"sampler": "shares", "loader": "batches", "model": "net", "ema": "ema_net", "epoch": "epoch_number"}
+    for name, other in names.items():
+        for before in ("", " ", "(", "="):
+            for after in (" ", ",", ")", ".", "(", ":"):
+                text = text.replace(f"{before}{name}{after}", f"{before}{other}{after}") if before else text
+        text = "\n".join(other + row[len(name) :] if row.startswith(f"{name} ") else row for row in text.split("\n"))
+    return text.replace("=shares)", "=shares)")
+
+
+def _indented(text: str, head: str) -> str:
+    return head + textwrap.indent(text, "    ")
+
+
+FORMS = {
+    "module": lambda text: HEAD + text,
+    "function": lambda text: HEAD + _indented(text, "def main(dataset):\n") + "\nmain([])\n",
+    "method": lambda text: (
+        HEAD
+        + "class Run:\n"
+        + textwrap.indent(_indented(text, "def go(self, dataset):\n"), "    ")
+        + "\nRun().go([])\n"
+    ),
+    "try": lambda text: HEAD + _indented(text, "try:\n") + "except KeyboardInterrupt:\n    pass\n",
+    "with": lambda text: HEAD + _indented(text, "with torch.enable_grad():\n"),
+    "renamed": lambda text: HEAD + _renamed(text),
+    "aliased": lambda text: (
+        HEAD.replace("import DistributedDataParallel", "import DistributedDataParallel as Wrapper")
+        .replace("import DataLoader", "import DataLoader as Batches")
+        .replace("import DistributedSampler", "import DistributedSampler as Shares")
+        .replace("import torch.distributed as dist", "import torch.distributed as processes")
+        + text.replace("DistributedDataParallel", "Wrapper")
+        .replace("DataLoader", "Batches")
+        .replace("DistributedSampler", "Shares")
+        .replace("dist.", "processes.")
+    ),
+}
+
+
+def _lines(tmp_path: Path, code: str, text: str) -> list[str]:
+    path = tmp_path / "main.py"
+    path.write_text(text, encoding="utf-8")
+    rows = text.split("\n")
+    return [rows[item.span.start.line - 1].strip() for item in linter(O1, code).lint(read_source(path)).findings]
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+@pytest.mark.parametrize("code", ["AMP901", "AMP902", "AMP903", "AMP904", "AMP905", "AMP910"])
+def test_the_verdict_is_the_same_wherever_it_stands(tmp_path: Path, form: str, code: str):
+    change = FORMS[form]
+    assert len(_lines(tmp_path, code, HEAD + BODY)) == 1
+    assert len(_lines(tmp_path, code, change(BODY))) == 1
