@@ -125,17 +125,24 @@ def _calls_of(function: FunctionFacts) -> set[ast.AST]:
 
 
 def _is_scripted(function: FunctionFacts, call: ast.AST) -> bool:
-    """Whether only TorchScript runs a call: it stands where ``torch.jit.is_scripting()`` holds."""
+    """Whether nobody trains through a call: it stands where ``torch.jit.is_scripting()`` holds."""
     inner = call
     for item in function.module.index.ancestors(call):
         if isinstance(item, ast.If):
-            test, branch = item.test, item.body
-            if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-                test, branch = test.operand, item.orelse
-            if isinstance(test, ast.Call) and function.module.dotted(test.func) == "torch.jit.is_scripting":
-                return any(inner is statement for statement in branch)
+            parts = item.test.values if isinstance(item.test, ast.BoolOp) else [item.test]
+            if _asks_for_scripting(function, parts[0]):
+                return inner in item.body
+            negated = [isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not) for part in parts]
+            if negated[0] and _asks_for_scripting(function, parts[0].operand):  # type: ignore[attr-defined]
+                # Tensors of the device "meta" hold nothing.
+                rest = [part for part in parts[1:] if "meta" not in ast.unparse(part)]
+                return inner in item.orelse and not rest
         inner = item
     return False
+
+
+def _asks_for_scripting(function: FunctionFacts, test: ast.expr) -> bool:
+    return isinstance(test, ast.Call) and function.module.dotted(test.func) == "torch.jit.is_scripting"
 
 
 def _elsewhere(machine: RunsFunctions, function: FunctionFacts) -> tuple[set[ast.AST], list[FunctionFacts]]:
