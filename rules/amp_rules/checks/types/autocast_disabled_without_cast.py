@@ -60,7 +60,7 @@ class AutocastDisabledWithoutCast(Check):
     def __init__(self) -> None:
         self._reported: list[Value] = []
 
-    def visit_function(self, function: FunctionFacts, frame: Frame) -> None:
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
         """Forget what was reported in a function."""
         self._reported = []
 
