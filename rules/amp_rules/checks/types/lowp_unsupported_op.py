@@ -6,7 +6,7 @@ import ast
 
 from amp_rules.checks.common.arithmetic import in_training
 from amp_rules.checks.common.mixed_types import float_type, whole_text, written
-from amp_rules.lattice.abstract_values import BOOL, LOW, Value, source_of
+from amp_rules.lattice.abstract_values import BOOL, IN_A_FEW_LINES, LOW, Value, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.half_precision import fate, why_not
 from amp_rules.lint.check import Check, replacement
@@ -45,7 +45,8 @@ class LowpUnsupportedOp(Check):
     ## When it is silent
 
     When the tensor was converted, when its type is not known, and where autocast casts the operation to float32. Under
-    autocast outside of modules and losses: geometry and transforms of data run without it. On `stft` in float16 unless
+    autocast outside of modules and losses: geometry and transforms of data run without it. Outside of them also on what
+    is made of a function's arguments. On `stft` in float16 unless
     its size is known to be no power of two. On `cdist` of euclidean distances unless both sides are selected by a mask
     and may be short: more than 25 rows go through a matrix product, which half tensors have.
 
@@ -68,14 +69,21 @@ class LowpUnsupportedOp(Check):
     )
     operations = tuple(sorted(UNSUPPORTED))
 
+    def __init__(self, anyones: bool = False) -> None:
+        """
+        Args:
+            anyones: report what is made of arguments outside of models too: who asks knows that a model calls it.
+        """
+        self._anyones = anyones
+
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge the operand."""
         if not op.args or op.node is None or fate(op.op, frame.mode, frame.autocast) != "no kernel":
             return
         tensor = op.args[0]
-        if float_type(tensor, frame) != LOW or _is_anyones(op.op, tensor, frame) or _is_supported(op, frame):
+        if float_type(tensor, frame) != LOW or _is_given(op.op, tensor, frame) or _is_supported(op, frame):
             return
-        if frame.autocast and not in_training(frame):
+        if not in_training(frame) and (frame.autocast or (_is_made_of_given(tensor) and not self._anyones)):
             return
         node = written(frame, op, 0)
         message = f"`{frame.text(node or tensor.node)}` is half, and `{op.op}` {why_not(op.op, frame.mode)}"
@@ -88,10 +96,15 @@ class LowpUnsupportedOp(Check):
         return replacement(frame, self.fix_title, "unsafe", (node, f"{text}.float()"))
 
 
-def _is_anyones(op: str, tensor: Value, frame: Frame) -> bool:
+def _is_given(op: str, tensor: Value, frame: Frame) -> bool:
     """Whether a tensor is the argument of a function that is no part of a model: whoever calls it knows its type."""
     cls = frame.function.cls if frame.function is not None else None
     return source_of(tensor).op == "param" and (op in _AMBIGUOUS or cls is None or not cls.is_module)
+
+
+def _is_made_of_given(tensor: Value) -> bool:
+    """Whether a tensor is made of a function's arguments."""
+    return any(item.op == "param" and item.tensor for item in tensor.behind(IN_A_FEW_LINES))
 
 
 def _is_supported(op: Value, frame: Frame) -> bool:
