@@ -77,18 +77,18 @@ class RankPaths:
         """Which processes get to ``node``."""
         return self._reach(node, ())
 
-    def deciding_test(self, node: ast.AST) -> ast.expr | None:
-        """The test of the process that decides about ``node``, in its function or the nearest that calls it."""
+    def deciding(self, node: ast.AST) -> tuple[ast.AST, ast.expr] | None:
+        """What stands behind a test of the process, and the test: ``node`` itself or a call that leads to it."""
         seen: set[ast.AST] = set()
         pending = [node]
         for place in pending:
             asked = self._asked(place)
             if asked.test is not None:
-                return asked.test
+                return place, asked.test
             function = self.index.scope(place)
             if isinstance(function, Function) and function not in seen:
                 seen.add(function)
-                pending += self.index.callers(function)
+                pending += [call for call in self.index.callers(function) if self._is_call_of(call, function)]
         return None
 
     def unguarded_callers(self, node: ast.AST) -> list[ast.Call]:
