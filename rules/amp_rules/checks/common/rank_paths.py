@@ -6,6 +6,7 @@ import ast
 import enum
 from typing import NamedTuple
 
+from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.checks.common.rank_branches import depends_on_process, is_start, names_rank, replaced_by, spawns
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
@@ -149,7 +150,8 @@ class RankPaths:
         if owner is None or function.name.startswith("_"):
             return False
         return any(
-            self._asked(item).reach is Reach.ONE and last_name(item.func).startswith("save")
+            (last_name(item.func).startswith("save") or access_of(self.module, item) is not None)
+            and self._asked(item).reach is Reach.ONE
             for method in owner.body
             if isinstance(method, Function) and method is not function
             for item in walk(method)

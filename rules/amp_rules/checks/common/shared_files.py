@@ -68,7 +68,9 @@ class SharedFiles:
         told: set[ast.AST] = set()
         for call in index.calls:
             access = access_of(self.module, call) or (None if self._sharded else self._by_helper(call, kind))
-            if access is None or access.kind != kind or (self._sharded and not is_text(self.module, access)):
+            if access is None or access.kind != kind:
+                continue
+            if self._sharded and kind == "write" and not is_text(self.module, access):
                 continue
             suite = index.parents[index.statement(call)]
             if suite in told or _is_tried(self.module, call, kind):
