@@ -56,14 +56,10 @@ class SharedFiles:
                 found.update(dict.fromkeys(self.paths.unguarded_callers(access.call) or [access.call]))
         return list(found)
 
-    def by_each_machine(self, kind: Kind) -> list[tuple[ast.Call, ast.expr]]:
-        """Those by which one process of each machine does, with the test of the local rank."""
-        found = []
-        for access, reach in self._reached(kind):
-            test = self.paths.deciding_test(access.call) if reach is Reach.EACH_NODE else None
-            if test is not None:
-                found.append((access.call, test))
-        return found
+    def by_each_machine(self, kind: Kind) -> list[tuple[ast.AST, ast.expr]]:
+        """The calls by which one process of each machine does, each behind a test of the local rank."""
+        reached = [access.call for access, reach in self._reached(kind) if reach is Reach.EACH_NODE]
+        return [found for call in reached if (found := self.paths.deciding(call)) is not None]
 
     def _reached(self, kind: Kind) -> Iterator[tuple[Access, Reach]]:
         if not self.is_distributed:
@@ -72,7 +68,9 @@ class SharedFiles:
         told: set[ast.AST] = set()
         for call in index.calls:
             access = access_of(self.module, call) or (None if self._sharded else self._by_helper(call, kind))
-            if access is None or access.kind != kind or (self._sharded and not is_text(self.module, access)):
+            if access is None or access.kind != kind:
+                continue
+            if self._sharded and kind == "write" and not is_text(self.module, access):
                 continue
             suite = index.parents[index.statement(call)]
             if suite in told or _is_tried(self.module, call, kind):

@@ -11,7 +11,7 @@ from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import FileIndex, before, keyword, literal
 from amp_rules.source.syntax import last_name, spelling
-from amp_rules.torch.idioms import NAMED_NETWORK
+from amp_rules.torch.idioms import NAMED_NETWORK, NAMED_OPTIMIZER_BUILDER
 
 _SYNC = ("convert_sync_batchnorm", "convert_syncbn_model")
 _OPTIMIZERS = frozenset(
@@ -151,13 +151,21 @@ def _is_layer(module: ModuleFacts, value: ast.expr) -> bool:
 
 
 def optimizers(module: ModuleFacts) -> Iterator[tuple[ast.Call, str]]:
-    """Yield the calls that build an optimizer, with the path of the model whose parameters it takes."""
+    """Yield the calls that build an optimizer, with the path of the model whose parameters it takes.
+
+    Functions that are called after that and given a model count as well.
+    """
     for call in module.index.calls:
         name = last_name(call.func)
         dotted = module.dotted(call.func) or ""
         if name in _OPTIMIZERS or (dotted.startswith("torch.optim.") and "lr_scheduler" not in dotted):
             for model in models_in(module.index, call):
                 yield call, model
+        elif NAMED_OPTIMIZER_BUILDER.search(name):
+            for item in [*call.args, *(part.value for part in call.keywords)]:
+                path = spelling(item)
+                if path is not None and any(part in path.lower() for part in NAMED_NETWORK):
+                    yield call, path
 
 
 _MAX_NAMES = 3
