@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amp_rules.checks.common.file_writes import Access, Kind, access_of, is_shared, is_text
@@ -141,7 +142,7 @@ def _is_tried(module: ModuleFacts, call: ast.Call, kind: Kind) -> bool:
         return False
     child: ast.AST = call
     for item in module.index.ancestors(call):
-        if isinstance(item, ast.Try) and child in item.body and item.handlers:
+        if isinstance(item, ast.Try) and child in item.body and any(map(_catches, item.handlers)):
             return True
         if isinstance(item, (ast.With, ast.AsyncWith)) and any(
             isinstance(part.context_expr, ast.Call) and last_name(part.context_expr.func) == "suppress"
@@ -154,6 +155,14 @@ def _is_tried(module: ModuleFacts, call: ast.Call, kind: Kind) -> bool:
     return False
 
 
+def _catches(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler may be for an error of the file system."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or not _OTHER_ERRORS.search(last_name(kind)) for kind in kinds)
+
+
+_OTHER_ERRORS = re.compile(r"^(KeyboardInterrupt|SystemExit|(Value|Type|Key|Index|Attribute|Import|Assertion)Error)$")
+"""Errors that no call about files raises."""
 _NODES = frozenset("nnodes node_rank n_nodes SLURM_NNODES SLURM_NODEID NODE_RANK GROUP_RANK machine_rank".split())
 """Words of scripts that run on several machines."""
 

@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from amp_rules.checks.common.calls import own_name_of
 from amp_rules.checks.common.step_roles import is_optimizer, is_scaler, is_scheduler, key_of, made_of
 from amp_rules.lattice.abstract_values import IN_ONE_FORMULA, Value, alternatives, source_of
 from amp_rules.lattice.frame import Frame
@@ -83,7 +84,7 @@ def _event(op: Value, frame: Frame) -> Event | None:
     if not isinstance(node, ast.Call):
         return None
     function = node.func
-    name = function.attr if isinstance(function, ast.Attribute) else last_name(function)
+    name = function.attr if isinstance(function, ast.Attribute) else own_name_of(frame.module, node)
     receiver = op.args[0] if op.op in ("method", "backward") and op.args else None
     holder = function.value if isinstance(function, ast.Attribute) else None
     if op.op == "unfollowed":
@@ -231,7 +232,10 @@ def _knows_scale(limit: Value) -> bool:
 
 def _clips(function: FunctionFacts) -> bool:
     """Whether a function of the project clips by calling what torch offers, which is seen when it is run in line."""
-    return any(isinstance(item, ast.Call) and last_name(item.func) in CLIP_METHODS for item in ast.walk(function.node))
+    return any(
+        isinstance(item, ast.Call) and own_name_of(function.module, item) in CLIP_METHODS
+        for item in ast.walk(function.node)
+    )
 
 
 def _escape(op: Value, node: ast.Call, frame: Frame) -> Event | None:

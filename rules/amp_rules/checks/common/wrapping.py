@@ -42,6 +42,16 @@ def first_model(call: ast.Call) -> str | None:
     return spelling(given) if given is not None else None
 
 
+def second_names(index: FileIndex, name: str) -> set[str]:
+    """The names that are given what ``name`` holds, and nothing else."""
+    given: dict[str, list[ast.expr]] = {}
+    for target, value, _ in index.assignments:
+        held = spelling(target)
+        if held is not None:
+            given.setdefault(held, []).append(value)
+    return {held for held, values in given.items() if all(spelling(value) == name for value in values)}
+
+
 def is_ddp(module: ModuleFacts, call: ast.AST) -> bool:
     """Whether a call wraps a model in torch's or Apex's DistributedDataParallel."""
     if not isinstance(call, ast.Call):
