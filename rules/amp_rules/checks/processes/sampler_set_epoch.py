@@ -114,7 +114,8 @@ def _samplers(module: ModuleFacts) -> list[ast.Call]:
     index = module.index
     for target, value, _ in index.assignments:
         if isinstance(target, ast.Name) and isinstance(value, ast.IfExp):
-            if "DistributedSampler" in (last_name(value.body), last_name(value.orelse)):
+            kinds = ((module.dotted(item) or "").rpartition(".")[2] for item in (value.body, value.orelse))
+            if "DistributedSampler" in kinds:
                 found += [call for call in index.named.get(target.id, ()) if isinstance(call.func, ast.Name)]
     return found
 
