@@ -7,8 +7,8 @@ A bug is facts alone: a repository, the commit that has it, the commit that mend
 and the modes in which the lines are wrong (``lint_bugs.json``). Both versions are judged by the ``amp-lint`` of the
 interpreter that runs this, rules as by default, in each mode. *Found* is a finding of a fitting rule within two lines
 of a wrong one, in any of the modes. *Silent* is that none of these rules finds something in the fixed version where
-those lines went, unless it stands on a line that was there before and was found there too. Decoys are right lines that
-look like bugs: nothing may be found there by the rules named, or by any where none is named.
+those lines went, save what was found beside the bug in both versions. Decoys are right lines that look like bugs:
+nothing may be found there by the rules named, or by any where none is named.
 
 ``--checkouts`` holds git directories called ``OWNER+NAME``; what is missing is cloned from GitHub. The Python files of
 each commit are written to ``--trees`` once. Prints a table by class, and by what has to be read to see the bug: one
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
+import gc
 import io
 import json
 import subprocess
@@ -29,120 +29,12 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from lint_bugs import Bug, Found, Verdict, bug_from, corresponding, is_another
 
 BUGS = Path(__file__).with_name("lint_bugs.json")
 CACHE = Path(tempfile.gettempdir()) / "amp-lint-recall"
-NEAR = 2
-"""A finding so many lines beside a wrong one is on it."""
-LONGEST = 10
-"""A finding on more lines than this is about what begins there."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """One finding of the linter."""
-
-    code: str
-    first: int
-    last: int
-    message: str
-
-    def near(self, lines: Iterable[int], by: int = NEAR) -> bool:
-        last = self.last if self.last - self.first < LONGEST else self.first
-        return any(self.first - by <= line <= last + by for line in lines)
-
-    def on(self, lines: Iterable[int]) -> bool:
-        return self.near(lines, 0)
-
-
-@dataclass(frozen=True)
-class Bug:
-    """Lines of a commit that are wrong, or (a decoy, without a fix) look so."""
-
-    repo: str
-    commit: str
-    path: str
-    lines: tuple[int, ...]
-    rules: frozenset[str]
-    modes: tuple[str, ...]
-    fixed: str = ""
-    fixed_path: str = ""
-    bug_class: str = "decoy"
-    decided_by: str = "file"
-    mended: bool = True
-    """Whether the fix mends these lines: some mend less than they say, and a finding there is right."""
-
-    def __str__(self) -> str:
-        return f"{self.repo}@{self.commit[:8]} {self.path}:{','.join(map(str, self.lines))}"
-
-
-@dataclass
-class Verdict:
-    """What the linter made of a bug, by mode."""
-
-    hits: dict[str, list[Found]] = field(default_factory=dict)
-    others: dict[str, list[Found]] = field(default_factory=dict)
-    loud: dict[str, list[Found]] = field(default_factory=dict)
-    problems: set[str] = field(default_factory=set)
-
-    @property
-    def found(self) -> bool:
-        return any(self.hits.values())
-
-    @property
-    def silent(self) -> bool:
-        return not any(self.loud.values())
-
-
-def bug_from(facts: dict[str, Any]) -> Bug:
-    """A bug or a decoy as the file tells it."""
-    path = facts["path"]
-    return Bug(
-        repo=facts["repo"],
-        commit=facts.get("buggy_commit") or facts["commit"],
-        path=path,
-        lines=tuple(facts["lines"]),
-        rules=frozenset(facts["rules"]),
-        modes=tuple(map(full_mode, facts["modes"])),
-        fixed=facts.get("fixed_commit", ""),
-        fixed_path=facts.get("fixed_path", path),
-        bug_class=facts.get("bug_class", "decoy"),
-        decided_by=facts.get("decided_by", "file"),
-        mended=facts.get("mended", True),
-    )
-
-
-def full_mode(text: str) -> str:
-    """A mode as it is written in full; ``ddp`` alone is the default mode with several processes."""
-    words = text.split()
-    level = next((word for word in words if word in ("O1", "O2", "O3")), "O1")
-    half = "bf16" if "bf16" in words else "fp16"
-    device = "cpu" if "cpu" in words else "cuda"
-    return " ".join([level, half, device, *(["ddp"] if "ddp" in words else [])])
-
-
-def corresponding(before: Sequence[str], after: Sequence[str], lines: Iterable[int]) -> set[int]:
-    """The lines of ``after`` that stand where ``lines`` of ``before`` stood, both counted from 1."""
-    wanted, found = {line - 1 for line in lines}, set[int]()
-    for tag, first, last, to_first, to_last in difflib.SequenceMatcher(None, before, after, False).get_opcodes():
-        inside = wanted & set(range(first, last))
-        if tag == "equal":
-            found |= {line - first + to_first for line in inside}
-        elif inside:
-            # What was taken away leaves the place where it stood.
-            found |= set(range(to_first, to_last)) or {to_first}
-    return {line + 1 for line in found}
-
-
-def is_another(item: Found, others: Iterable[Found], before: Sequence[str], after: Sequence[str]) -> bool:
-    """Whether a finding in the fixed version is one of ``others``, those of the buggy version that are not the bug."""
-    origin = corresponding(after, before, [item.first])
-    if {before[line - 1] for line in origin if line <= len(before)} != {after[item.first - 1]}:
-        return False
-    return any(old.code == item.code and old.first in origin for old in others)
 
 
 class Trees:
@@ -165,8 +57,11 @@ class Trees:
             # The mark of a project's root, as in a clone.
             (part / ".git").mkdir(parents=True)
             command = ["git", "--git-dir", str(self._git(repo)), "archive", commit, "--", ":(glob)**/*.py"]
-            packed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-            with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            # It complains of large files that a partial clone lacks, which are not asked for.
+            packed = subprocess.run(command, check=False, capture_output=True)
+            if packed.returncode:
+                raise OSError(f"{repo} {commit}: {packed.stderr.decode(errors='replace')}")
+            with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
                 archive.extractall(part, [item for item in archive if item.isdir() or item.isfile()], filter="data")
             with contextlib.suppress(OSError):
                 part.rename(target)
@@ -212,7 +107,13 @@ class Judge:
         files = [str(tree / path) for path in paths]
         with tempfile.TemporaryDirectory() as folder:
             output = Path(folder) / "findings.json"
-            amp_lint([*self.options, *options, "--output-file", str(output), *files], standalone_mode=False)
+            collecting = gc.isenabled()
+            try:
+                amp_lint([*self.options, *options, "--output-file", str(output), *files], standalone_mode=False)
+            finally:
+                # The command leaves that to the linter; this process goes on.
+                if collecting:
+                    gc.enable()
             told = json.loads(output.read_text(encoding="utf-8"))
         found = defaultdict(list)
         for item in told["findings"]:
@@ -323,7 +224,7 @@ def main() -> int:
     real = [(bug, item) for bug, item in judged if bug.fixed]
     decoys = [(bug, item) for bug, item in judged if not bug.fixed]
     for bug, item in real:
-        if options.each or options.missed and not item.found:
+        if options.each or (options.missed and not item.found):
             print(told(bug, item))
         if options.missed and not item.found:
             print(shown(read(trees.tree(bug.repo, bug.commit) / bug.path), bug.lines) + "\n")

@@ -71,9 +71,13 @@ def test_every_tool_module_imports_without_torch_and_without_the_extra():
         names
     )
     of_extra = {f"amp_migrate.report.{name}" for name in ("figures", "html", "syntax")}
+    of_extra |= {f"amp_migrate.server.{name}" for name in ("editor", "messages", "positions", "serving")}
     assert of_extra < set(names)
     for part, blocked in (
-        (sorted(set(names) - of_extra), ("torch", "amp_runtime", "numpy", "jinja2", "markupsafe", "matplotlib")),
+        (
+            sorted(set(names) - of_extra),
+            ("torch", "amp_runtime", "numpy", "jinja2", "markupsafe", "matplotlib", "pygls", "lsprotocol"),
+        ),
         (sorted(of_extra), ("torch", "amp_runtime")),
     ):
         done = run(f"import importlib\nfor name in {part!r}: importlib.import_module(name)", blocked=blocked)
@@ -92,7 +96,8 @@ def test_help_imports_nothing_slow(module):
 import sys
 from {module} import main
 main(["--help"], standalone_mode=False)
-slow = {{"libcst", "rich", "pathspec", "multiprocessing", "hypothesis", "amp_rules.lint.linter", "amp_rules.rewrites"}}
+slow = {{"libcst", "rich", "pygls", "pathspec", "multiprocessing", "hypothesis"}}
+slow |= {{"amp_rules.lint.linter", "amp_rules.rewrites"}}
 print("LOADED", sorted(slow & set(sys.modules)))
 """
     assert run(code).stdout.splitlines()[-1] == "LOADED []"

@@ -24,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SOURCES = ("migrate", "rules", "runtime")
 PLACEHOLDER = "git+https://github.com/OWNER/amp-migrate@v0.1.0"
 """Pages tell readers to put in their own repository, as long as none is public."""
-MODULES = {"runtime": ["torch", "amp_runtime"], "report": ["jinja2", "pygments", "matplotlib"]}
+MODULES = {"runtime": ["torch", "amp_runtime"], "report": ["jinja2", "pygments", "matplotlib"], "server": ["pygls"]}
 
 
 def of_users(line: str) -> bool:
@@ -70,7 +70,9 @@ def test_the_package_bounds_no_version_from_above_and_development_pins_its_tools
         found = (re.match(r"[A-Za-z][\w.-]*", line) for line in lines)
         return {match[0].lower().replace("_", "-") for match in found if match}
 
-    tools = names(line for extra in ("dev", "docs", "report") for line in project["optional-dependencies"][extra])
+    tools = names(
+        line for extra in ("dev", "docs", "report", "server") for line in project["optional-dependencies"][extra]
+    )
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert names(line for line in pins if "==" in line or line.startswith("torch>=")) == tools - {"amp-migrate"}
     setup = (ROOT / "scripts/setup.sh").read_text(encoding="utf-8")
@@ -145,7 +147,8 @@ def test_every_printed_line_works_in_an_empty_environment(tmp_path):
     # What the pages show. Torch stays: it is the same for all of them.
     for line in printed():
         there.run(
-            "pip uninstall --quiet -y amp-migrate click jinja2 libcst matplotlib pathspec pygments rich", there.work
+            "pip uninstall --quiet -y amp-migrate click jinja2 libcst matplotlib pathspec pygls pygments rich",
+            there.work,
         )
         there.run(line.replace(PLACEHOLDER, f"git+{there.checkout.as_uri()}@v0.1.0"), there.checkout)
         there.run("amp-migrate --version && amp-lint --version", there.work)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,8 @@ from pygls.lsp.client import BaseLanguageClient
 
 PATIENCE = 120
 """Seconds after which a server that does not answer hangs."""
+
+PROGRAM = ("-c", "from amp_migrate.commands.lint import main; main(prog_name='amp-lint')")
 
 
 class EditorClient(BaseLanguageClient):
@@ -46,11 +47,8 @@ class EditorClient(BaseLanguageClient):
         async with self.news:
             await asyncio.wait_for(self.news.wait_for(holds), PATIENCE)
 
-    async def start(self, *folders: Path, env=None, capabilities=None, arguments=()):
-        code = "from amp_migrate.commands.lint import main; main(prog_name='amp-lint')"
-        await self.start_io(
-            sys.executable, "-c", code, "server", *arguments, cwd=folders[0], env={**os.environ, **(env or {})}
-        )
+    async def start(self, *folders: Path, capabilities=None, program=PROGRAM):
+        await self.start_io(sys.executable, *program, "server", cwd=folders[0])
         params = types.InitializeParams(
             capabilities or types.ClientCapabilities(),
             workspace_folders=[types.WorkspaceFolder(folder.as_uri(), folder.name) for folder in folders],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -280,6 +281,39 @@ def test_a_change_of_another_file_is_noticed(editor, folder, run):
     run(conversation())
 
 
+def test_a_file_that_appears_is_noticed(editor, folder, run):
+    text = MASK.replace("import torch\n", "import torch\nfrom helper import FILL\n").replace("-1e9", "FILL")
+    watching = types.DidChangeWatchedFilesClientCapabilities(dynamic_registration=True)
+    workspace = types.WorkspaceClientCapabilities(did_change_watched_files=watching)
+
+    async def conversation():
+        async with editor(capabilities=types.ClientCapabilities(workspace=workspace)) as client:
+            uri = client.open(folder / "a.py", text)
+            assert await client.codes(uri) == []
+            (wish,) = client.registered
+            assert wish.method == "workspace/didChangeWatchedFiles"
+            (folder / "helper.py").write_text("FILL = -1e9\n")
+            created = types.FileEvent((folder / "helper.py").as_uri(), types.FileChangeType.Created)
+            client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([created]))
+            await client.until(lambda: [item.code for item in client.shown[uri].diagnostics] == ["AMP601"])
+
+    run(conversation())
+
+
+def test_results_that_are_not_to_be_kept_leave_no_pages(editor, folder, run):
+    (folder / "pyproject.toml").write_text("[tool.amp-lint]\ncache = false\n")
+
+    async def conversation():
+        async with editor() as client:
+            (item,) = await client.diagnostics(client.open(folder / "a.py", MASK))
+            assert item.code_description is None
+            (folder / "pyproject.toml").write_text("[tool.amp-lint]\ncache-dir = 'kept'\n")
+            (item,) = await client.diagnostics(client.open(folder / "b.py", MASK))
+            assert item.code_description.href == (folder / "kept/pages/AMP601.md").as_uri()
+
+    run(conversation())
+
+
 def test_a_question_that_is_taken_back_disturbs_nothing(editor, folder, run):
     async def conversation():
         async with editor() as client:
@@ -307,13 +341,77 @@ def test_what_is_no_python_or_has_no_place_is_dealt_with(editor, folder, run):
             unnamed = types.TextDocumentItem("untitled:Untitled-1", types.LanguageKind.Python, 1, MASK)
             client.text_document_did_open(types.DidOpenTextDocumentParams(unnamed))
             assert await client.codes("untitled:Untitled-1") == ["AMP601"]
-            assert notes.uri not in client.shown
+            cell = types.TextDocumentItem("vscode-notebook-cell:/a.ipynb#W0", types.LanguageKind.Python, 1, MASK)
+            client.text_document_did_open(types.DidOpenTextDocumentParams(cell))
+            assert await client.actions(cell.uri, LINE) == []
+            assert notes.uri not in client.shown and cell.uri not in client.shown
             assert await client.actions(notes.uri, LINE) == []
             closed = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier("untitled:Untitled-1"))
             client.text_document_did_close(closed)
             assert await client.codes("untitled:Untitled-1", None) == []
             null = client.open(folder / "b.py", "import torch\n\0")
             assert await client.codes(null) == [None]
+
+    run(conversation())
+
+
+STANDIN = (str(Path(__file__).parents[1] / "lint_cli/lint_standin.py"),)
+"""The command with an analysis that can be made to misbehave."""
+
+
+def test_a_text_that_takes_too_long_is_given_up(editor, folder, run):
+    (folder / "pyproject.toml").write_text("[tool.amp-lint]\ntimeout = 0.2\n")
+
+    async def conversation():
+        async with editor(program=STANDIN) as client:
+            uri = client.open(folder / "a.py", "fill(x, 1)\nhalf(x)\n")
+            assert await client.codes(uri) == ["AMP601", "AMP701"]
+            client.type(uri, "fill(x, 1)\nSLOW\n", 2)
+            # What stands on the other lines is still shown.
+            assert await client.codes(uri, 2) == ["AMP601"]
+            assert "took longer than 0.2 s" in client.messages[0]
+            client.type(uri, "fill(x, 1)\nfill(y, 1)\n", 3)
+            assert await client.codes(uri, 3) == ["AMP601", "AMP601"]
+
+    run(conversation())
+
+
+def test_mistakes_of_the_analysis_are_named_and_end_nothing(editor, folder, run):
+    async def conversation():
+        async with editor(program=STANDIN) as client:
+            uri = client.open(folder / "a.py", "BOOM\n")
+            assert await client.codes(uri) == []
+            assert "internal error: KeyError: 'no such role'; please report" in client.messages[0]
+            assert "Traceback" not in client.messages[0]
+            # A fix that would break the text is not offered.
+            client.type(uri, "y = broken(x)\n", 2)
+            assert await client.codes(uri, 2) == ["AMP601"]
+            assert ["Suppress" in action.title for action in await client.actions(uri, 0)] == [True]
+
+    run(conversation())
+
+
+@pytest.mark.parametrize("end", ["exit", "interrupt"])
+def test_an_editor_that_goes_away_does_not_leave_a_server_at_work(editor, folder, run, end):
+    (folder / "pyproject.toml").write_text("[tool.amp-lint]\ntimeout = 0\n")
+
+    async def conversation():
+        async with editor(program=STANDIN) as client:
+            client.open(folder / "a.py", "SLOW\n")
+            started = folder / "slow.started"
+            while not started.exists():
+                await asyncio.sleep(0.02)
+            if end == "exit":
+                client._server.stdin.close()
+            else:
+                client._server.send_signal(signal.SIGINT)
+            status = await asyncio.wait_for(client._server.wait(), PATIENCE)
+            assert status == (0 if end == "exit" else 130)
+            assert b"Traceback" not in await client._server.stderr.read()
+            client.finish = ended
+
+    async def ended():
+        return "", 0
 
     run(conversation())
 

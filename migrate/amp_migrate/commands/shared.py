@@ -46,8 +46,8 @@ class CommandWithOthers(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             # Click lists all that are alike by the alphabet.
-            error.possibilities = list(error.possibilities or ())[:1]
-            raise
+            nearest = list(error.possibilities or ())[:1]
+            raise click.NoSuchOption(error.option_name, possibilities=nearest, ctx=ctx) from None
 
 
 class PathArgument(click.Path):

@@ -8,9 +8,11 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from amp_rules.source.spans import Position, Span
+from amp_rules.source.text import SourceFile, parse_source
 
 from amp_migrate.lint.diagnostics import Diagnostic, Replacement
 from amp_migrate.lint.fixing import carried_out
+from amp_migrate.lint.patches import apply_patch
 from amp_migrate.lint.suppress import suppression_of
 from amp_migrate.server.found import Found
 from amp_migrate.server.projects import WarmLinter, as_bytes
@@ -19,8 +21,14 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def fix_of(path: Path, found: Found, item: Diagnostic) -> tuple[Replacement, ...]:
-    """Return the edits of one fix; none where it cannot be carried out."""
+    """Return the edits of one fix.
+
+    Raises:
+        Exception: it cannot be carried out, or the text would be no Python after it.
+    """
     if item.patch is not None:
+        text = apply_patch(found.text, item.patch)
+        parse_source(SourceFile(path, text.encode("utf-8", "surrogatepass"), text, "utf-8"))
         return item.patch
     data, encoding = as_bytes(found.text)
     after, _ = carried_out(path, data, [item])

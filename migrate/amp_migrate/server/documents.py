@@ -93,6 +93,12 @@ class Documents:
         document.hold()
         document.timer = asyncio.get_running_loop().call_later(_PAUSE, self.judge_now, document)
 
+    def forget_files(self) -> None:
+        """Have everything read anew that was read of other files."""
+        for document in self._open.values():
+            if document.linter is not None:
+                document.linter.forget_files()
+
     def judge_all(self) -> None:
         """Judge everything anew: settings may have changed."""
         for document in self._open.values():

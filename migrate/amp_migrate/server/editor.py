@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -25,6 +26,7 @@ from amp_migrate.server.worker import Worker
 
 _Result = TypeVar("_Result")
 
+_SCHEMES = ("file", "untitled")
 _SUFFIXES = (".py", ".pyi", ".pyw")
 _WATCHED = ("**/pyproject.toml", "**/*.py")
 _log = logging.getLogger("amp_migrate.server")
@@ -44,15 +46,14 @@ class Editor:
     Args:
         worker: does what takes time.
         config: a file of settings for all files, as ``--config`` names it.
-        pages: the folder for pages that codes link to; None for no links.
     """
 
-    def __init__(self, worker: Worker, config: Path | None, pages: Path | None) -> None:
+    def __init__(self, worker: Worker, config: Path | None) -> None:
         self._worker = worker
         self.server = _Server("amp-lint", _version(), text_document_sync_kind=types.TextDocumentSyncKind.Full)
         self.documents = Documents(Projects(config), worker, self._publish, self._complain)
         self.rules = {rule.code: rule for rule in load_rules()}
-        self._pages = messages.RulePages(pages, self.rules)
+        self._pages = messages.RulePages(self.rules)
         self._complaints: set[str] = set()
         self._register()
 
@@ -88,6 +89,9 @@ class Editor:
         """Judge a file that is opened."""
         item = params.text_document
         path = _path_of(item.uri)
+        # Cells of a notebook alone say little, and what version control shows is nobody's to mend.
+        if item.uri.partition(":")[0] not in _SCHEMES:
+            return
         if item.language_id == "python" or path.suffix in _SUFFIXES:
             self.documents.open(Document(item.uri, path, item.text, item.version))
 
@@ -114,6 +118,10 @@ class Editor:
 
     def did_change_watched_files(self, params: types.DidChangeWatchedFilesParams) -> None:
         """Judge anew what rests on a file that something else changed."""
+        if any(change.type != types.FileChangeType.Changed for change in params.changes):
+            # What an import leads to may be another file now.
+            self.documents.forget_files()
+            self.documents.judge_all()
         for path in {_path_of(change.uri) for change in params.changes}:
             self._changed(path)
 
@@ -210,8 +218,7 @@ class Editor:
     def _publish(self, document: Document) -> None:
         if document.found is None:
             return
-        linked = document.linter is not None and document.linter.settings.cache_folder is not None
-        page = self._pages.of(document.found) if linked else {}
+        page = self._pages.of(document.found, document.linter.settings.cache_folder if document.linter else None)
         shown = messages.diagnostics(document.found, self._lines(document.found), page)
         self.server.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(document.uri, shown, document.version)
@@ -250,7 +257,7 @@ def _guarded(answer: Callable[..., Any]) -> Callable[..., Any]:
 
     pygls would send the traceback. It also leaves a mark on each function, which methods do not take.
     """
-    if asyncio.iscoroutinefunction(answer):
+    if inspect.iscoroutinefunction(answer):
 
         @wraps(answer)
         async def patient(params: Any) -> Any:

@@ -117,23 +117,29 @@ class RulePages:
     """The pages of rules as files, for editors that make a link of a code.
 
     Args:
-        folder: where they are written; None for nowhere, so that no code is a link.
         rules: all that there are.
     """
 
-    def __init__(self, folder: Path | None, rules: Mapping[str, RuleInfo]) -> None:
-        self._folder = folder
+    def __init__(self, rules: Mapping[str, RuleInfo]) -> None:
         self._rules = rules
-        self._known: dict[str, str] = {}
+        self._known: dict[Path, dict[str, str]] = {}
 
-    def of(self, found: Found) -> Mapping[str, str]:
-        """Return the addresses of the pages of the rules that found something."""
-        for code in {item.finding.code for item in found.diagnostics} - self._known.keys():
-            if self._folder is not None and code in self._rules:
-                self._write(self._folder, code)
-        return self._known
+    def of(self, found: Found, folder: Path | None) -> Mapping[str, str]:
+        """Return the addresses of the pages of the rules that found something.
 
-    def _write(self, folder: Path, code: str) -> None:
+        Args:
+            found: what was found.
+            folder: where what can be found again is kept; None for nowhere, so that no code is a link.
+        """
+        if folder is None:
+            return {}
+        known = self._known.setdefault(folder, {})
+        for code in {item.finding.code for item in found.diagnostics} - known.keys():
+            if code in self._rules and (file := self._written(folder / "pages", code)) is not None:
+                known[code] = file.resolve().as_uri()
+        return known
+
+    def _written(self, folder: Path, code: str) -> Path | None:
         file = folder / f"{code}.md"
         text = explain([code], [self._rules[code]])
         try:
@@ -142,5 +148,5 @@ class RulePages:
                 file.write_text(text, encoding="utf-8")
         except OSError:
             # A folder that cannot be written to costs the link alone.
-            return
-        self._known[code] = file.resolve().as_uri()
+            return None
+        return file

@@ -52,6 +52,10 @@ class WarmLinter:
             return False
         return bool(self._excluded.check_file(path.relative_to(root).as_posix()).include)
 
+    def forget_files(self) -> None:
+        """Start anew with the next text; may be called in the middle of this one."""
+        self._path = None
+
     def judge(self, path: Path, text: str, before: Found | None) -> Found:
         """Return what is found in a text; where it is no Python, what is left of ``before``."""
         if self.excludes(path):
@@ -60,7 +64,7 @@ class WarmLinter:
         result = self.linting.judge.judge(path, as_bytes(text)[0])
         if not result.lasting:
             # The alarm may have rung anywhere in the linter.
-            self._path = None
+            self.forget_files()
         self._remember(path, [name for name, _ in result.dependencies])
         rests_on = frozenset(self._rests_on)
         if result.problem and not result.diagnostics:

@@ -11,14 +11,13 @@ from threading import Thread
 from amp_migrate.exit_codes import ExitCode
 from amp_migrate.server.editor import Editor
 from amp_migrate.server.worker import Worker
-from amp_migrate.settings.caching import cache_folder
 
 
 def serve(config: Path | None, verbose: bool) -> int:
     """Serve an editor on standard input and output until it ends the conversation."""
     _log_to_stderr(verbose)
     worker = Worker()
-    editor = Editor(worker, config, cache_folder() / "pages")
+    editor = Editor(worker, config)
     # Whatever else prints would be taken for a message.
     channel, sys.stdout = sys.stdout, sys.stderr
 

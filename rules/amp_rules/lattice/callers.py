@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from amp_rules.lattice.abstract_values import ASSUMED, CAST, F32, IN_A_FEW_LINES, LOW, NUM, OTHER, TENSORS, Value, join
+from amp_rules.lattice.decorators import turns_autocast_off
 from amp_rules.lattice.frame import Frame, RunsFunctions
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import Function
@@ -29,6 +30,7 @@ class Handed:
 
     Attributes:
         to: the function.
+        calls: its calls in the file that Python runs.
         values: the arguments of each call, by parameter; a parameter that is not among them keeps its default.
         autocast: whether operations are cast at each call.
         seen: the calls that were reached, those of other functions too.
@@ -36,6 +38,7 @@ class Handed:
     """
 
     to: ast.AST
+    calls: set[ast.AST]
     values: list[dict[str, Value]] = field(default_factory=list)
     autocast: list[bool] = field(default_factory=list)
     seen: set[ast.AST] = field(default_factory=set)
@@ -48,7 +51,7 @@ class Handed:
         if frame.caller is not None:
             return
         self.seen.add(node)
-        if function.node is not self.to:
+        if function.node is not self.to or node not in self.calls:
             return
         names = function.positional
         open_ended = any(item.op == "starred" for item in args) or any(item.arg is None for item in node.keywords)
@@ -83,13 +86,15 @@ def _of_function(machine: RunsFunctions, function: FunctionFacts, depth: int) ->
     if node in machine.handed or depth == 0:
         return
     machine.handed[node] = {}
-    calls = _calls_of(function)
+    if turns_autocast_off(function):
+        machine.uncast.add(node)
+    calls = {call for call in _calls_of(function) if not _is_scripted(function, call)}
     callers = _callers(function, calls)
     if function.cls is None and function.outer is None and not function.module.index.uses(function.name):
         calls, callers = _elsewhere(machine, function)
     for caller in callers:
         _of_function(machine, caller, depth - 1)
-    handed = Handed(node)
+    handed = Handed(node, calls)
     for caller in callers:
         machine.listen(caller, handed)
     if handed.values and handed.complete and calls <= handed.seen:
@@ -117,6 +122,27 @@ def _calls_of(function: FunctionFacts) -> set[ast.AST]:
         elif isinstance(use, kind) and not (building and _only_names(parent)):
             return set()
     return called if len(called) <= _MAX_CALLS else set()
+
+
+def _is_scripted(function: FunctionFacts, call: ast.AST) -> bool:
+    """Whether nobody trains through a call: it stands where ``torch.jit.is_scripting()`` holds."""
+    inner = call
+    for item in function.module.index.ancestors(call):
+        if isinstance(item, ast.If):
+            parts = item.test.values if isinstance(item.test, ast.BoolOp) else [item.test]
+            if _asks_for_scripting(function, parts[0]):
+                return inner in item.body
+            negated = [isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not) for part in parts]
+            if negated[0] and _asks_for_scripting(function, parts[0].operand):  # type: ignore[attr-defined]
+                # Tensors of the device "meta" hold nothing.
+                rest = [part for part in parts[1:] if "meta" not in ast.unparse(part)]
+                return inner in item.orelse and not rest
+        inner = item
+    return False
+
+
+def _asks_for_scripting(function: FunctionFacts, test: ast.expr) -> bool:
+    return isinstance(test, ast.Call) and function.module.dotted(test.func) == "torch.jit.is_scripting"
 
 
 def _elsewhere(machine: RunsFunctions, function: FunctionFacts) -> tuple[set[ast.AST], list[FunctionFacts]]:

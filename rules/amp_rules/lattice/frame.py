@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from amp_rules.lattice.abstract_values import IN_A_FEW_LINES, NUM, PARAMETER, TENSORS, Value
@@ -135,6 +135,13 @@ class Frame:
 
     # ---- where a finding belongs -------------------------------------------------------------------------------
 
+    def callers(self) -> Iterator[Frame]:
+        """Yield the frames that led here, the nearest first."""
+        frame = self.caller
+        while frame is not None:
+            yield frame
+            frame = frame.caller
+
     def call_of(self, inner: Frame) -> ast.AST:
         """The call in this frame that led to ``inner``."""
         frame = inner
@@ -243,6 +250,9 @@ class RunsFunctions(Protocol):
 
     def worth_running(self, args: Sequence[Value], kwargs: Mapping[str, Value] | None) -> bool:
         """Whether what a call is given can be the cause of a finding in another file."""
+
+    def worth_following(self, name: str) -> bool:
+        """Whether a function of another file may be about the order of events, as its dotted name says."""
 
     def call_function(
         self,

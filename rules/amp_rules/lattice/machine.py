@@ -424,6 +424,10 @@ class Machine(RunsFunctions):
             return True
         return any(is_remarkable(item) for item in given)
 
+    def worth_following(self, name: str) -> bool:
+        """Whether a function of another file may be about the order of events, as its dotted name says."""
+        return self.turns_twice and self._is_followed(name.rpartition(".")[2])
+
     def _is_followed(self, name: str) -> bool:
         lowered = name.lower()
         return any(text in lowered for text in self._followed)

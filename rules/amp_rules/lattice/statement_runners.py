@@ -102,8 +102,9 @@ def _if(frame: Frame, node: ast.If) -> None:
     test = evaluate(frame, node.test)
     kept = frame.variables
     yes, no = narrowed(frame, node.test)
-    # A default decides nothing: callers may give something else.
-    decided = bool(test.const) if test.is_const and test.op != "param" else None
+    # A default decides nothing: callers may give something else, and settings are entered in dictionaries.
+    is_default = test.op == "param" or isinstance(node.test, ast.Subscript)
+    decided = bool(test.const) if test.is_const and not is_default else None
     states = {name: paths for name, paths in kept.items() if name[0] == "$"} if frame.machine.turns_twice else None
     frame.variables = {**kept, **yes}
     if states:

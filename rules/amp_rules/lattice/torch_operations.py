@@ -62,7 +62,7 @@ VIEWS = _names(
     swapdims movedim moveaxis tile roll flip broadcast_to
     index_select gather masked_select take take_along_dim diagonal tril triu unfold fold select data numpy_view
     cpu cuda pin_memory share_memory_ rearrange resolve_conj ravel adjoint
-    mT T H diag diag_embed real detach_ sort_values
+    conj mT T H diag diag_embed real detach_ sort_values
     max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d pixel_shuffle pixel_unshuffle
     channel_shuffle rot90 squeeze_ unsqueeze_ pad
     """
@@ -300,6 +300,9 @@ def apply(value: Value, table: Casts | None) -> None:
     if op in VIEWS:
         if first is not None:
             _keep(value, first)
+            if op == "conj" or is_complex(first):
+                value.dtypes, value.tensor, value.anchor = (F32 if op == "real" else OTHER), 2, None
+                return
             if table is not None and op in table.float32:
                 value.dtypes, value.anchor = _raised(first.dtypes), None
         return
@@ -319,6 +322,12 @@ def apply(value: Value, table: Casts | None) -> None:
         value.dtypes = NUM
         if op in _COUNTS:
             value.lo, value.bits = 0.0, INTEGRAL
+        return
+    if any(is_complex(item) for item in args):
+        # Autocast leaves complex numbers alone, and each of their parts is float32.
+        value.dtypes, value.tensor = (F32 if op in _REAL_PARTS else OTHER), 2
+        if op in _REAL_PARTS:
+            fill_interval(value)
         return
     mask = 0
     tensor = 0
@@ -396,6 +405,15 @@ def apply(value: Value, table: Casts | None) -> None:
         if op not in table.float32:
             _anchor(value)
     fill_interval(value)
+
+
+def is_complex(value: Value) -> bool:
+    """Whether a value is complex for certain: ``1j``, or a tensor that is of none of the types that are told apart."""
+    return value.const.__class__ is complex or (value.tensor == 2 and value.dtypes == OTHER)
+
+
+_REAL_PARTS = frozenset({"abs", "real", "norm", "vector_norm", "matrix_norm"})
+"""What gives real numbers of complex ones."""
 
 
 def _operands(kwargs: dict[str, Value]) -> list[Value]:
@@ -762,6 +780,61 @@ def _cumsum(value: Value) -> None:
         value.lo = 0.0
 
 
+def _monotonic(function: Callable[[float], float]) -> Callable[[Value], None]:
+    """Of a function that only rises: what it makes of the ends, where it is defined there."""
+
+    def fill(value: Value) -> None:
+        first = value.args[0]
+        value.lo, value.hi = _at(function, first.lo, -INF), _at(function, first.hi, INF)
+
+    return fill
+
+
+def _at(function: Callable[[float], float], x: float, otherwise: float) -> float:
+    try:
+        return function(x)
+    except (ValueError, OverflowError):
+        return otherwise
+
+
+def _list(value: Value) -> None:
+    """``cat`` and ``stack``."""
+    given = value.args[0]
+    elements = given.args if given.op in ("tuple", "list") and given.data is None else ()
+    if elements and all(item.op != "starred" for item in elements):
+        value.lo, value.hi = min(item.lo for item in elements), max(item.hi for item in elements)
+
+
+def _spread(value: Value) -> None:
+    """A variance or deviation: of two elements at both ends at most."""
+    first = value.args[0]
+    half = (first.hi - first.lo) / math.sqrt(2.0)
+    value.lo, value.hi = 0.0, half if value.op == "std" else _product(half, half)
+
+
+def _softplus(value: Value) -> None:
+    value.lo, value.hi = 0.0, max(0.0, value.args[0].hi) + 1.0
+
+
+def _pooled(value: Value) -> None:
+    """Averages, in which zeros may have part."""
+    first = value.args[0]
+    value.lo, value.hi = min(0.0, first.lo), max(0.0, first.hi)
+
+
+def _mod(value: Value) -> None:
+    divisor = value.args[1].number if len(value.args) > 1 else None
+    if divisor is not None:
+        value.lo, value.hi = min(0.0, divisor), max(0.0, divisor)
+
+
+def _uniform(value: Value) -> None:
+    low, high = value.arg(1, "from"), value.arg(2, "to")
+    value.lo = low.lo if low is not None else 0.0
+    value.hi = high.hi if high is not None else 1.0
+
+
+_PI = math.pi
 INTERVALS: dict[str, Callable[[Value], None]] = {
     "softmax": _between(0.0, 1.0, PROBABILITY),
     "gumbel_softmax": _between(0.0, 1.0, PROBABILITY),
@@ -777,12 +850,39 @@ INTERVALS: dict[str, Callable[[Value], None]] = {
     "cosine_similarity": _between(-1.0, 1.0),
     "normalize": _between(-1.0, 1.0),
     "bernoulli": _between(0.0, 1.0),
+    "hardtanh": _clamp,
+    "atan": _between(-_PI / 2, _PI / 2),
+    "asin": _between(-_PI / 2, _PI / 2),
+    "acos": _between(0.0, _PI),
+    "atan2": _between(-_PI, _PI),
+    "erfc": _between(0.0, 2.0),
+    "frac": _between(-1.0, 1.0),
     "log_softmax": _between(-INF, 0.0),
     "logsigmoid": _between(-INF, 0.0),
     "relu": _relu,
     "abs": _abs,
     "neg": _neg,
     "exp": _exp,
+    "exp2": _monotonic(lambda x: 2.0**x),
+    "expm1": _monotonic(math.expm1),
+    "log": _monotonic(math.log),
+    "log2": _monotonic(math.log2),
+    "log10": _monotonic(math.log10),
+    "log1p": _monotonic(math.log1p),
+    "floor": _monotonic(lambda x: float(math.floor(x))),
+    "ceil": _monotonic(lambda x: float(math.ceil(x))),
+    "round": _monotonic(lambda x: float(round(x))),
+    "trunc": _monotonic(lambda x: float(math.trunc(x))),
+    "mod": _mod,
+    "uniform": _uniform,
+    "cat": _list,
+    "stack": _list,
+    "avg_pool1d": _pooled,
+    "avg_pool2d": _pooled,
+    "avg_pool3d": _pooled,
+    "adaptive_avg_pool1d": _pooled,
+    "adaptive_avg_pool2d": _pooled,
+    "adaptive_avg_pool3d": _pooled,
     "square": _square,
     "pow": _pow,
     "add": _add,
@@ -799,6 +899,7 @@ INTERVALS: dict[str, Callable[[Value], None]] = {
     "amax": _pass,
     "amin": _pass,
     "mean": _pass,
+    "nanmean": _pass,
     "median": _pass,
     "dropout": _dropout,
     "masked_scatter": _pass,
@@ -809,9 +910,9 @@ INTERVALS: dict[str, Callable[[Value], None]] = {
     "sqrt": _sqrt,
     "norm": _not_negative,
     "vector_norm": _not_negative,
-    "var": _not_negative,
-    "std": _not_negative,
-    "softplus": _not_negative,
+    "var": _spread,
+    "std": _spread,
+    "softplus": _softplus,
     "cdist": _not_negative,
     "rsqrt": _not_negative,
 }

@@ -57,7 +57,8 @@ class Check:
         file_triggers: the same for ``visit_class`` and ``visit_module`` alone, where that is another text.
         in_order: whether the rule is about the order of events, for which loops are run twice.
         states: the variables (``$...``) in which such a rule keeps its states; see :mod:`amp_rules.lattice.paths`.
-        follows: texts in the names of arguments for which a call is followed into another file by such a rule.
+        follows: texts in the names of functions and arguments for which a call is followed into another file by such a
+            rule.
         operations: the canonical names of the operations that ``visit`` is shown.
     """
 
@@ -111,6 +112,7 @@ class Check:
         fix: Fix | None = None,
         advice: str = "",
         here: bool = False,
+        since: ast.AST | None = None,
     ) -> None:
         """Take a finding in a function that is run.
 
@@ -127,20 +129,15 @@ class Check:
             advice: other than the rule's.
             here: what the callers did before is to blame: in a function of the same file that was called in line the
                 finding stands at ``node``, in one of another file at the call that led there.
+            since: what was done before, with ``here``: where a caller did it, the finding stands at its call.
         """
         called = frame
         if here:
             while frame.caller is not None:
                 frame = frame.caller
-            if frame.module is not called.module:
-                # All functions of the file that lead there have one finding, where the last of them calls.
-                last, inner = frame, called
-                while inner.caller is not None:
-                    inner = inner.caller
-                    if inner.module is frame.module:
-                        last = inner
-                        break
-                node, message, fix = last.call_of(called), f"{message}, in `{_name_of(called)}`", None
+            where = _place_of(called, frame, since)
+            if where is not called:
+                node, message, fix = where.call_of(called), f"{message}, in `{_name_of(called)}`", None
         while frame.caller is not None:
             blamed = frame.given_by(culprit)
             if blamed is None or frame.call is None or blamed.node is None:
@@ -189,6 +186,17 @@ class HasSpans(Protocol):
 def replacement(where: HasSpans, title: str, safety: Any, *edits: tuple[ast.AST, str]) -> Fix:
     """A fix that puts an expression in place of each node."""
     return Fix(title, safety, tuple(TextEdit("replace", where.span(node), text) for node, text in edits))
+
+
+def _place_of(called: Frame, first: Frame, since: ast.AST | None) -> Frame:
+    """The frame in whose function a finding stands: that of the judged file that is nearest to where it was made.
+
+    All functions of the file that lead there then have the same finding.
+    """
+    own = [item for item in (called, *called.callers()) if item.module is first.module]
+    if since is not None and since in first.module.module.parents:
+        return next((item for item in own if item.holds(since)), own[0])
+    return own[0]
 
 
 def _name_of(frame: Frame) -> str:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from amp_rules.lint.resolved_edits import EditResolver, ResolvedEdit, uses
 from amp_rules.source.modules import Module
@@ -32,8 +33,8 @@ class LeftoverImport:
 def leftover_imports(resolver: EditResolver, edits: Sequence[ResolvedEdit]) -> list[LeftoverImport]:
     """Return the imports whose last use the edits take away; what nothing used before is none of theirs.
 
-    A package's ``__init__.py`` imports for others, a cell of a notebook for other cells, and an import within ``try``
-    asks what is installed: they stay.
+    A package's ``__init__.py`` imports for others, a cell of a notebook for other cells, a class for its users, and an
+    import within ``try`` asks what is installed: they stay. So does what files nearby import from this one.
     """
     module = resolver.module
     if module.path.name == "__init__.py" or module.path.suffix == NOTEBOOK:
@@ -47,6 +48,8 @@ def leftover_imports(resolver: EditResolver, edits: Sequence[ResolvedEdit]) -> l
     unused = {name for name, count in gone.items() if 0 < count == resolver.uses[name]}
     if unused:
         unused -= _mentioned(module.tree, unused)
+    if unused:
+        unused -= _asked_for_nearby(module.path, unused)
     if not unused:
         return []
     return [found for found in _imports(module, unused) if found.names]
@@ -71,7 +74,7 @@ def _is_kept(node: ast.Import | ast.ImportFrom, module: Module) -> bool:
     lines = module.lines[node.lineno - 1 : node.end_lineno or node.lineno]
     if any(_KEPT_ON_PURPOSE.search(line) for line in lines) or getattr(node, "module", "") == "__future__":
         return True
-    return isinstance(module.parents[node], (ast.Try, ast.ExceptHandler))
+    return isinstance(module.parents[node], (ast.Try, ast.ExceptHandler, ast.ClassDef))
 
 
 def _mentioned(tree: ast.AST, names: Iterable[str]) -> set[str]:
@@ -80,6 +83,22 @@ def _mentioned(tree: ast.AST, names: Iterable[str]) -> set[str]:
     words: Mapping[str, re.Pattern[str]] = {name: re.compile(rf"\b{re.escape(name)}\b") for name in names}
     docstrings = _docstrings(tree)
     return {name for name, word in words.items() if any(word.search(text) for text in texts if text not in docstrings)}
+
+
+def _asked_for_nearby(path: Path, names: set[str]) -> set[str]:
+    """The names that a file beside this one, or in the folder above, imports from it; all where one takes ``*``."""
+    importing = re.compile(rb"^\s*from\s+[.\w]*\b" + re.escape(path.stem).encode() + rb"\s+import\b(.*)", re.MULTILINE)
+    found: set[str] = set()
+    for file in (*path.parent.glob("*.py"), *path.parent.parent.glob("*.py")):
+        try:
+            text = file.read_bytes()
+        except OSError:
+            continue
+        for match in importing.finditer(text):
+            rest = text[match.start(1) :] if b"(" in match[1] else match[1]
+            words = {word.decode() for word in re.findall(rb"\w+", rest)}
+            found |= names if b"*" in match[1] else names & words
+    return found
 
 
 def _docstrings(tree: ast.AST) -> set[str]:

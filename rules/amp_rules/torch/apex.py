@@ -228,6 +228,14 @@ INITIALIZE_PARAMETERS = (
 )
 """The parameters of ``amp.initialize`` in their order."""
 
+INITIALIZE_PARAMETERS_OF_ASCEND = frozenset(
+    [
+        "check_combined_tensors", "combine_ddp", "combine_grad", "ddp_replica_count", "dynamic_init_scale",
+        "scale_backoff_factor", "scale_growth_factor", "scale_window", "user_cast_preferred",
+    ]
+)  # fmt: skip
+"""Keywords of ``amp.initialize`` that Ascend's Apex adds."""
+
 INIT_ARGUMENTS = {
     "enabled": "enabled",
     "keep_batchnorm_fp32": "keep_batchnorm_fp32",

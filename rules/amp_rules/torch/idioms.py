@@ -51,6 +51,17 @@ NAMED_FIRST_RANK = re.compile(r"is_?(local_?)?(main|master|primary)(_?process)?$
 NAMED_DEVICE = re.compile(r"gpu|device|proc|^pid$|worker|^cuda|^id$", re.IGNORECASE)
 """Numbers of devices, which launchers of one process a GPU give for the rank: ``gpu`` in PyTorch's ImageNet example."""
 
+NAMED_OWN_PART = re.compile(
+    r"(^|_)(gpu|device|pid|worker|proc|process|node|host|machine)(_?(id|idx|index|num|number|name))?$", re.IGNORECASE
+)
+"""What puts the process into a path: ``f"log_{gpu}.txt"``, ``worker_id``."""
+
+NAMED_FILE_WRITER = re.compile(
+    r"^(save|write|dump|export)_(json|pickle|pkl|yaml|yml|csv|txt|text|np[yz]|image|img|fig|figure|model|weights|state|"
+    r"checkpoint|ckpt|video|audio|wav)s?$"
+)
+"""Functions that write what they are given into a file: ``save_json`` (batchgenerators)."""
+
 NAMED_ONE_RANK = re.compile(r"rank|main|master|zero|only", re.IGNORECASE)
 """Decorators that run a function on one rank: ``rank_zero_only`` (Lightning), ``master_only`` (MMCV)."""
 
@@ -100,6 +111,9 @@ NAMED_EMA = re.compile(r"EMA$|Ema$|ModelEma|AveragedModel$|ExponentialMovingAver
 
 NAMED_LOGIT_SCALE = re.compile(r"logits?_?scale|similarity_scale|(^|_)temperature$")
 """Learned scales of logits, which CLIP keeps as logarithms."""
+
+NAMED_LOGARITHM = re.compile(r"log(?!it)|lprobs?(?:$|_)")
+"""Logarithms, whose exponentials were representable before: ``log_probs``, ``lprobs`` (fairseq)."""
 
 NAMED_POSITIONS = re.compile(r"(^|_)(positions?|pos|position_ids|pos_ids|pos_idx|seq_pos)(_expanded)?$")
 """Whole numbers that count tokens or pixels: ``position_ids`` (Hugging Face)."""

@@ -45,6 +45,14 @@ def is_scaler_name(name: str) -> bool:
     return name in SCALERS or name.rpartition(".")[2].endswith("GradScaler")
 
 
+def has_loss_scale(name: str) -> bool:
+    """Whether a dotted name is that of a scaler, or of an object around one whose state is the scaler's.
+
+    timm's ``NativeScaler(loss, optimizer)`` runs the whole step; MAE and others have copies of it.
+    """
+    return is_scaler_name(name) or name.rpartition(".")[2].startswith("NativeScaler")
+
+
 SCALERS_OF_DATA = ("sklearn.", "cuml.", "dask_ml.", "pyspark.", "tslearn.", "torch_geometric.")
 """Libraries whose ``...Scaler`` classes scale data, with methods ``scale`` and ``update`` of their own in places."""
 

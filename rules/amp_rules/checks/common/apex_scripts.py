@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.lattice.abstract_values import Value
+from amp_rules.lattice.abstract_values import Value, alternatives
 from amp_rules.lattice.frame import Frame
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword
@@ -36,6 +36,24 @@ def opt_levels(module: ModuleFacts) -> set[str]:
         else:
             found.add(given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else "")
     return found
+
+
+def initialized_as(value: Value) -> Value:
+    """What ``amp.initialize`` was given for one part of its result; anything else is what it was."""
+    if value.op not in ("getitem", "element") or not value.args or not is_call_of(value.args[0], "amp.initialize"):
+        return value
+    index = value.args[1].const if len(value.args) > 1 else None
+    names = ("models", "optimizers")
+    given = value.args[0].arg(1 + index, names[index]) if index in (0, 1) else None
+    return given if given is not None else value
+
+
+def each_of(value: Value | None) -> tuple[Value, ...]:
+    """What a value may be, the items of a list or tuple one by one."""
+    found: list[Value] = []
+    for item in alternatives(value) if value is not None else ():
+        found += item.args if item.op in ("list", "tuple") else [item]
+    return tuple(found)
 
 
 def has_master_weights(module: ModuleFacts, frame: Frame) -> bool:

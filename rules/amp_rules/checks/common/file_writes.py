@@ -11,7 +11,7 @@ from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.file_access import OF_THIS_MOMENT, OPENERS, REMOVERS, TEMPORARY
-from amp_rules.torch.idioms import EXACT_RANK, NAMED_DEVICE, NAMED_RANK, NAMED_SEVERAL
+from amp_rules.torch.idioms import EXACT_RANK, NAMED_OWN_PART, NAMED_RANK, NAMED_SEVERAL
 from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS, PATH_WRITERS, WRITERS
 
 Kind = Literal["write", "remove", "folder", "log"]
@@ -107,6 +107,13 @@ def _opened(module: ModuleFacts, call: ast.Call, position: int) -> Access | None
     return None
 
 
+def is_text(module: ModuleFacts, access: Access) -> bool:
+    """Whether a text is written, of which no process has a part of its own as it has of a sharded model."""
+    mode = argument(module, access.call, "mode", 1)
+    text = literal(mode.node) if mode is not None else None
+    return access.kind == "write" and isinstance(text, str) and text in ("w", "wt", "w+", "a", "a+")
+
+
 def _path(module: ModuleFacts, call: ast.Call, position: int) -> ast.expr | None:
     if len(call.args) > position:
         return call.args[position]
@@ -126,7 +133,9 @@ def is_shared(module: ModuleFacts, access: Access) -> bool:
     if keyword(call, "is_main_process") is not None or keyword(call, "save_function") is not None:
         return False
     paths = [access.path] if access.path is not None else given
-    return not any(_is_own(item) for path in paths for item in _parts(module, path))
+    # Several processes that go through one folder remove the same files of it.
+    by_sample = access.kind == "write"
+    return not any(_is_own(item, by_sample) for path in paths for item in _parts(module, path))
 
 
 _MAX_PARTS = 60
@@ -168,7 +177,7 @@ def _read_in(node: ast.expr) -> Iterator[ast.expr]:
             pending += children(item)
 
 
-def _is_own(place: Origin) -> bool:
+def _is_own(place: Origin, by_sample: bool) -> bool:
     """Whether an expression makes a path that is of one process, or of one sample."""
     for item in walk(place.node):
         if isinstance(item, ast.Call):
@@ -183,7 +192,7 @@ def _is_own(place: Origin) -> bool:
                 return True
         elif _names_process(last_name(item)) or last_name(item) in ("stdout", "stderr", "devnull"):
             return True
-        if isinstance(item, ast.Name) and item.id in _of_batches(place.module, item):
+        if by_sample and isinstance(item, ast.Name) and item.id in _of_batches(place.module, item):
             return True
     return False
 
@@ -193,7 +202,7 @@ _OWN_CALLS = frozenset({"open", "BytesIO", "StringIO", "now", "strftime", "get_t
 
 
 def _names_process(name: str) -> bool:
-    return bool((NAMED_RANK.search(name) or NAMED_DEVICE.search(name)) and not NAMED_SEVERAL.search(name))
+    return bool((NAMED_RANK.search(name) or NAMED_OWN_PART.search(name)) and not NAMED_SEVERAL.search(name))
 
 
 _COUNTS = ("range", "count", "trange")

@@ -199,30 +199,42 @@ def only_constructs(frame: Frame, function: ast.FunctionDef | ast.AsyncFunctionD
 
 def refused(op: Value, frame: Frame) -> tuple[Value, Value] | None:
     """The float32 operand and the half one (a layer for its weights) that an operation refuses to take together."""
+    given = [item for item in operands(op) if item.tensor]
+    wide = next((item for item in given if float_type(item, frame) == F32 and item.number is None), None)
+    low = half_beside(op, wide, frame) if wide is not None else None
+    return (wide, low) if wide is not None and low is not None else None
+
+
+def half_beside(op: Value, wide: Value, frame: Frame) -> Value | None:
+    """What of an operation is half (a layer for its weights) and refuses ``wide``, should that be float32."""
     if frame.autocast or is_outer(op) or (frame.function is not None and frame.function.name == "__init__"):
         return None
     given = [item for item in operands(op) if item.tensor]
-    layer = held_layer(op)
-    wide = next((item for item in given if float_type(item, frame) == F32 and item.number is None), None)
+    layer, first = held_layer(op), bool(given) and given[0] is wide
     if layer is not None and op.op in LAYERS and not frame.mode.autocast:
-        low = layer if given[:1] == [wide] or op.op in RECURRENT else None
+        low = layer if (first or op.op in RECURRENT) and not _is_new(layer, frame) else None
     elif layer is not None and op.op in NORMS and not frame.mode.autocast:
-        low = layer if given[:1] == [wide] and not _is_plain_norm(layer) else None
+        low = layer if first and not _is_plain_norm(layer) else None
     else:
-        low = next((item for item in given if float_type(item, frame) == LOW), None)
+        low = next((item for item in given if item is not wide and float_type(item, frame) == LOW), None)
         if op.op in NORMS and low is not None and low is given[0]:
             return None
-    if wide is None or low is None or op.node is None:
+    if low is None or op.node is None:
         return None
     if not _of_module(frame) and "param" in (source_of(low).op, source_of(wide).op):
         return None  # A function that anyone may call with anything.
-    return wide, low
+    return low
 
 
 def _is_plain_norm(layer: Value) -> bool:
     """Whether a norm has no weights that could be half."""
     given = [(layer.kwargs or {}).get(name) for name in ("affine", "elementwise_affine")]
     return len(layer.args) > 2 or any(item is not None and item.const is not True for item in given)
+
+
+def _is_new(layer: Value, frame: Frame) -> bool:
+    """Whether a layer is made by the very function that calls it, in float32."""
+    return layer.node is not None and frame.function is not None and layer.node in frame.function.nodes
 
 
 def _of_module(frame: Frame) -> bool:

@@ -172,8 +172,10 @@ class _Search:
         function = facts_of(module, scope)
         given = [call] if call is not None else []
         if not given:
-            callers = module.index.callers(scope)  # type: ignore[arg-type]
-            given = [_Call(function, made, module, None) for made in callers]
+            for made in module.index.callers(scope):  # type: ignore[arg-type]
+                # ``torch.save()`` is no call of a method of that name.
+                if not isinstance(made.func, ast.Attribute) or _head(made.func) not in module.imports:
+                    given.append(_Call(function, made, module, None))
         known = False
         for item in given:
             value = item.function.argument(item.call, parameter)

@@ -44,9 +44,9 @@ def is_sharded(module: ModuleFacts) -> bool:
 
 
 def uses_framework(module: ModuleFacts) -> bool:
-    """Whether a framework that looks after processes itself is at work."""
+    """Whether a framework that looks after processes itself is at work; not in the framework's own files."""
     for name in (*module.imports.values(), *module.stars):
-        if looks_after_processes(name):
+        if looks_after_processes(name) and name.partition(".")[0] not in module.module.path.parts:
             return True
     return "prepare_loader" in module.index.words
 
@@ -137,7 +137,7 @@ def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.AST]:
     """The tests in what runs in place of ``node``."""
     child = node
     for item in index.ancestors(node):
-        if isinstance(item, ast.If) and child is not item.test:
+        if isinstance(item, ast.If) and child is not item.test and not isinstance(item.test, (ast.Compare, ast.BoolOp)):
             for statement in item.orelse if child in item.body else item.body:
                 yield from (inner.test for inner in ast.walk(statement) if isinstance(inner, ast.If))
         elif isinstance(item, Function):

@@ -9,12 +9,13 @@ from typing import NamedTuple
 from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.checks.common.rank_branches import depends_on_process, is_start, names_rank, replaced_by, spawns
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
-from amp_rules.source.index import Function, literal
+from amp_rules.source.index import Function, Loop, literal
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.idioms import (
     EXACT_FIRST_RANK,
     EXACT_RANK,
     NAMED_DEVICE,
+    NAMED_EPOCH,
     NAMED_LOCAL_RANK,
     NAMED_ONE_RANK,
     NAMED_RANK,
@@ -45,15 +46,29 @@ _MAX_CALLERS = 6
 """Callers of callers that are asked: ``main``, ``fit``, ``train_epoch``, ``validate``, ``log``, ``save``."""
 
 
+_OF_ALL = (
+    "torch.distributed.barrier", "torch.distributed.all_", "torch.distributed.broadcast",
+    "torch.distributed.init_process_group", "torch.distributed.reduce", "torch.nn.parallel.DistributedDataParallel",
+)  # fmt: skip
+"""Beginnings of the names of what every process has to call."""
+
+
+def _counts_epochs(loop: Loop) -> bool:
+    about = loop.test if isinstance(loop, ast.While) else ast.Tuple([loop.target, loop.iter], ast.Load())
+    return any(NAMED_EPOCH.search(last_name(item)) for item in walk(about))
+
+
 class RankPaths:
     """Answers for the places of one file.
 
     Args:
         module: the file.
+        ddp: whether it is known to be run by several processes.
     """
 
-    def __init__(self, module: ModuleFacts) -> None:
+    def __init__(self, module: ModuleFacts, ddp: bool = False) -> None:
         self.module = module
+        self.ddp = ddp
         self.index = module.index
         self._spawns = spawns(module.index)
         self._known: dict[ast.AST | None, Reach] = {}
@@ -75,6 +90,16 @@ class RankPaths:
                 seen.add(function)
                 pending += self.index.callers(function)
         return None
+
+    def unguarded_callers(self, node: ast.AST) -> list[ast.Call]:
+        """The calls of the function around ``node`` that every process makes, where others ask for the process."""
+        function = self.index.scope(node)
+        if not isinstance(function, Function):
+            return []
+        callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
+        if not any(self._asked(call).reach is Reach.ONE for call in callers):
+            return []
+        return [call for call in callers if self._reach(call, (function,)) is Reach.EVERY]
 
     def decides(self, node: ast.AST) -> Reach:
         """Which processes the tests in its function let get to ``node``."""
@@ -110,9 +135,26 @@ class RankPaths:
             return Reach.ONE
         callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
         found = max((self._reach(call, seen) for call in callers), default=Reach.UNKNOWN)
-        if found is Reach.UNKNOWN and (is_start(self.index, function, bool(callers)) or self.trains(function)):
+        if found is Reach.UNKNOWN and (
+            is_start(self.index, function, bool(callers))
+            or self.all_take_part(function)
+            or (self.ddp and not callers and self._asks_in_others(function))
+        ):
             return Reach.EVERY
         return found
+
+    def _asks_in_others(self, function: Function) -> bool:
+        """Whether another method of the class asks for the process around what it does itself."""
+        owner = self.index.owner(function)
+        if owner is None or function.name.startswith("_"):
+            return False
+        return any(
+            self._asked(item).reach is Reach.ONE and last_name(item.func).startswith("save")
+            for method in owner.body
+            if isinstance(method, Function) and method is not function
+            for item in walk(method)
+            if isinstance(item, ast.Call)
+        )
 
     def _is_call_of(self, call: ast.Call, function: Function) -> bool:
         """Whether a call runs a method of this class, as ``model.train()`` does not run ``Trainer.train``."""
@@ -129,23 +171,32 @@ class RankPaths:
             for item in origins(self.module, held)
         )
 
-    # ---- training ------------------------------------------------------------------------------------------------
+    # ---- what all take part in -----------------------------------------------------------------------------------
 
-    def trains(self, function: Function, depth: int = 2) -> bool:
-        """Whether a function runs backward passes, in which every process has to take part."""
+    def all_take_part(self, function: Function, depth: int = 2) -> bool:
+        """Whether a function runs what waits for every process: backward passes, collective operations, wrapping."""
         for item in walk(function):
-            if not isinstance(item, ast.Call) or self._asked(item).reach is Reach.ONE:
+            if not isinstance(item, ast.Call) or self.index.scope(item) is not function:
                 continue
-            if last_name(item.func) == "backward":
+            if self._needs_all(item, depth) and self._asked(item).reach is Reach.EVERY:
                 return True
-            if depth and any(
-                called.node is not function and called.module is self.module and self.trains(called.node, depth - 1)
-                for called in functions_called(self.module, item)
-                if isinstance(called.node, Function)
-            ):
-                return True
-            if depth and any(_goes_back(called) for called in functions_called(self.module, item)):
-                return True
+        return False
+
+    def _needs_all(self, call: ast.Call, depth: int) -> bool:
+        name = last_name(call.func)
+        if name == "backward" or (self.module.dotted(call.func) or "").startswith(_OF_ALL):
+            return True
+        if name.startswith("train") and any(_counts_epochs(loop) for loop in self.index.loops_around(call)):
+            return True
+        if not depth:
+            return False
+        for called in functions_called(self.module, call):
+            if called.module is not self.module:
+                if _goes_back(called):
+                    return True
+            elif isinstance(called.node, Function) and called.node is not self.index.scope(call):
+                if self.all_take_part(called.node, depth - 1):
+                    return True
         return False
 
     # ---- tests ---------------------------------------------------------------------------------------------------
@@ -171,7 +222,7 @@ class RankPaths:
             return Reach.EVERY if several is holds else Reach.ONE
         if not depends_on_process(self.index, test) and not self._asks_helper(test):
             return Reach.EVERY
-        if _is_of_number(test):
+        if _is_of_number(test) or (not holds and _leaves_by_mistake(test)):
             return Reach.EVERY
         return Reach.EACH_NODE if self._is_local(test) else Reach.ONE
 
@@ -191,12 +242,14 @@ class RankPaths:
         return bool(named) and all(self._is_local_rank(item) for item in named)
 
     def _is_local_rank(self, node: ast.expr) -> bool:
-        text = _text_of(node)
-        if NAMED_LOCAL_RANK.search(text):
-            return True
+        named = bool(NAMED_LOCAL_RANK.search(_text_of(node)))
         if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
-            return False
+            return named
         values = [item.node for item in origins(self.module, node) if item.node is not node]
+        values = [item for item in values if not isinstance(item, ast.Constant)]
+        if named:
+            # Some call the rank so that torch.distributed gives.
+            return not any(_comes_of_global(item) for item in values)
         return bool(values) and all(_comes_of_local(item) for item in values)
 
 
@@ -217,6 +270,12 @@ def _comes_of_local(node: ast.expr) -> bool:
     return any(NAMED_LOCAL_RANK.search(item) for item in names) and not any(
         _tells_rank(item) and not NAMED_LOCAL_RANK.search(item) for item in names
     )
+
+
+def _comes_of_global(node: ast.expr) -> bool:
+    """``dist.get_rank()``, ``int(os.environ["RANK"])``."""
+    names = [_text_of(item) for item in walk(node)]
+    return any(_tells_rank(item) and not NAMED_LOCAL_RANK.search(item) for item in names)
 
 
 def in_several(test: ast.expr) -> bool | None:
@@ -259,6 +318,22 @@ def _is_of_number(test: ast.expr) -> bool:
         others = [item for item, part in zip(test.values, parts, strict=True) if part is None]
         return True in parts and False not in parts and not any(_asks_for_one(item) for item in others)
     return False
+
+
+def _leaves_by_mistake(test: ast.expr) -> bool:
+    """``wrong and rank == 0``: the first process says what is wrong, and whoever goes on is not asked for the rank."""
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        return False
+    asking = [item for item in test.values if _asks_for_one(item)]
+    others = [item for item in test.values if item not in asking and in_several(item) is None]
+    return bool(others) and all(_is_first(item) for item in asking)
+
+
+def _is_first(test: ast.expr) -> bool:
+    """``rank == 0``, ``is_main_process()``."""
+    if isinstance(test, ast.Compare):
+        return isinstance(test.ops[0], ast.Eq) and literal(test.comparators[0]) == 0
+    return not isinstance(test, ast.UnaryOp)
 
 
 def _asks_for_one(test: ast.AST) -> bool:

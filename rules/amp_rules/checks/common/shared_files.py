@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.checks.common.file_writes import Access, Kind, access_of, is_shared
+from amp_rules.checks.common.file_writes import Access, Kind, access_of, is_shared, is_text
 from amp_rules.checks.common.origins import functions_called
 from amp_rules.checks.common.rank_branches import (
     is_sharded,
@@ -18,10 +18,11 @@ from amp_rules.checks.common.rank_paths import RankPaths, Reach, method_called
 from amp_rules.lint.check import LintedFile
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.syntax import last_name
+from amp_rules.torch.idioms import EXACT_FIRST_RANK, EXACT_RANK, NAMED_FILE_WRITER
 
 STARTS = (
     "init_process_group", "DistributedDataParallel", "DistributedSampler", "Accelerator(", "init_dist", "setup_dist",
-    "initialize_dist", "_ddp", ".backward(",
+    "initialize_dist", "_ddp", ".backward(", "get_rank()", "is_main", "is_master",
 )  # fmt: skip
 """Texts without which nothing says that several processes run a file."""
 
@@ -40,20 +41,28 @@ class SharedFiles:
 
     def __init__(self, file: LintedFile) -> None:
         self.module = file.module
-        self.paths = RankPaths(file.module)
+        self.paths = RankPaths(file.module, file.mode.ddp)
         self.is_distributed = runs_in_several(file)
+        self._sharded = is_sharded(file.module)
 
-    def by_every_process(self, kind: Kind) -> list[Access]:
-        """The changes of one kind that every process makes, the first of each suite."""
-        return [access for access, reach in self._reached(kind) if reach is Reach.EVERY]
+    def by_every_process(self, kind: Kind) -> list[ast.Call]:
+        """The calls by which every process makes changes of one kind, the first of each suite.
 
-    def by_each_node(self, kind: Kind) -> list[tuple[Access, ast.expr]]:
-        """Those that one process of each machine makes, with the test of the local rank."""
+        Where other calls of the same function ask for the process, those that do not are to blame.
+        """
+        found: dict[ast.Call, None] = {}
+        for access, reach in self._reached(kind):
+            if reach is Reach.EVERY:
+                found.update(dict.fromkeys(self.paths.unguarded_callers(access.call) or [access.call]))
+        return list(found)
+
+    def by_each_machine(self, kind: Kind) -> list[tuple[ast.Call, ast.expr]]:
+        """Those by which one process of each machine does, with the test of the local rank."""
         found = []
         for access, reach in self._reached(kind):
             test = self.paths.deciding_test(access.call) if reach is Reach.EACH_NODE else None
             if test is not None:
-                found.append((access, test))
+                found.append((access.call, test))
         return found
 
     def _reached(self, kind: Kind) -> Iterator[tuple[Access, Reach]]:
@@ -62,8 +71,8 @@ class SharedFiles:
         index = self.module.index
         told: set[ast.AST] = set()
         for call in index.calls:
-            access = access_of(self.module, call) or self._by_helper(call, kind)
-            if access is None or access.kind != kind:
+            access = access_of(self.module, call) or (None if self._sharded else self._by_helper(call, kind))
+            if access is None or access.kind != kind or (self._sharded and not is_text(self.module, access)):
                 continue
             suite = index.parents[index.statement(call)]
             if suite in told or _is_tried(self.module, call, kind):
@@ -83,7 +92,19 @@ class SharedFiles:
         for function in [*functions, *([method] if method is not None else [])]:
             if function.module is not self.module and changes_always(function, kind):
                 return Access(call, kind, None)
+        if self.paths.ddp and kind == "write" and not functions and NAMED_FILE_WRITER.search(name):
+            # What is not part of the project is known by its name, and by the path that is put together for it.
+            return next((Access(call, kind, item) for item in call.args if _is_path(item)), None)
         return None
+
+
+def _is_path(node: ast.expr) -> bool:
+    """``join(folder, name)``, ``"losses.json"``, ``folder / "losses.json"``."""
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in ("join", "joinpath")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return _is_path(node.right)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value[-6:]
 
 
 def changes_always(function: FunctionFacts, kind: Kind) -> bool:
@@ -104,11 +125,16 @@ def runs_in_several(file: LintedFile) -> bool:
     """Whether several processes run a file, and look after what they write themselves."""
     module = file.module
     accelerated = uses_accelerate(module)
-    several = accelerated or says_it_is_distributed(module)
+    several = accelerated or says_it_is_distributed(module) or _asks_for_rank(module)
     if not several and not (file.mode.ddp and "backward" in module.index.words):
         # Nobody converts checkpoints in several processes.
         return False
-    return not is_sharded(module) and (accelerated or not uses_framework(module))
+    return accelerated or not uses_framework(module)
+
+
+def _asks_for_rank(module: ModuleFacts) -> bool:
+    """Whether a file asks which process it is run by."""
+    return any(item == "get_rank" or EXACT_FIRST_RANK.search(item) for item in module.index.words)
 
 
 def _is_tried(module: ModuleFacts, call: ast.Call, kind: Kind) -> bool:
@@ -128,3 +154,32 @@ def _is_tried(module: ModuleFacts, call: ast.Call, kind: Kind) -> bool:
             return False
         child = item
     return False
+
+
+_NODES = frozenset("nnodes node_rank n_nodes SLURM_NNODES SLURM_NODEID NODE_RANK GROUP_RANK machine_rank".split())
+"""Words of scripts that run on several machines."""
+
+
+def tells_machines_apart(file: LintedFile) -> bool:
+    """Whether a file is made for several machines, or knows of a rank beside the local one."""
+    words = file.module.index.words
+    return bool(words & _NODES) or (
+        file.mode.ddp and any(EXACT_RANK.search(item) and "local" not in item.lower() for item in words)
+    )
+
+
+def is_one_machine(file: LintedFile) -> bool:
+    """Whether the number of all processes is that of one machine's devices, or the port is on this one."""
+    module = file.module
+    for call in module.index.named.get("init_process_group", ()):
+        for item in call.keywords:
+            if item.arg in ("world_size", "init_method") and _is_local(file, item.value):
+                return True
+    return False
+
+
+def _is_local(file: LintedFile, node: ast.expr) -> bool:
+    values = [node, *(file.module.index.values_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else ())]
+    return any(
+        "device_count" in text or "localhost" in text or "127.0.0.1" in text for text in map(ast.unparse, values)
+    )

@@ -30,8 +30,13 @@ SCALED, PLAIN, EITHER, APEX, WRAPPED = "scaled", "plain", "either", "apex", "wra
 """What a backward pass is of: a loss times the scale, a loss, one or the other, a loss in ``amp.scale_loss``, or what a
 library that does all this by itself makes of it."""
 
+OWN = "own"
+"""How gradients are clipped by a method of the optimizer."""
+
 GRAD_OPS = frozenset("norm vector_norm clamp clamp_min clamp_max add sign mean max std var".split())
 IMPORTS_OF_WRAPPERS = re.compile(rf"^(?:from|import)\s+(?:{'|'.join(WRAPPING_PACKAGES)})\b", re.MULTILINE)
+SCALED_BACKWARD = re.compile(r"\.scale\([^\n]*\)\.backward\(")
+"""A trigger that holds whatever the scaler is called."""
 TRIGGERS = (".backward(", "clip_grad_", "scaler.scale(", "scaler.step(", "scaler.update(", "scaler.unscale_(")
 
 
@@ -206,13 +211,16 @@ def _clip(op: Value, node: ast.Call, name: str, holder: ast.expr | None, frame: 
         return None if _clips(called) else Event("clip", node, value=op)
     if holder is not None and NAMED_WRAPPER.search(last_name(holder).lower()):
         return Event("escape", node)
-    if holder is not None and (is_optimizer(None, holder) or last_name(holder) in ("self", "cls")):
-        return Event("escape", node)
-    if any(is_scaler(None, item) for item in node.args):
+    if holder is not None and last_name(holder) in ("self", "cls"):
         return Event("escape", node)
     if any(_knows_scale(item) for item in [*op.args[1:], *(op.kwargs or {}).values()]):
         # The limit is multiplied by the scale as the gradients are.
         return None
+    if holder is not None and is_optimizer(None, holder, frame):
+        # An optimizer knows of no scaler, but one that is made for it may be around another.
+        return Event("clip", node, how=OWN, value=op)
+    if any(is_scaler(None, item) for item in node.args):
+        return Event("escape", node)
     return Event("clip", node, value=op)
 
 
@@ -278,7 +286,7 @@ class StepCheck(Check):
 
     code = "AMP800"
     in_order = True
-    follows = ("scaler", "optim")
+    follows = ("scaler", "optim", "clip", "grad")
     triggers: ClassVar[tuple[str | re.Pattern[str], ...]] = TRIGGERS
     operations: ClassVar[tuple[str, ...]] = ("method", "call", "backward", "unfollowed")
     slack: ClassVar[int] = 0

@@ -6,9 +6,12 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from amp_rules.checks.common.calls import calls_named, own_name_of
+from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import FileIndex, before, keyword, literal
 from amp_rules.source.syntax import last_name, spelling
+from amp_rules.torch.idioms import NAMED_NETWORK
 
 _SYNC = ("convert_sync_batchnorm", "convert_syncbn_model")
 _OPTIMIZERS = frozenset(
@@ -47,20 +50,56 @@ def is_ddp(module: ModuleFacts, call: ast.AST) -> bool:
 
 
 def wrapped_models(module: ModuleFacts) -> Iterator[WrapEvent]:
-    """Yield the assignments ``model = DistributedDataParallel(model)``, by the name of the result."""
+    """Yield the assignments ``model = DistributedDataParallel(model)``, by the name of the result.
+
+    Functions of the project that return a wrapped model and Accelerate's ``prepare`` count as well.
+    """
     for target, value, statement in module.index.assignments:
+        if not isinstance(value, ast.Call):
+            continue
         name = spelling(target)
-        if name is not None and is_ddp(module, value):
+        if name is not None and (is_ddp(module, value) or _gives_ddp(module, value)):
             yield WrapEvent(statement, name, "wrapped in DistributedDataParallel")
+        elif last_name(value.func) == "prepare" and _is_accelerator(module, value.func):
+            for path in _prepared(target, value):
+                yield WrapEvent(statement, path, "wrapped in DistributedDataParallel by Accelerate")
+
+
+def _gives_ddp(module: ModuleFacts, call: ast.Call) -> bool:
+    """Whether a function of the project gives back what it has wrapped."""
+    return any(
+        isinstance(item.node, ast.Call) and is_ddp(item.module, item.node)
+        for function in functions_called(module, call)
+        if function.name != "__init__"
+        for value in function.returns
+        for item in origins(function.module, value)
+    )
+
+
+def _is_accelerator(module: ModuleFacts, func: ast.expr) -> bool:
+    if not isinstance(func, ast.Attribute):
+        return False
+    return any(
+        isinstance(item.node, ast.Call) and (item.module.dotted(item.node.func) or "") == "accelerate.Accelerator"
+        for item in origins(module, func.value)
+    )
+
+
+def _prepared(target: ast.expr, call: ast.Call) -> Iterator[str]:
+    """The paths of what ``prepare`` gives back in place of something that may be a model."""
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+    for given, result in zip(call.args, targets, strict=False):
+        path = spelling(result)
+        if path is not None and path == spelling(given) and any(part in path.lower() for part in NAMED_NETWORK):
+            yield path
 
 
 def conversions(module: ModuleFacts) -> Iterator[WrapEvent]:
     """Yield the calls that make batch norm synchronised."""
-    for name in _SYNC:
-        for call in module.index.named.get(name, ()):
-            model = first_model(call)
-            if model is not None:
-                yield WrapEvent(call, model, name)
+    for call in calls_named(module, _SYNC):
+        model = first_model(call)
+        if model is not None:
+            yield WrapEvent(call, model, own_name_of(module, call))
 
 
 def replacements(module: ModuleFacts) -> Iterator[WrapEvent]:
@@ -79,8 +118,9 @@ def replacements(module: ModuleFacts) -> Iterator[WrapEvent]:
 
 
 def _replacing_call(module: ModuleFacts, call: ast.Call) -> WrapEvent | None:
-    name, model = last_name(call.func), first_model(call)
+    model = first_model(call)
     dotted = module.dotted(call.func) or ""
+    name = dotted.rpartition(".")[2] or last_name(call.func)
     if name == "resize_token_embeddings" and isinstance(call.func, ast.Attribute):
         owner = spelling(call.func.value)
         return WrapEvent(call, owner, "`resize_token_embeddings` makes new embeddings") if owner else None

@@ -7,7 +7,7 @@ import ast
 from amp_rules.checks.common.rank_branches import uses_framework
 from amp_rules.checks.common.wrapping import is_ddp
 from amp_rules.lint.check import Check, LintedFile
-from amp_rules.source.index import FileIndex, Loop
+from amp_rules.source.index import FileIndex
 from amp_rules.torch.idioms import NAMED_ACCUMULATION
 
 _SAYS_SO = frozenset("no_sync require_backward_grad_sync delay_allreduce set_requires_gradient_sync".split())
@@ -18,8 +18,9 @@ class AccumulationWithoutNoSync(Check):
 
     ## What it does
 
-    Finds a loop with a `backward()` in every turn and an optimizer step only in some (`if (i + 1) % n == 0`), in a
-    file that wraps its model in DistributedDataParallel and has no `no_sync`.
+    Finds a loop or function with a `backward()` in every turn and an optimizer step only in some
+    (`if (i + 1) % n == 0`), in a file that wraps its model in DistributedDataParallel, or is judged with `--ddp`,
+    and has no `no_sync`.
 
     ## Why
 
@@ -58,7 +59,7 @@ class AccumulationWithoutNoSync(Check):
     severity = "performance"
     message = "Accumulated gradients are averaged over the processes in every backward pass."
     advice = "Run all but the last backward pass of a step within `model.no_sync()`."
-    triggers = ("DistributedDataParallel",)
+    triggers = ("DistributedDataParallel", ".backward(")
 
     def visit_module(self, file: LintedFile) -> None:
         """Look for backward passes that happen more often than steps."""
@@ -67,27 +68,44 @@ class AccumulationWithoutNoSync(Check):
         if index.words & _SAYS_SO or uses_framework(module):
             return
         wraps = [module.dotted(call.func) or "" for call in index.calls if is_ddp(module, call)]
-        if not wraps or any(name.startswith("apex.") for name in wraps):
+        if not (wraps or file.mode.ddp) or any(name.startswith("apex.") for name in wraps):
             # Apex's wrapper has no ``no_sync``.
             return
-        told: set[Loop] = set()
+        told: set[ast.AST] = set()
         for call in index.named.get("backward", ()):
             loops = index.loops_around(call)
-            if loops and loops[0] not in told and _steps_rarely(index, loops[0], call):
-                told.add(loops[0])
+            around = loops[0] if loops else index.scope(call)
+            if around is not None and around not in told and _steps_rarely(index, around, call):
+                told.add(around)
                 text = f"`{module.module.text(call)}` averages the gradients over the processes in every small step"
                 self.report_in(file, call, text)
 
 
-def _steps_rarely(index: FileIndex, loop: Loop, backward: ast.Call) -> bool:
-    """Whether the steps of a loop all depend on a counter on which the backward pass does not."""
-    steps = [
-        call for call in index.named.get("step", ()) if loop in index.loops_around(call) and _is_of_optimizer(call)
-    ]
+def _steps_rarely(index: FileIndex, around: ast.AST, backward: ast.Call) -> bool:
+    """Whether the steps of a loop or function all depend on a counter on which the backward pass does not."""
     own = {id(test) for test, _ in index.branches(backward)}
+
+    def asked(name: str) -> list[list[ast.expr]]:
+        return [
+            [test for test, _ in index.branches(call) if id(test) not in own]
+            for call in index.named.get(name, ())
+            if around in index.ancestors(call) and _is_of_optimizer(call)
+        ]
+
+    steps, emptied = asked("step"), asked("zero_grad")
+    # What is emptied as seldom as it is stepped is added up, whatever its counter is called.
+    seldom = {divisor for tests in emptied for test in tests for divisor in _divisors(test)} if all(emptied) else set()
     return bool(steps) and all(
-        any(id(test) not in own and _counts(test) for test, _ in index.branches(call)) for call in steps
+        any(_counts(test) or seldom.intersection(_divisors(test)) for test in tests) for tests in steps
     )
+
+
+def _divisors(test: ast.expr) -> set[str]:
+    return {
+        ast.unparse(item.right)
+        for item in ast.walk(test)
+        if isinstance(item, ast.BinOp) and isinstance(item.op, ast.Mod)
+    }
 
 
 def _is_of_optimizer(call: ast.Call) -> bool:

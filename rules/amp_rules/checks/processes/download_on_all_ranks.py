@@ -52,7 +52,7 @@ class DownloadOnAllRanks(Check):
     https://pytorch.org/vision/stable/datasets.html
     """
 
-    code = "AMP915"
+    code = "AMP912"
     name = "download-on-all-ranks"
     severity = "warning"
     message = "Every process downloads the same data."

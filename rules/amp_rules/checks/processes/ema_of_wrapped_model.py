@@ -18,7 +18,7 @@ from amp_rules.source.facts import ClassFacts, ModuleFacts
 from amp_rules.source.syntax import last_name, spelling
 from amp_rules.torch.idioms import NAMED_AVERAGED_COPY, NAMED_AVERAGING_CLASS, NAMED_UNWRAP
 
-_KNOWN = ("torch.", "timm.", "torch_ema.")
+_KNOWN = ("torch.", "timm.", "torch_ema.", "diffusers.")
 
 
 class EmaOfWrappedModel(Check):
@@ -49,9 +49,9 @@ class EmaOfWrappedModel(Check):
 
     ## When it is silent
 
-    When the average is given `model.module`, when its class deals with wrappers itself, when that class is in code
-    that is not part of the project and not of torch, timm or torch_ema, and when wrapping and averaging stand in
-    different functions or branches.
+    When the average is given `model.module`, or the wrapper's parameters, which are the model's; when its class deals
+    with wrappers itself, or is in code that is not part of the project and not of torch, timm, torch_ema or diffusers;
+    and when wrapping and averaging stand in different functions or branches.
 
     ## Source
 
@@ -63,7 +63,13 @@ class EmaOfWrappedModel(Check):
     severity = "warning"
     message = "An average of weights is taken of the wrapper, or before the parameters are replaced."
     advice = "Take the average of the model itself, after it has its final parameters and before it is wrapped."
-    triggers = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "convert_syncbn_model")
+    triggers = (
+        "DistributedDataParallel",
+        ".prepare(",
+        "FullyShardedDataParallel",
+        "fully_shard",
+        "convert_syncbn_model",
+    )
 
     def visit_module(self, file: LintedFile) -> None:
         """Compare the averages with what happens to their models."""
@@ -79,12 +85,12 @@ class EmaOfWrappedModel(Check):
     def _judge(self, file: LintedFile, average: WrapEvent, wrapped: list[WrapEvent], replaced: list[WrapEvent]) -> None:
         module = file.module
         index = module.index
+        whole = {spelling(item) for item in [*average.node.args, *(part.value for part in average.node.keywords)]}  # type: ignore[attr-defined]
         for event in wrapped:
-            if event.model == average.model and index.precedes(event.node, average.node):
+            # The parameters of the wrapper are those of the model.
+            if event.model == average.model and event.model in whole and index.precedes(event.node, average.node):
                 if not is_assigned_between(index, event.model, event.node, index.statement(average.node)):
-                    text = (
-                        f"{average.what} is given `{average.model}`, which is wrapped in DistributedDataParallel here"
-                    )
+                    text = f"{average.what} is given `{average.model}`, which is {event.what} here"
                     self.report_in(file, average.node, text)
                     return
         for event in replaced:

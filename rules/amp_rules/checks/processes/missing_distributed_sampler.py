@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.checks.common.calls import calls_named
 from amp_rules.checks.common.rank_branches import is_guarded, names_rank, uses_framework
 from amp_rules.checks.common.wrapping import is_ddp
 from amp_rules.lint.check import Check, LintedFile
@@ -20,8 +21,8 @@ class MissingDistributedSampler(Check):
 
     ## What it does
 
-    Finds a `DataLoader` with `shuffle=True` in a file that wraps its model in `DistributedDataParallel` and in which
-    nothing splits the data among the processes.
+    Finds a `DataLoader` with `shuffle=True` in a file that wraps its model in `DistributedDataParallel`, or that trains
+    and is judged with `--ddp`, and in which nothing splits the data among the processes.
 
     ## Why
 
@@ -55,7 +56,7 @@ class MissingDistributedSampler(Check):
     severity = "warning"
     message = "Every process goes through the whole data set."
     advice = "Give the loader a DistributedSampler, and tell it the epoch."
-    triggers = ("DistributedDataParallel",)
+    triggers = ("DistributedDataParallel", ".backward(")
 
     def visit_module(self, file: LintedFile) -> None:
         """Judge the loaders of a file that trains in several processes."""
@@ -63,10 +64,10 @@ class MissingDistributedSampler(Check):
         index = module.index
         if any(NAMED_SHARE.search(word) for word in index.words) or uses_framework(module):
             return
-        wraps = [call for call in index.calls if is_ddp(module, call)]
-        if not wraps:
+        asked = file.mode.ddp and "backward" in index.words
+        if not asked and not any(is_ddp(module, call) for call in index.calls):
             return
-        for call in index.named.get("DataLoader", ()):
+        for call in calls_named(module, ("DataLoader",)):
             if (module.dotted(call.func) or "").startswith("torch.utils.data.") and self._is_whole(module, call):
                 text = f"Every process goes through all of `{module.module.text(call.args[0])}`: nothing splits it"
                 self.report_in(file, call, text)

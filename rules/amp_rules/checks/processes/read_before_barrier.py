@@ -57,7 +57,7 @@ class ReadBeforeBarrier(Check):
     https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints
     """
 
-    code = "AMP914"
+    code = "AMP911"
     name = "read-before-barrier"
     severity = "warning"
     message = "Processes read a file that another may still be writing."

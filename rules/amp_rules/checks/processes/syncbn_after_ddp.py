@@ -5,7 +5,6 @@ from __future__ import annotations
 from amp_rules.checks.common.wrapping import conversions, is_assigned_between, wrapped_models
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Severity
-from amp_rules.source.syntax import last_name
 
 
 class SyncbnAfterDdp(Check):
@@ -60,7 +59,7 @@ class SyncbnAfterDdp(Check):
                 if wrap.model != conversion.model or not index.precedes(wrap.node, conversion.node):
                     continue
                 if not is_assigned_between(index, wrap.model, wrap.node, index.statement(conversion.node)):
-                    name = last_name(conversion.node.func)  # type: ignore[attr-defined]
+                    name = conversion.what
                     message = f"`{name}` comes after `{wrap.model}` was wrapped in DistributedDataParallel"
                     severity: Severity | None = "error" if name == "convert_syncbn_model" else None
                     self.report_in(file, conversion.node, message, severity=severity)

@@ -7,6 +7,7 @@ import ast
 from amp_rules.checks.common.apex_scripts import calls_named
 from amp_rules.checks.common.checkpoints import is_known_to, optimizer_loads, optimizer_saves
 from amp_rules.lint.check import Check, LintedFile
+from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
 
 
@@ -57,15 +58,25 @@ class ApexStateNotSaved(Check):
         made = calls_named(module, "amp.initialize")
         if not made or all(map(_is_static, made)):
             return
-        if not calls_named(module, "amp.state_dict"):
+        if not calls_named(module, "amp.state_dict") and not _is_handed_on(module):
             for call in optimizer_saves(module):
                 if not is_known_to(call, module, "amp."):
                     message = "the optimizer's state is saved here without the loss scale of `amp`"
                     self.report_in(file, call, message)
-        elif not calls_named(module, "amp.load_state_dict"):
+        elif not calls_named(module, "amp.load_state_dict") and not _is_handed_on(module):
             for call in optimizer_loads(module):
                 message = "the optimizer's state is loaded here, and that of `amp`, which is saved, nowhere"
                 self.report_in(file, call, message)
+
+
+def _is_handed_on(module: ModuleFacts) -> bool:
+    """Whether a function is given ``amp`` itself, and may ask it for its state."""
+    return any(
+        module.dotted(item) == "apex.amp"
+        for call in module.index.calls
+        for item in [*call.args, *(keyword.value for keyword in call.keywords)]
+        if isinstance(item, (ast.Name, ast.Attribute))
+    )
 
 
 def _is_static(call: ast.Call) -> bool:

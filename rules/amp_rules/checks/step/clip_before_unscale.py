@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from amp_rules.checks.common.step_events import SCALED, Event, StepCheck, insert_before
+from amp_rules.checks.common.step_events import OWN, SCALED, Event, StepCheck, insert_before, is_wrapped
+from amp_rules.checks.common.step_roles import scales_losses
 from amp_rules.checks.common.step_text import scaler_calls, text_mentions
 from amp_rules.lattice.frame import Frame
+from amp_rules.lint.check import LintedFile
 from amp_rules.lint.finding import Fix
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import last_name
+from amp_rules.torch.gradients import CLIP_METHODS, GRADIENT_HOOKS
 
 _GOOD = ("unscaled",)
 
@@ -76,9 +80,25 @@ class ClipBeforeUnscale(StepCheck):
             return None, None
         if kind == "clip":
             if state is None:
-                return None, ("clipped", None, event.node)
+                return None, None if event.how == OWN else ("clipped", None, event.node)
             return state[0] == "scaled", state
         return None, state
+
+    def visit_module(self, file: LintedFile) -> None:
+        """Judge hooks that limit gradients in a file that scales losses."""
+        module = file.module
+        if is_wrapped(module) or not scales_losses(module):
+            return
+        message = "a hook limits gradients that are still multiplied by the loss scale"
+        for call in module.index.calls:
+            name = last_name(call.func)
+            if name in GRADIENT_HOOKS and _limits(call):
+                self.report_in(file, call, message)
+            elif "clip" in name.lower() and name not in CLIP_METHODS:
+                found = module.project.resolve(module, module.dotted(call.func) or "")
+                hooks = found.nodes if isinstance(found, FunctionFacts) and found.module is not module else []
+                if any(_hooks_limit(item) for item in hooks):
+                    self.report_in(file, call, f"{message}, in `{name}`")
 
     def found(self, state: Any, event: Event, frame: Frame) -> None:
         """Report at the clipping."""
@@ -91,7 +111,8 @@ class ClipBeforeUnscale(StepCheck):
         assert isinstance(node, ast.Call)
         clip = last_name(node.func)
         message = f"`{clip}` clips gradients that are still multiplied by the loss scale"
-        self.report(frame, node, message, fix=self._fix(node, frame), here=True)
+        since = state[2] if state[0] == "scaled" else None
+        self.report(frame, node, message, fix=self._fix(node, frame), here=True, since=since)
 
     def _fix(self, node: ast.AST, frame: Frame) -> Fix | None:
         calls = scaler_calls(frame, "step")
@@ -101,3 +122,20 @@ class ClipBeforeUnscale(StepCheck):
         holder, argument = texts.pop()
         text = f"{holder}.unscale_({argument})"
         return insert_before(frame, node, text, f"Call `{text}` first")
+
+
+def _hooks_limit(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) in GRADIENT_HOOKS and _limits(node)
+
+
+def _limits(call: ast.Call) -> bool:
+    """Whether a hook is a clamp of its argument."""
+    hook = call.args[0] if call.args else None
+    if not isinstance(hook, ast.Lambda) or not isinstance(hook.body, ast.Call) or not hook.args.args:
+        return False
+    limited = hook.body
+    given = [*limited.args, *([limited.func.value] if isinstance(limited.func, ast.Attribute) else [])]
+    name = hook.args.args[-1].arg
+    return last_name(limited.func).startswith(("clamp", "clip")) and any(
+        isinstance(item, ast.Name) and item.id == name for item in given
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amp_rules.checks.common.step_text import starts_with
@@ -38,7 +39,8 @@ class DeprecatedCudaAmp(Check):
 
     ## When it is silent
 
-    In files that import these names from several places or ask for the version of torch: they support old versions.
+    In files that import these names from several places, and after a test of torch's version or of whether it has the
+    new names: there old versions are supported.
 
     ## Source
 
@@ -58,11 +60,8 @@ class DeprecatedCudaAmp(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Judge each call."""
         module = file.module
-        text = module.module.source.text
-        if "torch.__version__" in text or "TORCH_VERSION" in text or "hasattr(torch" in text:
-            return
         several = module.names.rebound
-        guarded = _guarded(module.module.tree)
+        guarded = _guarded(module)
         for call in _calls(module.module.tree):
             function = call.func if isinstance(call, ast.Call) else call
             found = _OLD.get(module.dotted(function) or "")
@@ -82,13 +81,31 @@ def _calls(tree: ast.AST) -> Iterator[ast.expr]:
             yield from (node for node in item.decorator_list if not isinstance(node, ast.Call))
 
 
-def _guarded(tree: ast.AST) -> set[ast.AST]:
-    """What stands in a ``try`` that catches failing imports and names."""
+_ASKED = re.compile(
+    r"torch\.__version__|TORCH_VERSION|torch\.version\b|hasattr\(torch[\w.]*, .*(?:amp|autocast|GradScaler)"
+)
+"""A test of which torch is installed: of its version, or whether it has the new names."""
+
+
+def _guarded(module: ModuleFacts) -> set[ast.AST]:
+    """What stands in a ``try`` that catches failing imports and names, or after a test of what torch is installed."""
+    tree = module.module.tree
+    known = {
+        target.id
+        for item in ast.walk(tree)
+        if isinstance(item, ast.Assign) and _ASKED.search(ast.unparse(item.value))
+        for target in item.targets
+        if isinstance(target, ast.Name)
+    }
     found: set[ast.AST] = set()
     for item in ast.walk(tree):
         if isinstance(item, ast.Try):
             caught = " ".join(ast.unparse(handler.type) for handler in item.handlers if handler.type is not None)
             if "ImportError" in caught or "AttributeError" in caught or "ModuleNotFound" in caught:
+                found.update(ast.walk(item))
+        elif isinstance(item, (ast.If, ast.IfExp)) and item not in found:
+            names = {part.id for part in ast.walk(item.test) if isinstance(part, ast.Name)}
+            if names & known or _ASKED.search(ast.unparse(item.test)):
                 found.update(ast.walk(item))
     return found
 

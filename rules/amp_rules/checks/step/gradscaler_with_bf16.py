@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 
 from amp_rules.lint.check import Check, LintedFile
+from amp_rules.source.facts import ModuleFacts
+from amp_rules.source.index import keyword, literal
 from amp_rules.torch.mixed_precision import AUTOCASTS, is_scaler_name
 
 
@@ -13,7 +15,8 @@ class GradscalerWithBf16(Check):
 
     ## What it does
 
-    Finds a `GradScaler` that is always on, in a file whose autocast regions all say `dtype=torch.bfloat16`.
+    Finds a `GradScaler` that is always on, in a file whose autocast regions all say `dtype=torch.bfloat16`, or in the
+    branch of a test like `precision == "bf16"`.
 
     ## Why
 
@@ -52,23 +55,32 @@ class GradscalerWithBf16(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Compare the scalers of a file with its regions."""
         module = file.module
-        scalers: list[ast.Call] = []
-        types: list[str | None] = []
-        for item in ast.walk(module.module.tree):
-            if not isinstance(item, ast.Call):
-                continue
-            name = module.dotted(item.func)
-            if (
-                name is not None
-                and is_scaler_name(name)
-                and not any(word.arg in ("enabled", None) for word in item.keywords)
-            ):
-                scalers.append(item)
-            elif name in AUTOCASTS:
-                given = next((word.value for word in item.keywords if word.arg == "dtype"), None)
-                types.append(module.dotted(given) if given is not None else None)
+        scalers = [
+            call
+            for call in module.index.calls
+            if is_scaler_name(module.dotted(call.func) or "") and keyword(call, "enabled") is None
+        ]
+        regions = [call for call in module.index.calls if module.dotted(call.func) in AUTOCASTS]
+        types = [module.dotted(given) if (given := keyword(call, "dtype")) is not None else None for call in regions]
         if types and all(name == "torch.bfloat16" for name in types):
+            message = "the scaler does nothing useful: every autocast region of this file is bfloat16"
             for call in scalers:
-                self.report_in(
-                    file, call, "the scaler does nothing useful: every autocast region of this file is bfloat16"
-                )
+                if not any(item.arg is None for item in call.keywords):
+                    self.report_in(file, call, message)
+            return
+        for call in scalers:
+            if any(_says_bfloat16(test, outcome, module) for test, outcome in module.index.branches(call)):
+                self.report_in(file, call, "the scaler does nothing useful: this branch is for bfloat16")
+
+
+def _says_bfloat16(test: ast.expr, outcome: bool, module: ModuleFacts) -> bool:
+    """Whether a test that comes out so says that the type is bfloat16, and nothing else."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is outcome:
+        return any(_says_bfloat16(item, outcome, module) for item in test.values)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _says_bfloat16(test.operand, not outcome, module)
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], (ast.Eq, ast.Is)):
+        return False
+    sides = (test.left, test.comparators[0])
+    named = any(literal(item) in ("bf16", "bfloat16") or module.dotted(item) == "torch.bfloat16" for item in sides)
+    return outcome and named

@@ -22,7 +22,7 @@ from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import Function, keyword, literal
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.idioms import SCALER
-from amp_rules.torch.mixed_precision import is_scaler_name
+from amp_rules.torch.mixed_precision import has_loss_scale
 
 
 class ScalerStateNotSaved(Check):
@@ -68,7 +68,7 @@ class ScalerStateNotSaved(Check):
     severity = "warning"
     message = "A checkpoint holds the optimizer's state and not the scaler's."
     advice = "Save `scaler.state_dict()` with the checkpoint and load it again."
-    triggers = ("GradScaler(", ".scale(", ".unscale_(")
+    triggers = ("GradScaler(", "NativeScaler", ".scale(", ".unscale_(")
 
     def applies(self, mode: Mode) -> bool:
         """Scaling is for float16."""
@@ -104,7 +104,7 @@ class ScalerStateNotSaved(Check):
 
 
 def _makes(call: ast.Call, module: ModuleFacts) -> bool:
-    return is_scaler_name(module.dotted(call.func) or "")
+    return has_loss_scale(module.dotted(call.func) or "")
 
 
 def _is_off(call: ast.Call) -> bool:

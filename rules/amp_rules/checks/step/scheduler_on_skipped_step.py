@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
-from amp_rules.checks.common.step_events import Event, StepCheck
+from amp_rules.checks.common.step_events import SCALED_BACKWARD, Event, StepCheck
 from amp_rules.lattice.frame import Frame
+from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.idioms import NAMED_EPOCH
 
 
 class SchedulerOnSkippedStep(StepCheck):
@@ -52,14 +55,14 @@ class SchedulerOnSkippedStep(StepCheck):
     advice = "Step the schedule only if `scaler.get_scale()` did not fall."
     preview = "a schedule that is a few steps ahead seldom changes what is trained"
     states = ("$schedule",)
-    triggers = (".step(",)
+    triggers = (SCALED_BACKWARD, "scaler.step(")
 
     def advance(self, state: Any, event: Event, frame: Frame) -> tuple[bool | None, Any]:
-        """Look for a schedule's step in the loop of the scaler's."""
+        """Look for a schedule's step in the loop of the scaler's, or in one around it that is not over epochs."""
         if event.kind == "scaler_step":
             return None, (frame.loops, event.node)
         if event.kind == "schedule" and state is not None:
-            return frame.loops == state[0] and frame.loops > 0, state
+            return 0 < frame.loops <= state[0] and (frame.loops == state[0] or _counts_steps(event.node, frame)), state
         return None, state
 
     def found(self, state: Any, event: Event, frame: Frame) -> None:
@@ -68,3 +71,14 @@ class SchedulerOnSkippedStep(StepCheck):
             return
         holder = frame.text(event.node.func.value)  # type: ignore[attr-defined]
         self.report(frame, event.node, f"`{holder}` advances even where the scaler skipped the step", here=True)
+
+
+def _counts_steps(node: ast.AST, frame: Frame) -> bool:
+    """Whether the loop around a schedule, which has the one of the scaler in it, is over anything but epochs."""
+    loops = frame.module.index.loops_around(node) if node in frame.module.module.parents else []
+    if not loops or not isinstance(loops[0], (ast.For, ast.AsyncFor)):
+        return False
+    if isinstance(loops[0].target, ast.Name) and NAMED_EPOCH.search(loops[0].target.id):
+        return False
+    counted = [last_name(item) for item in walk(loops[0].iter) if isinstance(item, (ast.Name, ast.Attribute))]
+    return any("step" in name or "iter" in name for name in counted)

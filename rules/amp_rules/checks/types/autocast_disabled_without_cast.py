@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 
 from amp_rules.checks.common.mixed_types import LAYERS, MATRIX_PRODUCTS, float_type, held_layer, operands
-from amp_rules.lattice.abstract_values import F32, LOW, PARAMETER, Value, source_of
+from amp_rules.lattice.abstract_values import F32, IN_A_FUNCTION, LOW, PARAMETER, Value, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
+from amp_rules.source.facts import FunctionFacts
 
 _OPS = MATRIX_PRODUCTS | LAYERS | {"cdist"}
 
@@ -56,6 +57,13 @@ class AutocastDisabledWithoutCast(Check):
     triggers = ("enabled=False", "enabled = False")
     operations = tuple(sorted(_OPS))
 
+    def __init__(self) -> None:
+        self._reported: list[Value] = []
+
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
+        """Forget what was reported in a function."""
+        self._reported = []
+
     def applies(self, mode: Mode) -> bool:
         """Only autocast can be turned off."""
         return mode.autocast
@@ -70,6 +78,9 @@ class AutocastDisabledWithoutCast(Check):
         half = next((item for item in given if _may_be_half(item, frame)), None)
         if weights is None or half is None:
             return
+        if any(item in self._reported for item in half.behind(IN_A_FUNCTION)):
+            return  # Where that did not raise, this is float32.
+        self._reported.append(op)
         name = "its weights" if layer is not None else f"`{frame.text(weights.node)}`"
         message = f"`{frame.text(half.node)}` may be half here, where autocast is off, and {name} are float32"
         self.report(frame, op.node, message)

@@ -101,15 +101,21 @@ class AutocastLowersLargeValues(Check):
         init = cls.methods.get("__init__")
         if not (cls.is_module and file.mode.autocast and init is not None):
             return
-        made = [item for item in ast.walk(init.node) if isinstance(item, ast.Assign) and _makes_mel(module, item.value)]
-        names = {target.attr for item in made for target in item.targets if isinstance(target, ast.Attribute)}
+        made = [item for item in ast.walk(init.node) if isinstance(item, ast.Assign)]
+        held = [(target.attr, item) for item in made for target in item.targets if isinstance(target, ast.Attribute)]
+        names = {name for name, item in held if _makes_mel(module, item.value)}
+        # What holds another layer as well: which of them a call means, the settings say.
+        calls = [(name, item.value) for name, item in held if isinstance(item.value, ast.Call)]
+        names -= {name for name, call in calls if not _makes_mel(module, call)}
         for method in cls.methods.values() if names else ():
             for node in ast.walk(method.node):
-                held = node.func if isinstance(node, ast.Call) else None
-                if not (isinstance(held, ast.Attribute) and held.attr in names and isinstance(held.value, ast.Name)):
+                called = node.func if isinstance(node, ast.Call) else None
+                if not (isinstance(called, ast.Attribute) and called.attr in names):
                     continue
-                if held.value.id == "self" and not _turned_off(module, method, node):
-                    text = module.module.text(held)
+                if not isinstance(called.value, ast.Name) or called.value.id != "self":
+                    continue
+                if not _turned_off(module, method, node):
+                    text = module.module.text(called)
                     message = f"`{text}` multiplies powers of a spectrum by its filters in float16 under autocast"
                     self.report_in(file, node, message)
 

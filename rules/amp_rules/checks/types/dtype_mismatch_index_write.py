@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from amp_rules.checks.common.mixed_types import float_type, whole_text, written
+from amp_rules.checks.common.arithmetic import likely_half
+from amp_rules.checks.common.mixed_types import float32_origin, float_type, whole_text, written
 from amp_rules.lattice import torch_operations as ops
 from amp_rules.lattice.abstract_values import BOOL, F32, INT, LOW, NUM, OTHER, ZERO_DIM, Value, source_of
 from amp_rules.lattice.frame import Frame
@@ -20,6 +21,8 @@ _SOURCES = {
 CONVERTING = "amp_runtime"
 """The runtime, from whose ``init`` on writes of mixed types convert."""
 _NAMES = ("mask", "indices", "inds", "idxs")
+_PLACES = ("idx", "index")
+"""What numbers are called as well, so that something else must say that it is a tensor."""
 
 
 class DtypeMismatchIndexWrite(Check):
@@ -99,6 +102,10 @@ def _differ(target: Value, source: Value, frame: Frame) -> bool:
     given, held = float_type(source, frame), float_type(target, frame)
     if given and held:
         return given != held
+    if given == F32 and not frame.mode.autocast:
+        # Made like something that a half model gives.
+        made = source_of(target)
+        return made.op in ops.LIKES | ops.NEWS and likely_half(target, frame) and float32_origin(source) is not None
     if not (frame.autocast and given == LOW and source.root.op in frame.machine.table.lower):
         return False
     # A buffer made like the input: under autocast an input may be float32, a matrix product never is.
@@ -119,15 +126,17 @@ def _is_advanced(op: Value, frame: Frame) -> bool:
     written = op.node.slice if isinstance(op.node, ast.Subscript) else None
     if isinstance(written, ast.Name) and written.id.endswith(_NAMES) and not index.dtypes & ~(BOOL | INT):
         return index.tensor > 0
-    return any(_selects(part) for part in parts)
+    return any(_selects(part, frame) for part in parts)
 
 
-def _selects(part: Value) -> bool:
+def _selects(part: Value, frame: Frame) -> bool:
     if part.op in ("slice", "const", "size", "len") or part.dtypes in (NUM, OTHER) or part.bits & ZERO_DIM:
         return False
     if part.tensor == 2 and not part.dtypes & ~(BOOL | INT):
         return True
     name = part.data if isinstance(part.data, str) else ""
+    if name.endswith(_PLACES) and part.op == "param" and part.dtypes & INT:
+        return frame.is_tensor(part)
     return part.tensor > 0 and name.endswith(_NAMES) and bool(part.dtypes & (BOOL | INT) or part.op == "attr")
 
 

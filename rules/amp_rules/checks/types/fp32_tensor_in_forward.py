@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.checks.common.arithmetic import in_training
 from amp_rules.checks.common.mixed_types import (
     REFUSING,
     float32_origin,
     float_type,
+    half_beside,
     is_plain_factory,
     only_constructs,
+    operands,
     owner_keeps_float32,
     place,
     refused,
 )
-from amp_rules.lattice.abstract_values import F32, IN_A_FEW_LINES, LOW, ZERO_DIM, Value
+from amp_rules.lattice.abstract_values import BOOL, F32, FLOATS, IN_A_FEW_LINES, LOW, ZERO_DIM, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
@@ -30,7 +33,8 @@ class Fp32TensorInForward(Check):
     Looks, where the model is half and autocast is off, for tensors made without a type (`torch.zeros(n)`,
     `torch.linspace(...)`) that reach an operation which refuses mixed types (a layer, the first state of an LSTM, a
     matrix product, `grid_sample`), as they are or by making an activation float32 on the way, or that make float32 what
-    a module's `forward` returns. The tensor may be made in another method of the class.
+    a module's `forward` returns, what they are concatenated with, or what is written into them. The tensor may be made
+    in another method of the class.
 
     ## Why
 
@@ -67,7 +71,7 @@ class Fp32TensorInForward(Check):
         "def forward(",  # What its own methods make for it, as the first state of an LSTM.
         *(f"{name}(" for name in "zeros ones empty full rand randn linspace arange eye tensor hann_window".split()),
     )
-    operations = (*sorted(REFUSING), "return", "add", "mul", "cat", "module")
+    operations = (*sorted(REFUSING), "return", "add", "mul", "cat", "stack", "module", "setitem")
 
     def applies(self, mode: Mode) -> bool:
         """Autocast casts what reaches a matrix product."""
@@ -79,7 +83,9 @@ class Fp32TensorInForward(Check):
             self._result(op, frame)
         elif op.op == "module":
             self._module(op, frame)
-        elif op.op in ("add", "mul", "cat"):
+        elif op.op == "setitem":
+            self._written(op, frame)
+        elif op.op in ("add", "mul", "cat", "stack"):
             self._beside(op, frame)
         else:
             self._refused(op, frame)
@@ -87,6 +93,7 @@ class Fp32TensorInForward(Check):
     def _refused(self, op: Value, frame: Frame) -> None:
         found = refused(op, frame)
         if found is None:
+            self._on_a_way(op, frame)
             return
         wide, low = found
         origin = float32_origin(wide)
@@ -98,6 +105,19 @@ class Fp32TensorInForward(Check):
         message = f"`{frame.text(origin.node)}` is float32 and reaches `{op.op}`, which {what}"
         self.report(frame, place(frame, origin, op.node), message)
 
+    def _on_a_way(self, op: Value, frame: Frame) -> None:
+        """``h = torch.zeros(n)`` where ``h`` was not given, and half elsewhere."""
+        if frame.autocast or op.node is None or owner_keeps_float32(frame):
+            return
+        for given in operands(op):
+            made = _made_on_a_way(given) if given.tensor else None
+            low = half_beside(op, given, frame) if made is not None else None
+            if made is not None and low is not None and _is_made_in_passing(made, frame):
+                what = "has half weights" if low.op == "layer" else f"also takes the half `{frame.text(low.node)}`"
+                message = f"`{frame.text(made.node)}` is float32 and may reach `{op.op}`, which {what}"
+                self.report(frame, place(frame, made, op.node), message)
+                return
+
     def _module(self, op: Value, frame: Frame) -> None:
         given = op.args[1] if len(op.args) > 1 else None
         if given is None or op.node is None or float_type(given, frame) != F32:
@@ -108,17 +128,43 @@ class Fp32TensorInForward(Check):
             self.report(frame, place(frame, made, op.node), message)
 
     def _beside(self, op: Value, frame: Frame) -> None:
-        parts = op.args[0].args if op.op == "cat" and op.args else op.args
+        parts = op.args[0].args if op.op in ("cat", "stack") and op.args else op.args
         if op.inplace or op.node is None:
             return
-        low = next((item for item in parts if float_type(item, frame) == LOW), None)
+        low = next((item for item in parts if float_type(item, frame) == LOW and not item.bits & ZERO_DIM), None)
         if low is None:
             return
         for item in parts:
+            if item.dtypes & FLOATS == LOW:
+                continue  # It was converted on the way.
             made = item.through(_MOVING)
-            if is_plain_factory(made) and made.args and _shaped_like(made.args, low):
+            if is_plain_factory(made) and made.dtypes == F32 and made.args and _shaped_like(made.args, low):
                 message = f"`{frame.text(made.node)}` is float32, unlike `{frame.text(low.node)}`, whose shape it has"
                 self.report(frame, place(frame, made, op.node), message, severity="warning")
+                return
+        if op.op in ("cat", "stack") and in_training(frame):
+            self._joined(op.node, low, parts, frame)
+
+    def _joined(self, node: ast.AST, low: Value, parts: tuple[Value, ...], frame: Frame) -> None:
+        """``torch.cat([torch.ones(n) * weight, h])``, which makes all of it float32."""
+        for item in parts:
+            origin = float32_origin(item) if float_type(item, frame) == F32 else None
+            if origin is not None and is_plain_factory(origin) and _is_made_in_passing(origin, frame):
+                message = f"`{frame.text(origin.node)}` is float32 and makes what it is joined to float32, "
+                message += f"which is half in `{frame.text(low.node)}`"
+                self.report(frame, place(frame, origin, node), message, severity="warning")
+                return
+
+    def _written(self, op: Value, frame: Frame) -> None:
+        """``out = torch.zeros(*x.shape); out[i] = x[i]``."""
+        held, index, given = op.args
+        made = held.through(_MOVING)
+        if not is_plain_factory(made) or made.dtypes != F32 or float_type(given, frame) != LOW or op.node is None:
+            return
+        sized = any(item.op in ("size", "shape") for item in made.args)
+        if sized and not (given.bits & ZERO_DIM or index.dtypes & BOOL) and _is_made_in_passing(made, frame):
+            message = f"`{frame.text(made.node)}` is float32 and makes the half `{frame.text(given.node)}` float32"
+            self.report(frame, place(frame, made, op.node), message, severity="warning")
 
     def _result(self, op: Value, frame: Frame) -> None:
         if frame.function is None or not frame.function.is_forward or frame.caller is not None:
@@ -135,7 +181,32 @@ class Fp32TensorInForward(Check):
                 self.report(frame, place(frame, origin, op.node), message, severity="warning")
 
 
+def _is_placeholder(made: Value) -> bool:
+    """Whether it is ``torch.empty(0)``, which stands where there is nothing."""
+    return len(made.args) == 1 and (made.args[0].number == 0 or made.args[0].op in ("tuple", "list"))
+
+
+def _made_on_a_way(value: Value, depth: int = IN_A_FEW_LINES) -> Value | None:
+    """The factory that makes a value float32 on one of the ways to here, where it is half on another."""
+    value = value.through(_HANDED)
+    if depth == 0 or not value.dtypes & F32:
+        return None
+    if value.op == "join":
+        for item in value.args:
+            made = item.through(_HANDED)
+            if is_plain_factory(made) and made.dtypes == F32 and not made.bits & ZERO_DIM and not _is_placeholder(made):
+                return made
+    parts = value.args[0].args if value.op == "cat" and value.args else value.args
+    if value.op in _KEEPING or value.op == "join":
+        for item in parts:
+            found = _made_on_a_way(item, depth - 1) if item.tensor else None
+            if found is not None:
+                return found
+    return None
+
+
 _MOVING = frozenset({"to", "cuda", "view", "reshape", "expand", "unsqueeze", "mul", "repeat"})
+_HANDED = _MOVING | {"result"}
 _NOISE = frozenset({"randn", "rand", "zeros"})
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amp_rules.checks.common.arithmetic import is_tensor, runs_in_half, squared, terms, ways
-from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, Value, source_of
+from amp_rules.checks.common.arithmetic import factors, is_tensor, runs_in_half, squared, terms, ways
+from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, Value, same, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check
 
@@ -32,8 +32,9 @@ class HandrolledDistance(Check):
         angle = torch.acos((u * v).sum(-1).clamp(-1 + 1e-6, 1 - 1e-6))
 
     ## When it is silent
-    The argument is clamped, made positive (``relu``, ``abs``, ``maximum``), or masked before the root or ``acos``.
-    Without autocast, angles outside of modules and losses, which need not be given half tensors.
+    The argument is clamped, made positive (``relu``, ``abs``, ``maximum``), or masked before the root or ``acos``; only
+    a part of the squared mean is taken away (``E[x ** 2] - 0.5 * E[x] ** 2``). Without autocast, angles outside of
+    modules and losses, which need not be given half tensors.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.cdist.html; https://github.com/pytorch/pytorch/issues/8069
@@ -79,7 +80,10 @@ def _cancels(value: Value) -> bool:
     positive = [item for sign, item in parts if sign > 0]
     if any(sign == -2.0 and _is_product(item) for sign, item in parts):
         return any(_is_square(item) for item in positive)
-    return len(positive) == len(negative) == 1 and _is_variance(positive[0], negative[0])
+    if len(positive) != 1 or len(negative) != 1 or not _is_variance(positive[0], negative[0]):
+        return False
+    # Less than the whole square of the mean is taken away: what is left is not small beside its rounding.
+    return sum(sign for sign, _ in parts) <= 0
 
 
 def _is_product(value: Value) -> bool:
@@ -93,10 +97,15 @@ def _is_square(value: Value) -> bool:
 
 
 def _is_variance(positive: Value, negative: Value) -> bool:
-    """``E[x ** 2] - E[x] ** 2``."""
-    mean = squared(negative)
-    if mean is None or source_of(mean).op not in ("mean", "sum", "div"):
+    """``E[x ** 2] - E[x] ** 2``, weighted or not."""
+    if squared(negative) is None or positive.op not in ("mean", "sum", "div"):
         return False
-    return positive.op in ("mean", "sum", "div") and any(
-        squared(item) is not None for item in positive.behind(IN_ONE_EXPRESSION)
-    )
+    return any(squared(item) is not None or _has_twice(item) for item in positive.behind(IN_ONE_EXPRESSION))
+
+
+def _has_twice(value: Value) -> bool:
+    """Whether a tensor is a factor of a product more than once, as in ``w * x * x``."""
+    if value.op != "mul":
+        return False
+    parts = [item for item in factors(value) if item.tensor]
+    return any(same(item, other) for index, item in enumerate(parts) for other in parts[:index])

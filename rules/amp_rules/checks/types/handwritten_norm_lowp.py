@@ -52,7 +52,7 @@ class HandwrittenNormLowp(Check):
     severity = "error"
     message = "A normalization by hand computes its variance in float16."
     advice = "Convert the input to float32 first, or use the norm of torch.nn.functional."
-    triggers = ("sqrt(", "** 0.5", "**0.5", "** -0.5", "**-0.5", "pow(")
+    triggers = ("sqrt(", "sqrt_(", "** 0.5", "**0.5", "** -0.5", "**-0.5", "pow(")
     operations = ("sqrt", "rsqrt", "pow", "mul", "div")
 
     def __init__(self) -> None:

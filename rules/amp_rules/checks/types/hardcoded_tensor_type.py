@@ -41,7 +41,8 @@ class HardcodedTensorType(Check):
     ## When it is silent
 
     On integer and boolean types, on `torch.FloatTensor` outside of a forward or backward pass that stays where it is,
-    and where the very next operation converts to a type that does not depend on the constructor.
+    where the very next operation converts to a type that does not depend on the constructor, and after a test of
+    another tensor's type. Under autocast outside of an `autograd.Function`: arithmetic takes both types there.
 
     ## Source
 
@@ -63,8 +64,10 @@ class HardcodedTensorType(Check):
         if op.op == "type":
             self._conversion(op, frame)
         elif _named(op):
-            if _is_of_cuda(op) or _in_pass(frame):
+            if _is_of_kernel(frame) or (not frame.mode.autocast and (_is_of_cuda(op) or _in_pass(frame))):
                 self._report(op, frame)
+        elif frame.mode.autocast or _holds_data(op.args[0] if op.args else op):
+            return
         elif op.op in ("to", "cuda") and op.args and _named(op.args[0]) and ops.explicit_dtype(op) is None:
             follows = op.args[1].op if len(op.args) > 1 else ""
             if op.op == "cuda" or (follows == "fact" and op.args[1].args and frame.is_tensor(op.args[1].args[0])):
@@ -75,6 +78,8 @@ class HardcodedTensorType(Check):
         name = (given.sym or given.const if given is not None else None) or ""
         if not isinstance(name, str) or not name.startswith("torch.") or not name.endswith(_FLOATING):
             return
+        if frame.mode.autocast and not _is_of_kernel(frame):
+            return
         if name.startswith("torch.cuda.") or (_in_pass(frame) and op.args[0].maybe_low):
             message = f"`{frame.text(op.args[0].node)}` becomes a `{name}` whatever the precision and device are"
             self.report(frame, op.node, message, culprit=given)  # type: ignore[arg-type]
@@ -82,6 +87,8 @@ class HardcodedTensorType(Check):
     def _report(self, made: Value, frame: Frame) -> None:
         node = made.node
         if node is None or node not in frame.module.module.parents or _is_converted(frame, node):
+            return
+        if _is_after_a_test(frame, node):
             return
         kind = "half" if made.dtypes == LOW else "float32"
         self.report(frame, node, f"`{_name(made)}` is {kind} whatever the tensors that it meets are")
@@ -105,6 +112,29 @@ def _in_pass(frame: Frame) -> bool:
     if function is None or function.cls is None:
         return False
     return function.is_forward or (function.cls.is_autograd_function and function.name in ("forward", "backward"))
+
+
+def _is_of_kernel(frame: Frame) -> bool:
+    """Whether the function is a pass of an ``autograd.Function``, which hands its tensors to a kernel."""
+    function = frame.function
+    return _in_pass(frame) and function is not None and function.cls is not None and function.cls.is_autograd_function
+
+
+def _holds_data(made: Value) -> bool:
+    """Whether a tensor is made of a list that has a name: numbers that were collected, no buffer and no constant."""
+    node = made.node
+    given = node.args[0] if isinstance(node, ast.Call) and len(node.args) == 1 else None
+    return isinstance(given, ast.Name) and any(item.op == "list" for item in made.args)
+
+
+def _is_after_a_test(frame: Frame, node: ast.AST) -> bool:
+    """Whether a test of another tensor's type decides that this one is made."""
+    for item in frame.module.index.ancestors(node):
+        if isinstance(item, (ast.If, ast.IfExp)):
+            asked = [part.attr for part in ast.walk(item.test) if isinstance(part, ast.Attribute)]
+            if "dtype" in asked or "type" in asked:
+                return True
+    return False
 
 
 def _is_converted(frame: Frame, node: ast.AST) -> bool:

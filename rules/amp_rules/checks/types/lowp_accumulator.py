@@ -31,8 +31,9 @@ class LowpAccumulator(Check):
     ## What it does
 
     Looks for classes and functions that keep a moving average of weights and convert the average to half, and for
-    moving averages with a decay of 0.99 or more whose tensors are half in the mode. Also for sums in half that a loop
-    over slices of a batch adds its products to, as gradients computed in chunks are.
+    moving averages with a decay of 0.99 or more whose tensors are half in the mode. For `ema.half()` in a loop that
+    goes on updating it: a module is converted in place. Also for sums in half that a loop over slices of a batch adds
+    its products to, as gradients computed in chunks are.
 
     ## Why
 
@@ -111,6 +112,18 @@ class LowpAccumulator(Check):
             frame, op.node, f"`{frame.text(held.node)}` is averaged with a decay of {decay:g} in half precision"
         )
 
+    def visit_module(self, file: LintedFile) -> None:
+        """Judge ``ema.half()`` in a loop that goes on updating it: a module is converted in place."""
+        module = file.module
+        for node in ast.walk(module.module.tree):
+            if not (isinstance(node, ast.Call) and _converts(node) and isinstance(node.func, ast.Attribute)):
+                continue
+            held = node.func.value
+            name = held.attr if isinstance(held, ast.Attribute) else held.id if isinstance(held, ast.Name) else ""
+            if NAMED_RUNNING_AVERAGE.search(name) and _goes_on(node, held, module):
+                text = module.module.text(node)
+                self.report_in(file, node, f"`{text}` makes the average itself half, which is updated again afterwards")
+
     def visit_class(self, cls: ClassFacts, file: LintedFile) -> None:
         """Judge what a class makes half."""
         module = file.module
@@ -172,6 +185,21 @@ def _updates(function: ast.AST) -> bool:
 
 def _converts(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Attribute) and node.func.attr in _HALVES and not node.args
+
+
+def _goes_on(node: ast.Call, held: ast.expr, module: ModuleFacts) -> bool:
+    """Whether a loop around a conversion updates the object that is converted, or that holds it."""
+    root = held
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name) or root.id == "self":
+        return False
+    loops = [item for item in module.module.ancestors(node) if isinstance(item, (ast.For, ast.While))]
+    return any(
+        isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr in ("update", "step")
+        and isinstance(item.func.value, ast.Name) and item.func.value.id == root.id
+        for loop in loops[-1:] for item in ast.walk(loop)
+    )  # fmt: skip
 
 
 def _is_average(node: ast.Call, module: ModuleFacts) -> bool:

@@ -1,0 +1,87 @@
+"""Vocabularies whose size Tensor Cores have to pad."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.checks.common.calls import calls_named, own_name_of
+from amp_rules.checks.common.origins import Origin, argument, origins
+from amp_rules.lattice.mode import Mode
+from amp_rules.lint.check import Check, LintedFile
+from amp_rules.source.index import literal
+
+_SIZES = {"Linear": (1, "out_features"), "Embedding": (0, "num_embeddings")}
+_LARGE = 5000
+"""Numbers of classes are smaller, and cost little."""
+
+
+class VocabularyNotMultipleOf8(Check):
+    """Vocabularies whose size Tensor Cores have to pad.
+
+    ## What it does
+
+    Finds embeddings and output layers of 5000 rows and more whose number, written in the file, is not a multiple of 8.
+
+    ## Why
+
+    The product with the vocabulary is the largest of a small language model. Tensor Cores multiply half matrices in
+    tiles of 8 (16 bytes of alignment): with 50257 = 8 * 6282 + 1 columns only 1 row in 8 is aligned, and cuBLAS takes
+    a kernel that is several times slower. Padded to 50304, the first 50257 outputs are the same numbers. The embedding
+    counts because its table is mostly that of the output, too.
+
+    ## Example
+
+        self.head = nn.Linear(768, 50257)
+
+    ## Use instead
+
+        self.head = nn.Linear(768, 50304)
+
+    ## When it is silent
+
+    For sizes below 5000, and for those that do not stand in the file: settings, parameters without a default,
+    parameters that a call gives something else.
+
+    ## Source
+
+    https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html
+    """
+
+    code = "AMP957"
+    name = "vocabulary-not-multiple-of-8"
+    severity = "performance"
+    message = "The size of a vocabulary is not a multiple of 8."
+    advice = "Round the size up to a multiple of 8 (64 is better still) and ignore what is beyond."
+    triggers = ("Linear(", "Embedding(")
+
+    def applies(self, mode: Mode) -> bool:
+        """Tensor Cores are in GPUs."""
+        return mode.device == "cuda"
+
+    def visit_module(self, file: LintedFile) -> None:
+        """Judge the sizes of large layers."""
+        module = file.module
+        for call in calls_named(module, _SIZES):
+            name = own_name_of(module, call)
+            if not (module.dotted(call.func) or "").startswith("torch.nn.") or name not in _SIZES:
+                continue
+            place, keyword = _SIZES[name]
+            given = argument(module, call, keyword, place)
+            size = _number(given) if given is not None else None
+            if given is not None and size is not None and size >= _LARGE and size % 8:
+                text = f"`{ast.unparse(given.node)}` of this {name} is not a multiple of 8"
+                where = given.node if given.module is module else call
+                self.report_in(file, where, f"{text}: {size} = 8 * {size // 8} + {size % 8}")
+
+
+def _number(place: Origin) -> int | None:
+    """The one number that a size may be."""
+    node = place.node
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        left, right = _number(Origin(place.module, node.left)), _number(Origin(place.module, node.right))
+        if left is None or right is None:
+            return None
+        return left + right if isinstance(node.op, ast.Add) else left - right
+    found = {literal(item.node) for item in origins(place.module, node)}
+    value = found.pop() if len(found) == 1 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
