@@ -6,8 +6,10 @@ Layers, each importing only those above it:
 ``abstract_values``    type set, interval, provenance, and the operation that made a value
 ``parameter_names``    what the names of parameters say
 ``torch_operations``   what an operation of torch does to an abstract value in a mode
+``variable_uses``      how a function uses its variables
 ``known_values``       what is kept of files that are met again
 ``half_precision``     what becomes of an operation in half precision; rewrites ask it too
+``parameter_types``    what a function's own text says of the types of its parameters
 ``parameter_flow``     what flows into a parameter: a question to the points-to analysis
 ``frame``              a function while it is run, and what its evaluators ask of the machine
 ``observer``           who is shown operations; a lint rule is one
@@ -17,7 +19,9 @@ Layers, each importing only those above it:
                        run expressions
 ``call_evaluators``, ``statement_runners``
                        run Python's constructs
-``callers``            what the calls of a function in its file give to it
+``autocast_switches``  decorators and helpers that turn autocast on or off
+``callers``            what all calls of a function give to it: findings that none brings about are dropped
+``given_types``        what one call of a function gives to it: findings that it brings about are added
 ``machine``            runs functions, remembers classes, calls functions in line; puts the evaluators together
 
 It knows neither rules nor findings: those stand on it, in :mod:`amp_rules.lint` and :mod:`amp_rules.checks`.

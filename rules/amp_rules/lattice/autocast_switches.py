@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.source.facts import Definitions, FunctionFacts
+from amp_rules.source.syntax import walk
 from amp_rules.torch.mixed_precision import AUTOCASTS
 
 
@@ -32,16 +33,25 @@ _OF_PYTHON = frozenset(
 
 
 def turns_off(function: FunctionFacts) -> bool:
-    """Whether a function does what it does in a region without autocast, as wrappers and context managers do."""
+    """Whether a function calls what it is given, or gives way, in a region without autocast.
+
+    The first is what decorators do, the second what context managers do.
+    """
     rows = function.module.module.lines[function.node.lineno - 1 : function.node.end_lineno]
     if not any("autocast" in row for row in rows):
         return False
     return any(
-        _is_off(function, entered.context_expr)
+        isinstance(item, (ast.With, ast.AsyncWith))
+        and any(_is_off(function, entered.context_expr) for entered in item.items)
+        and any(_hands_over(function, inner) for statement in item.body for inner in walk(statement))
         for item in function.nodes
-        if isinstance(item, (ast.With, ast.AsyncWith))
-        for entered in item.items
     )
+
+
+def _hands_over(function: FunctionFacts, node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in function.parameters
+    return isinstance(node, ast.Yield)
 
 
 def _is_off(function: FunctionFacts, region: ast.expr) -> bool:

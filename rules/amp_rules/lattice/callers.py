@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from amp_rules.lattice.abstract_values import ASSUMED, CAST, F32, IN_A_FEW_LINES, LOW, NUM, OTHER, TENSORS, Value, join
-from amp_rules.lattice.decorators import turns_autocast_off
 from amp_rules.lattice.frame import Frame, RunsFunctions
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import Function
@@ -86,8 +85,6 @@ def _of_function(machine: RunsFunctions, function: FunctionFacts, depth: int) ->
     if node in machine.handed or depth == 0:
         return
     machine.handed[node] = {}
-    if turns_autocast_off(function):
-        machine.uncast.add(node)
     calls = {call for call in _calls_of(function) if not _is_scripted(function, call)}
     callers = _callers(function, calls)
     if function.cls is None and function.outer is None and not function.module.index.uses(function.name):

@@ -123,6 +123,8 @@ class Machine(RunsFunctions):
         """Whether functions of other files are run in line whatever they are given."""
         self.muted = False
         """Whether observers are shown nothing."""
+        self.is_in_doubt = False
+        """Whether observers were shown something that may be a half tensor, or may not."""
         self.heard: CallListener | None = None
         self.handed: dict[ast.AST, dict[str, Value]] = {}
         self.uncast: set[ast.AST] = set()
@@ -265,6 +267,8 @@ class Machine(RunsFunctions):
         """Show an operation to the observers that asked for it."""
         hooks = self.hooks.get(value.op)
         if hooks is not None and not frame.silent and not self.muted:
+            if not self.is_in_doubt:
+                self.is_in_doubt = any(_may_be_half(item) for item in (value, *value.args))
             for observer in hooks:
                 try:
                     observer.visit(value, frame)
@@ -688,6 +692,11 @@ def _is_switch(region: ast.AST | None) -> bool:
 def _is_layer(cls: ClassFacts) -> bool:
     """Whether a class extends a layer of torch, which has weights of its own."""
     return any(name.startswith("torch.nn.") and name != "torch.nn.Module" for name in cls.external_bases)
+
+
+def _may_be_half(value: Value) -> bool:
+    """Whether a value may be a half tensor, and may be something else."""
+    return bool(value.dtypes & LOW) and (value.dtypes != LOW or value.tensor == 1)
 
 
 _LARGE = FLOAT16.largest_exact_integer

@@ -156,6 +156,7 @@ class Linter:
     def _judge(self, machine: Machine, function: FunctionFacts) -> None:
         count = len(machine.findings)
         machine.by_name.clear()
+        machine.is_in_doubt = False
         self._run(machine, function, machine.judge)
         self._doubt_names(machine, function, count)
         found = machine.findings[count:]
@@ -174,7 +175,7 @@ class Linter:
     def _judge_given(self, machine: Machine, function: FunctionFacts, before: set[tuple[str, Span]]) -> None:
         """Add what is wrong only because a call gives half tensors, which the function does not say itself."""
         codes, ordered = machine.codes, machine.turns_twice
-        if codes <= self._settled or not may_be_called(function):
+        if not machine.is_in_doubt or codes <= self._settled or not may_be_called(function):
             return
         count = len(machine.findings)
         machine.select(codes - self._settled)
