@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 RETURNED = "returned"
 """What a function's result is called where it is no function any more."""
+DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 _KEPT_IN_MODULES = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
 
 

@@ -329,7 +329,8 @@ def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: d
             return operation(frame, node, "rearrange", tuple(args), kwargs, False)
         if name == "einops.einsum":
             return operation(frame, node, "einsum", tuple(args), kwargs, False)
-    follow = frame.machine.worth_running(args, kwargs) or frame.machine.worth_following(name)
+    heard = frame.machine.heard is not None
+    follow = heard or frame.machine.worth_running(args, kwargs) or frame.machine.worth_following(name)
     found = frame.machine.project.resolve(frame.module, name) if follow else None
     if isinstance(found, FunctionFacts):
         return _of_project(frame, node, found, args, kwargs, None)
@@ -367,6 +368,8 @@ def _of_torch(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs
         dtypes = _RESULTS.get(last, frame.machine.unknown_any)
         made = Value("call", node, tuple(args), dtypes, 0 if dtypes == NUM or last == "promote_types" else 2)
         made.sym, made.kwargs, made.op = None, kwargs, last
+        if last == "one_hot":
+            made.lo, made.hi = 0.0, 1.0
         made.data = name
         frame.machine.show(made, frame)
         return made
@@ -606,6 +609,9 @@ def _factory(frame: Frame, made: Value) -> None:
         made.lo, made.hi = first.lo, first.hi
     elif made.op == "full" and len(made.args) > 1:
         made.lo, made.hi = made.args[1].lo, made.args[1].hi
+    elif made.op == "linspace" and len(made.args) > 1:
+        ends = made.args[:2]
+        made.lo, made.hi = min(item.lo for item in ends), max(item.hi for item in ends)
     if made.op in _BY_SHAPE and made.args and made.args[0].op in ("tuple", "list") and not made.args[0].args:
         made.bits |= ZERO_DIM
     if made.op in ("zeros", "ones", "rand", "eye"):

@@ -408,8 +408,8 @@ def apply(value: Value, table: Casts | None) -> None:
 
 
 def is_complex(value: Value) -> bool:
-    """Whether a value is a tensor of complex numbers for certain: a tensor, but of no type that is told apart."""
-    return value.tensor == 2 and value.dtypes == OTHER
+    """Whether a value is complex for certain: ``1j``, or a tensor that is of none of the types that are told apart."""
+    return value.const.__class__ is complex or (value.tensor == 2 and value.dtypes == OTHER)
 
 
 _REAL_PARTS = frozenset({"abs", "real", "norm", "vector_norm", "matrix_norm"})
@@ -780,6 +780,61 @@ def _cumsum(value: Value) -> None:
         value.lo = 0.0
 
 
+def _monotonic(function: Callable[[float], float]) -> Callable[[Value], None]:
+    """Of a function that only rises: what it makes of the ends, where it is defined there."""
+
+    def fill(value: Value) -> None:
+        first = value.args[0]
+        value.lo, value.hi = _at(function, first.lo, -INF), _at(function, first.hi, INF)
+
+    return fill
+
+
+def _at(function: Callable[[float], float], x: float, otherwise: float) -> float:
+    try:
+        return function(x)
+    except (ValueError, OverflowError):
+        return otherwise
+
+
+def _list(value: Value) -> None:
+    """``cat`` and ``stack``."""
+    given = value.args[0]
+    elements = given.args if given.op in ("tuple", "list") and given.data is None else ()
+    if elements and all(item.op != "starred" for item in elements):
+        value.lo, value.hi = min(item.lo for item in elements), max(item.hi for item in elements)
+
+
+def _spread(value: Value) -> None:
+    """A variance or deviation: of two elements at both ends at most."""
+    first = value.args[0]
+    half = (first.hi - first.lo) / math.sqrt(2.0)
+    value.lo, value.hi = 0.0, half if value.op == "std" else _product(half, half)
+
+
+def _softplus(value: Value) -> None:
+    value.lo, value.hi = 0.0, max(0.0, value.args[0].hi) + 1.0
+
+
+def _pooled(value: Value) -> None:
+    """Averages, in which zeros may have part."""
+    first = value.args[0]
+    value.lo, value.hi = min(0.0, first.lo), max(0.0, first.hi)
+
+
+def _mod(value: Value) -> None:
+    divisor = value.args[1].number if len(value.args) > 1 else None
+    if divisor is not None:
+        value.lo, value.hi = min(0.0, divisor), max(0.0, divisor)
+
+
+def _uniform(value: Value) -> None:
+    low, high = value.arg(1, "from"), value.arg(2, "to")
+    value.lo = low.lo if low is not None else 0.0
+    value.hi = high.hi if high is not None else 1.0
+
+
+_PI = math.pi
 INTERVALS: dict[str, Callable[[Value], None]] = {
     "softmax": _between(0.0, 1.0, PROBABILITY),
     "gumbel_softmax": _between(0.0, 1.0, PROBABILITY),
@@ -795,12 +850,39 @@ INTERVALS: dict[str, Callable[[Value], None]] = {
     "cosine_similarity": _between(-1.0, 1.0),
     "normalize": _between(-1.0, 1.0),
     "bernoulli": _between(0.0, 1.0),
+    "hardtanh": _clamp,
+    "atan": _between(-_PI / 2, _PI / 2),
+    "asin": _between(-_PI / 2, _PI / 2),
+    "acos": _between(0.0, _PI),
+    "atan2": _between(-_PI, _PI),
+    "erfc": _between(0.0, 2.0),
+    "frac": _between(-1.0, 1.0),
     "log_softmax": _between(-INF, 0.0),
     "logsigmoid": _between(-INF, 0.0),
     "relu": _relu,
     "abs": _abs,
     "neg": _neg,
     "exp": _exp,
+    "exp2": _monotonic(lambda x: 2.0**x),
+    "expm1": _monotonic(math.expm1),
+    "log": _monotonic(math.log),
+    "log2": _monotonic(math.log2),
+    "log10": _monotonic(math.log10),
+    "log1p": _monotonic(math.log1p),
+    "floor": _monotonic(lambda x: float(math.floor(x))),
+    "ceil": _monotonic(lambda x: float(math.ceil(x))),
+    "round": _monotonic(lambda x: float(round(x))),
+    "trunc": _monotonic(lambda x: float(math.trunc(x))),
+    "mod": _mod,
+    "uniform": _uniform,
+    "cat": _list,
+    "stack": _list,
+    "avg_pool1d": _pooled,
+    "avg_pool2d": _pooled,
+    "avg_pool3d": _pooled,
+    "adaptive_avg_pool1d": _pooled,
+    "adaptive_avg_pool2d": _pooled,
+    "adaptive_avg_pool3d": _pooled,
     "square": _square,
     "pow": _pow,
     "add": _add,
@@ -817,6 +899,7 @@ INTERVALS: dict[str, Callable[[Value], None]] = {
     "amax": _pass,
     "amin": _pass,
     "mean": _pass,
+    "nanmean": _pass,
     "median": _pass,
     "dropout": _dropout,
     "masked_scatter": _pass,
@@ -827,9 +910,9 @@ INTERVALS: dict[str, Callable[[Value], None]] = {
     "sqrt": _sqrt,
     "norm": _not_negative,
     "vector_norm": _not_negative,
-    "var": _not_negative,
-    "std": _not_negative,
-    "softplus": _not_negative,
+    "var": _spread,
+    "std": _spread,
+    "softplus": _softplus,
     "cdist": _not_negative,
     "rsqrt": _not_negative,
 }

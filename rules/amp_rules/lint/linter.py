@@ -22,6 +22,7 @@ from amp_rules.source.project_facts import ProjectFacts
 from amp_rules.source.spans import Span
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.source.text import SourceFile
+from amp_rules.torch.frameworks import OTHERS_TENSORS
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 """What is judged by itself."""
@@ -109,7 +110,7 @@ class Linter:
         found = self._triggers.places(text)
         places = TriggerPlaces({trigger: lines for trigger, lines in found.items() if trigger in self._asking})
         asked = {code for trigger in found for code in self._asking_in_file.get(trigger, ())}
-        if not places and not asked and "torch" not in text:
+        if "torch" not in text and (not (places or asked) or OTHERS_TENSORS.search(text)):
             # Whether it parses is nothing to this linter.
             return LintResult(())
         module = self.project.start(source)

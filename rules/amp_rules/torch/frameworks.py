@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
 
@@ -42,6 +43,11 @@ FRAMEWORKS = (
     Framework("transformers.Trainer"),
 )
 """Every framework that is known, for both commands."""
+
+OTHERS_TENSORS = re.compile(
+    r"^[ \t]*(?:from|import)[ \t]+(?:mxnet|tensorflow|jax|paddle|mindspore|cupy)\b", re.MULTILINE
+)
+"""An import of a library with tensors of its own, whose methods are called like torch's."""
 
 OWN_FRAMEWORK = tuple(item.prefix for item in FRAMEWORKS if item.steps == "always")
 """Prefixes of names whose use means that the training step is not the script's own."""

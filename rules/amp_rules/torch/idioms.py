@@ -112,6 +112,9 @@ NAMED_EMA = re.compile(r"EMA$|Ema$|ModelEma|AveragedModel$|ExponentialMovingAver
 NAMED_LOGIT_SCALE = re.compile(r"logits?_?scale|similarity_scale|(^|_)temperature$")
 """Learned scales of logits, which CLIP keeps as logarithms."""
 
+NAMED_LOGARITHM = re.compile(r"log(?!it)|lprobs?(?:$|_)")
+"""Logarithms, whose exponentials were representable before: ``log_probs``, ``lprobs`` (fairseq)."""
+
 NAMED_POSITIONS = re.compile(r"(^|_)(positions?|pos|position_ids|pos_ids|pos_idx|seq_pos)(_expanded)?$")
 """Whole numbers that count tokens or pixels: ``position_ids`` (Hugging Face)."""
 

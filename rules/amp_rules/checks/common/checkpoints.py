@@ -117,9 +117,11 @@ def _is_optimizers(call: ast.Call, module: ModuleFacts) -> bool:
 
 
 def _may_be_optimizer(node: ast.expr, module: ModuleFacts) -> bool:
-    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-        return is_optimizer(None, node) or last_name(node) in optimizer_names(module)
-    return False
+    if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return False
+    # ``opt`` is what a script was asked for as often as it is an optimizer.
+    name = last_name(node)
+    return name in optimizer_names(module) or (name != "opt" and is_optimizer(None, node))
 
 
 def _is_copied(call: ast.Call, module: ModuleFacts) -> bool:

@@ -212,7 +212,7 @@ def half_beside(op: Value, wide: Value, frame: Frame) -> Value | None:
     given = [item for item in operands(op) if item.tensor]
     layer, first = held_layer(op), bool(given) and given[0] is wide
     if layer is not None and op.op in LAYERS and not frame.mode.autocast:
-        low = layer if first or op.op in RECURRENT else None
+        low = layer if (first or op.op in RECURRENT) and not _is_new(layer, frame) else None
     elif layer is not None and op.op in NORMS and not frame.mode.autocast:
         low = layer if first and not _is_plain_norm(layer) else None
     else:
@@ -230,6 +230,11 @@ def _is_plain_norm(layer: Value) -> bool:
     """Whether a norm has no weights that could be half."""
     given = [(layer.kwargs or {}).get(name) for name in ("affine", "elementwise_affine")]
     return len(layer.args) > 2 or any(item is not None and item.const is not True for item in given)
+
+
+def _is_new(layer: Value, frame: Frame) -> bool:
+    """Whether a layer is made by the very function that calls it, in float32."""
+    return layer.node is not None and frame.function is not None and layer.node in frame.function.nodes
 
 
 def _of_module(frame: Frame) -> bool:

@@ -35,6 +35,8 @@ OWN = "own"
 
 GRAD_OPS = frozenset("norm vector_norm clamp clamp_min clamp_max add sign mean max std var".split())
 IMPORTS_OF_WRAPPERS = re.compile(rf"^(?:from|import)\s+(?:{'|'.join(WRAPPING_PACKAGES)})\b", re.MULTILINE)
+SCALED_BACKWARD = re.compile(r"\.scale\([^\n]*\)\.backward\(")
+"""A trigger that holds whatever the scaler is called."""
 TRIGGERS = (".backward(", "clip_grad_", "scaler.scale(", "scaler.step(", "scaler.update(", "scaler.unscale_(")
 
 
@@ -211,14 +213,14 @@ def _clip(op: Value, node: ast.Call, name: str, holder: ast.expr | None, frame: 
         return Event("escape", node)
     if holder is not None and last_name(holder) in ("self", "cls"):
         return Event("escape", node)
+    if any(_knows_scale(item) for item in [*op.args[1:], *(op.kwargs or {}).values()]):
+        # The limit is multiplied by the scale as the gradients are.
+        return None
     if holder is not None and is_optimizer(None, holder, frame):
         # An optimizer knows of no scaler, but one that is made for it may be around another.
         return Event("clip", node, how=OWN, value=op)
     if any(is_scaler(None, item) for item in node.args):
         return Event("escape", node)
-    if any(_knows_scale(item) for item in [*op.args[1:], *(op.kwargs or {}).values()]):
-        # The limit is multiplied by the scale as the gradients are.
-        return None
     return Event("clip", node, value=op)
 
 

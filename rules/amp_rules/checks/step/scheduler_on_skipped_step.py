@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from amp_rules.checks.common.step_events import Event, StepCheck
+from amp_rules.checks.common.step_events import SCALED_BACKWARD, Event, StepCheck
 from amp_rules.lattice.frame import Frame
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.idioms import NAMED_EPOCH
@@ -55,7 +55,7 @@ class SchedulerOnSkippedStep(StepCheck):
     advice = "Step the schedule only if `scaler.get_scale()` did not fall."
     preview = "a schedule that is a few steps ahead seldom changes what is trained"
     states = ("$schedule",)
-    triggers = (".step(",)
+    triggers = (SCALED_BACKWARD, "scaler.step(")
 
     def advance(self, state: Any, event: Event, frame: Frame) -> tuple[bool | None, Any]:
         """Look for a schedule's step in the loop of the scaler's, or in one around it that is not over epochs."""

@@ -17,7 +17,7 @@ from amp_rules.checks.common.mixed_types import (
     place,
     refused,
 )
-from amp_rules.lattice.abstract_values import BOOL, F32, IN_A_FEW_LINES, LOW, ZERO_DIM, Value
+from amp_rules.lattice.abstract_values import BOOL, F32, FLOATS, IN_A_FEW_LINES, LOW, ZERO_DIM, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
@@ -131,10 +131,12 @@ class Fp32TensorInForward(Check):
         parts = op.args[0].args if op.op in ("cat", "stack") and op.args else op.args
         if op.inplace or op.node is None:
             return
-        low = next((item for item in parts if float_type(item, frame) == LOW), None)
+        low = next((item for item in parts if float_type(item, frame) == LOW and not item.bits & ZERO_DIM), None)
         if low is None:
             return
         for item in parts:
+            if item.dtypes & FLOATS == LOW:
+                continue  # It was converted on the way.
             made = item.through(_MOVING)
             if is_plain_factory(made) and made.dtypes == F32 and made.args and _shaped_like(made.args, low):
                 message = f"`{frame.text(made.node)}` is float32, unlike `{frame.text(low.node)}`, whose shape it has"

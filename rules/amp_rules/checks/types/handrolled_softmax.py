@@ -16,7 +16,7 @@ from amp_rules.checks.common.arithmetic import (
     unguarded,
     ways,
 )
-from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, IN_ONE_FORMULA, LOW, Value, same, source_of
+from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, IN_ONE_FORMULA, LOW, PARAMETER, Value, same, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
@@ -132,6 +132,8 @@ class HandrolledSoftmax(Check):
         exp = next((item for item in terms if item.op == "exp" and _can_overflow(item)), None)
         if exp is None:
             return False
+        if len(terms) > 1 and exp.args[0].bits & PARAMETER:
+            return False  # A weighted mean, with learned weights that are kept as logarithms.
         message = f"`{frame.text(op.node)}` is a logsumexp without its maximum subtracted"
         fix = _logsumexp(op, inner, exp, frame) if len(terms) == 1 else None
         self.report(frame, op.node, message, fix=fix)  # type: ignore[arg-type]

@@ -13,11 +13,11 @@ from amp_rules.checks.common.arithmetic import (
     runs_in_half,
     terms,
 )
-from amp_rules.lattice.abstract_values import PARAMETER, Value, source_of
+from amp_rules.lattice.abstract_values import PARAMETER, Value, alternatives, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
-from amp_rules.torch.idioms import NAMED_LOGIT_SCALE
+from amp_rules.torch.idioms import NAMED_LOGARITHM, NAMED_LOGIT_SCALE
 
 _LIMITS = {"exp": 11.089, "expm1": 11.089, "exp2": 15.999, "sinh": 11.78, "cosh": 11.78}
 
@@ -79,9 +79,15 @@ class LowpExp(Check):
 
 def _is_modest(value: Value) -> bool:
     """Whether it is a weight, or negative as the author means it: a Gaussian, a decay, ``-x``."""
-    if all(item.bits & PARAMETER for _, item in terms(value)) or is_gaussian(value):
+    if all(_is_weight(item) for _, item in terms(value)) or is_gaussian(value):
         return True
     return _has_negation(value)
+
+
+def _is_weight(value: Value) -> bool:
+    """Whether it is a weight, or one where the settings say so and nothing else."""
+    items = [item for item in alternatives(value) if not (item.is_const and item.const is None)]
+    return bool(items) and all(item.bits & PARAMETER for item in items)
 
 
 def _is_learned_scale(op: Value) -> bool:
@@ -106,6 +112,6 @@ def _is_called_log(op: Value) -> bool:
     node = operand(op)
     for item in ast.walk(node) if node is not None else ():
         name = item.id if isinstance(item, ast.Name) else item.attr if isinstance(item, ast.Attribute) else ""
-        if "log" in name.lower() and "logit" not in name.lower():
+        if NAMED_LOGARITHM.search(name.lower()):
             return True
     return False

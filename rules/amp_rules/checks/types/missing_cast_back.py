@@ -16,11 +16,12 @@ from amp_rules.checks.common.mixed_types import (
     whole_text,
     written,
 )
-from amp_rules.lattice.abstract_values import F32, LOW, PARAMETER, PASSING, Value
+from amp_rules.lattice.abstract_values import F32, IN_A_FUNCTION, LOW, PARAMETER, PASSING, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
+from amp_rules.source.facts import FunctionFacts
 
 _CASTING = frozenset("to type type_as float half double bfloat16".split())
 
@@ -70,6 +71,13 @@ class MissingCastBack(Check):
     triggers = ("float()", "float32", "double()")
     operations = (*sorted(REFUSING), "return")
 
+    def __init__(self) -> None:
+        self._reported: list[Value] = []
+
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
+        """Forget what was reported in a function."""
+        self._reported = []
+
     def applies(self, mode: Mode) -> bool:
         """Autocast casts the operands itself."""
         return not mode.autocast
@@ -86,6 +94,9 @@ class MissingCastBack(Check):
         origin = float32_origin(wide)
         if origin is None or not is_cast(origin) or (origin.args and is_mask(origin.args[0])):
             return
+        if any(item in self._reported for item in wide.behind(IN_A_FUNCTION)):
+            return  # That raised already; mended there, this is half.
+        self._reported.append(op)
         other = f"the half weights of `{op.op}`" if low.op == "layer" else f"the half `{called(frame, low)}`"
         message = f"`{frame.text(wide.node)}` is float32 and meets {other} in `{op.op}`"
         self.report(frame, op.node, message, fix=self._fix(op, wide, low, frame))
