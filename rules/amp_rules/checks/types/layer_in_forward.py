@@ -16,6 +16,8 @@ _WITH_WEIGHTS = frozenset(
     MultiheadAttention TransformerEncoderLayer TransformerDecoderLayer Transformer
     """.split()
 )
+_WITH_MODES = frozenset("Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout".split())
+"""Layers that do nothing in evaluation, if ``model.eval()`` reaches them."""
 _SWITCHES = ("affine", "elementwise_affine", "_weight")
 
 
@@ -25,13 +27,14 @@ class LayerInForward(Check):
     ## What it does
 
     Looks for `nn.Linear(...)`, `nn.Conv2d(...)`, `nn.Embedding(...)` and other layers with weights that a module's
-    `forward` builds and calls.
+    `forward` builds and calls, and for `nn.Dropout(...)` that it builds.
 
     ## Why
 
     Such a layer gets new random weights in every step. It is no part of the module: `model.parameters()` does not
     have it, the optimizer never updates it, and `model.half()`, `model.to(device)`, checkpoints and
-    DistributedDataParallel pass it by. In half precision it is the one float32 layer, which refuses half inputs.
+    DistributedDataParallel pass it by. In half precision it is the one float32 layer, which refuses half inputs. A
+    dropout that is built anew is in training mode: it drops after `model.eval()`, too.
 
     ## Example
 
@@ -62,13 +65,21 @@ class LayerInForward(Check):
     severity = "warning"
     message = "A layer with weights is built in the forward pass."
     advice = "Build the layer in `__init__` and keep it in an attribute."
-    triggers = (")(", re.compile(rf"^[ \t]+\w+ = [\w.]*(?:{'|'.join(sorted(_WITH_WEIGHTS))})\(", re.MULTILINE))
+    triggers = (
+        ")(",
+        "Dropout(",
+        "Dropout2d(",
+        re.compile(rf"^[ \t]+\w+ = [\w.]*(?:{'|'.join(sorted(_WITH_WEIGHTS))})\(", re.MULTILINE),
+    )
     operations = ("layer",)
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge a layer that was built."""
         name = (op.sym or "").rpartition(".")[2]
         function = frame.function
+        if name in _WITH_MODES:
+            self._dropout(op, frame)
+            return
         if name not in _WITH_WEIGHTS or function is None or not function.is_forward or op.node is None:
             return
         if frame.caller is not None or any(_is_false(op, switch) for switch in _SWITCHES):
@@ -76,6 +87,26 @@ class LayerInForward(Check):
         if _is_called(frame, op.node):
             message = f"`{frame.text(op.node)}` is built anew in every `{function.name}`, with weights nobody trains"
             self.report(frame, op.node, message)
+
+    def _dropout(self, op: Value, frame: Frame) -> None:
+        """``nn.Dropout(0.5)`` in a forward pass: ``model.eval()`` does not know it."""
+        function, rate = frame.function, op.arg(0, "p")
+        if function is None or not function.is_forward or frame.caller is not None or op.node is None:
+            return
+        if (rate is not None and rate.number == 0) or "training" in frame.text(frame.module.index.statement(op.node)):
+            return
+        if any(isinstance(item, ast.If) and "training" in frame.text(item.test) for item in _around(frame, op.node)):
+            return
+        message = (
+            f"`{frame.text(op.node)}` is built anew in every `{function.name}`, and drops after `model.eval()` too"
+        )
+        advice = "Build it in `__init__`, or use `F.dropout(x, p, training=self.training)`."
+        self.report(frame, op.node, message, advice=advice)
+
+
+def _around(frame: Frame, node: ast.AST) -> list[ast.AST]:
+    """What a node stands in."""
+    return list(frame.module.module.ancestors(node))
 
 
 def _is_false(op: Value, switch: str) -> bool:
@@ -103,6 +134,7 @@ def _is_called(frame: Frame, node: ast.AST) -> bool:
 
 
 def _only_called(frame: Frame, name: str) -> bool:
+    """Whether a local name, and those that it is given, are used for nothing but calls."""
     parents = frame.module.module.parents
     assert frame.function is not None
     uses = [
