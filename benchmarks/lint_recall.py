@@ -57,8 +57,11 @@ class Trees:
             # The mark of a project's root, as in a clone.
             (part / ".git").mkdir(parents=True)
             command = ["git", "--git-dir", str(self._git(repo)), "archive", commit, "--", ":(glob)**/*.py"]
-            packed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-            with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            # It complains of large files that a partial clone lacks, which are not asked for.
+            packed = subprocess.run(command, check=False, capture_output=True)
+            if packed.returncode:
+                raise OSError(f"{repo} {commit}: {packed.stderr.decode(errors='replace')}")
+            with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
                 archive.extractall(part, [item for item in archive if item.isdir() or item.isfile()], filter="data")
             with contextlib.suppress(OSError):
                 part.rename(target)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 RETURNED = "returned"
 """What a function's result is called where it is no function any more."""
+DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 _KEPT_IN_MODULES = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
 
 
@@ -224,18 +225,20 @@ def function_as_method(tree: ast.Module) -> Reworded | None:
 
 
 def body_in_helper(tree: ast.Module) -> Reworded | None:
-    """The body of each function in another one, which the function does nothing but call."""
+    """The body of each function in another one, which the function does nothing but call; defaults move along."""
     made = copy.deepcopy(tree)
-    changed = False
+    names: dict[str, str] = {}
     for item in _plain_functions(made):
-        given = ", ".join(part.arg for part in _parameters(item))
         helper = copy.deepcopy(item)
-        helper.name = f"{item.name}_with"
-        helper.args = ast.arguments([], _parameters(helper), None, [], [], None, [])
+        helper.name = names[item.name] = f"{item.name}_with"
+        required = [*item.args.posonlyargs, *item.args.args]
+        required = required[: len(required) - len(item.args.defaults)]
+        named = [part for part, value in zip(item.args.kwonlyargs, item.args.kw_defaults, strict=True) if value is None]
+        item.args = ast.arguments([], required, None, named, [None] * len(named), None, [])
+        given = ", ".join([*(part.arg for part in required), *(f"{part.arg}={part.arg}" for part in named)])
         item.body = [ast.Return(ast.parse(f"{helper.name}({given})", mode="eval").body)]
         made.body.insert(made.body.index(item), helper)
-        changed = True
-    return Reworded(made) if changed else None
+    return Reworded(made, names) if names else None
 
 
 # ---- names -------------------------------------------------------------------------------------------------------

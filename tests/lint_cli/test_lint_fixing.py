@@ -140,6 +140,17 @@ def test_imports_that_others_may_use_stay(write, invoke, text):
     assert package.read_text() == "import z\nfull(x)\n"
 
 
+def test_an_import_may_take_the_place_of_one_that_goes(write, invoke):
+    path = write(a="import z\n\nfill(x, z)\n\n\ndef bare(x):\n    pass\n")
+    invoke("a.py", "--fix")
+    assert path.read_text() == "from t import keep\n\nfull(x)\n\n\n@keep\ndef bare(x):\n    pass\n"
+    path = write(
+        a="from w import (\n    a,  # one\n    z,\n)\n\nfill(a, z)\n\n\ndef f():\n    import y\n    fill(a, y)\n"
+    )
+    invoke("a.py", "--fix")
+    assert path.read_text() == "from w import (\n    a,  # one\n)\n\nfull(a)\n\n\ndef f():\n    full(a)\n"
+
+
 @pytest.mark.parametrize("line", ["from a import *", "from .a import (\n    z,\n)", "from p.a import w, z as v"])
 def test_imports_that_files_nearby_take_from_here_stay(write, invoke, line):
     before = "import z\nfrom w import q\n\nfill(x, z)\nfill(x, q)\n"

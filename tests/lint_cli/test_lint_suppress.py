@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from amp_migrate.lint.catalogue import UNUSED_SUPPRESSION
-from amp_migrate.lint.suppress import Asked, find_suppressions, suppress
+from amp_migrate.lint.patches import apply_patch
+from amp_migrate.lint.suppress import Asked, find_suppressions, suppress, suppression_of
 from amp_rules.lint.finding import Finding
 from amp_rules.source.spans import Position, Span
 from amp_rules.source.text import source_from_bytes
@@ -138,3 +139,30 @@ def test_any_comments_are_read_and_only_they_take_findings_away(rows):
     for item in outcome.unused:
         assert item.finding.code == "AMP980"
         assert "amp" in text.split("\n")[item.finding.span.start.line - 1].lower()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("y = fill(x, 1)\n", "y = fill(x, 1)  # amp: ignore[AMP601]\n"),
+        ("y = fill(x, 1)", "y = fill(x, 1)  # amp: ignore[AMP601]"),
+        ("y = fill(x, 1)   \r\nz = 1\r\n", "y = fill(x, 1)  # amp: ignore[AMP601]   \r\nz = 1\r\n"),
+        ("y = fill(x, 1)  # why\n", "y = fill(x, 1)  # why  # amp: ignore[AMP601]\n"),
+        ("y = fill(x, 1)  # amp: ignore[AMP602] why\n", "y = fill(x, 1)  # amp: ignore[AMP602, AMP601] why\n"),
+        ("f(\n    fill(x, 1),\n)\n", "f(\n    fill(x, 1),  # amp: ignore[AMP601]\n)\n"),
+        ("y = 1 + \\\n  fill(x, 1)\n", "y = 1 + \\\n  fill(x, 1)  # amp: ignore[AMP601]\n"),
+        ("y = fill(x, 1) + \\\n  1\n", "y = fill(x, 1) + \\\n  1  # amp: ignore[AMP601]\n"),
+        ('y = fill(x, """\n""")\n', 'y = fill(x, """\n""")  # amp: ignore[AMP601]\n'),
+        ("if fill(x, 1):\n    pass\n", "if fill(x, 1):  # amp: ignore[AMP601]\n    pass\n"),
+        ("# amp: ignore-file[AMP602]\nfill(x, 1)\n", "# amp: ignore-file[AMP602]\nfill(x, 1)  # amp: ignore[AMP601]\n"),
+    ],
+)
+def test_a_comment_that_is_offered_suppresses(write, invoke, before, after):
+    place = next((line, text.index("fill")) for line, text in enumerate(before.splitlines(), 1) if "fill" in text)
+    start = Position(place[0], place[1] + 1)
+    finding = Finding(Path("a.py"), Span(start, start), "AMP601", "name", "error", "message", "O1")
+    edit = suppression_of(before, finding)
+    assert apply_patch(before, [edit]) == after
+    write({"a.py": before, "b.py": after})
+    assert invoke("a.py", "--select", "AMP601", "-q").exit_code == 1
+    assert invoke("b.py", "--select", "AMP601", "-q").exit_code == 0

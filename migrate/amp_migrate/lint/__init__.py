@@ -15,6 +15,7 @@ The analysis itself is :mod:`amp_rules.lint`. Layers, each importing only those 
 ``baseline``     findings that are known already
 ``runner``       all of it
 ``formats``      how a run is printed, one format a file
+``tracing``      findings found again in a changed text
 ``fixing``       mending files
 ``pages``        ``--explain`` and ``--list-rules``
 ``command``      what is done with the options

@@ -30,8 +30,9 @@ def patch_of(fix: Fix, resolver: EditResolver) -> tuple[Replacement, ...] | None
     leftover = leftover_imports(resolver, edits)
     if not all(item.whole for item in leftover):
         return None
-    removed = (item.statement for item in leftover if all(item.statement is not edit.node for edit in edits))
-    edits += [ResolvedEdit("remove", node, resolver.module.parents[node]) for node in removed]
+    removed = {edit.node for edit in edits if edit.kind == "remove"}
+    alone = (item.statement for item in leftover if item.statement not in removed)
+    edits += [ResolvedEdit("remove", node, resolver.module.parents[node]) for node in alone]
     parts = [_replacement(edit, resolver.module) for edit in edits]
     found = tuple(sorted((part for part in parts if part is not None), key=lambda part: part.span))
     overlapping = any(one.span.end > other.span.start for one, other in itertools.pairwise(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -256,7 +257,7 @@ def _guarded(answer: Callable[..., Any]) -> Callable[..., Any]:
 
     pygls would send the traceback. It also leaves a mark on each function, which methods do not take.
     """
-    if asyncio.iscoroutinefunction(answer):
+    if inspect.iscoroutinefunction(answer):
 
         @wraps(answer)
         async def patient(params: Any) -> Any:

@@ -151,3 +151,7 @@ class _Unresolved:
 
     def module_of_constant(self, importer: ModuleFacts, dotted: str) -> None:
         """Nothing."""
+
+    def users(self, function: FunctionFacts) -> list[ModuleFacts]:
+        """None."""
+        return []

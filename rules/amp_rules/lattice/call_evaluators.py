@@ -329,7 +329,8 @@ def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: d
             return operation(frame, node, "rearrange", tuple(args), kwargs, False)
         if name == "einops.einsum":
             return operation(frame, node, "einsum", tuple(args), kwargs, False)
-    follow = frame.machine.worth_running(args, kwargs) or frame.machine.worth_following(name)
+    heard = frame.machine.heard is not None
+    follow = heard or frame.machine.worth_running(args, kwargs) or frame.machine.worth_following(name)
     found = frame.machine.project.resolve(frame.module, name) if follow else None
     if isinstance(found, FunctionFacts):
         return _of_project(frame, node, found, args, kwargs, None)

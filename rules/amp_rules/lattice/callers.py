@@ -1,4 +1,4 @@
-"""What the calls in the same file give to a function.
+"""What the calls of a function give to it: those in its own file, and in others where its own has none.
 
 A function is judged without its callers first. Only where a rule has something to say is it asked who calls it: a
 helper to which every call hands float32, or that is called with autocast off, is judged again knowing that.
@@ -90,6 +90,8 @@ def _of_function(machine: RunsFunctions, function: FunctionFacts, depth: int) ->
         machine.uncast.add(node)
     calls = {call for call in _calls_of(function) if not _is_scripted(function, call)}
     callers = _callers(function, calls)
+    if function.cls is None and function.outer is None and not function.module.index.uses(function.name):
+        calls, callers = _elsewhere(machine, function)
     for caller in callers:
         _of_function(machine, caller, depth - 1)
     handed = Handed(node, calls)
@@ -141,6 +143,26 @@ def _is_scripted(function: FunctionFacts, call: ast.AST) -> bool:
 
 def _asks_for_scripting(function: FunctionFacts, test: ast.expr) -> bool:
     return isinstance(test, ast.Call) and function.module.dotted(test.func) == "torch.jit.is_scripting"
+
+
+def _elsewhere(machine: RunsFunctions, function: FunctionFacts) -> tuple[set[ast.AST], list[FunctionFacts]]:
+    """The calls of a function that its own file does not use, with the functions of other files that make them."""
+    called: set[ast.AST] = set()
+    callers: dict[FunctionFacts, None] = {}
+    if _is_handed_over(function):
+        return called, []
+    for module in machine.project.users(function):
+        known: dict[ast.AST, FunctionFacts] = {item.node: item for item in module.all_functions()}
+        calls = module.index.named.get(function.name, [])
+        if len(module.index.uses(function.name)) > len(calls):
+            return set(), []
+        for call in calls:
+            around = [known[item] for item in module.index.ancestors(call) if item in known]
+            if not around or around[-1].name.startswith(NAMED_TRIAL):
+                return set(), []
+            called.add(call)
+            callers[around[-1]] = None
+    return (called, list(callers)) if len(called) <= _MAX_CALLS else (set(), [])
 
 
 def _only_names(parent: ast.AST | None) -> bool:

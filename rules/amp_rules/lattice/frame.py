@@ -11,7 +11,7 @@ from amp_rules.lattice.half_precision import Casts
 from amp_rules.lattice.known_values import KnownOfFile
 from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.parameter_flow import Given
-from amp_rules.lattice.variable_uses import uses_in
+from amp_rules.lattice.variable_uses import uses_in, uses_in_statements
 from amp_rules.source.facts import ClassFacts, Definitions, FunctionFacts, ModuleFacts
 from amp_rules.source.spans import Span
 
@@ -126,7 +126,9 @@ class Frame:
 
     def _evidence(self) -> dict[str, int]:
         """Count, by name, the uses in this function that only a tensor allows, less those of an array."""
-        return uses_in(self.function, self.known.uses).as_tensor if self.function is not None else {}
+        if self.function is None:
+            return uses_in_statements(self.module, self.known.uses).as_tensor
+        return uses_in(self.function, self.known.uses).as_tensor
 
     def class_is(self, *suffixes: str) -> bool:
         """Whether the function is a method of a class whose name ends in one of ``suffixes``."""

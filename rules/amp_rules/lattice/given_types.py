@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from amp_rules.lattice.abstract_values import ASSUMED, NUM, OTHER, TENSORS, Value
 from amp_rules.lattice.frame import Frame, RunsFunctions
-from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.torch.idioms import NAMED_TRIAL
 
 _MAX_CALLERS = 12
@@ -49,6 +49,11 @@ class GivenTypes:
             if caller.node not in self._heard:
                 self._heard.add(caller.node)
                 self._machine.listen(caller, self)
+        if function.node not in self._given and function.cls is None and function.outer is None:
+            for caller in _callers_elsewhere(function, self._machine.project.users(function)):
+                if caller.node not in self._heard:
+                    self._heard.add(caller.node)
+                    self._machine.listen(caller, self)
         best: Arguments | None = None
         count = 0
         for given, autocast in self._given.get(function.node, ()):
@@ -59,9 +64,13 @@ class GivenTypes:
 
 
 def may_be_called(function: FunctionFacts) -> bool:
-    """Whether the text of the file has a call of a function, as far as that is quick to see."""
+    """Whether the file may have a call of a function, or another file: as far as that is quick to see."""
     called = function.cls.name if function.is_forward and function.cls is not None else function.name
-    return function.module.module.source.text.count(f"{called}(") > 1 and not called.startswith("__")
+    if called.startswith("__"):
+        return False
+    if function.cls is None and not called.startswith("_"):
+        return True
+    return function.module.module.source.text.count(f"{called}(") > 1
 
 
 def _callers(function: FunctionFacts) -> list[FunctionFacts]:
@@ -73,6 +82,18 @@ def _callers(function: FunctionFacts) -> list[FunctionFacts]:
         around = [known[item] for item in index.ancestors(use) if item in known]
         if around and around[-1].node is not function.node and not around[-1].name.startswith(NAMED_TRIAL):
             found[around[-1].node] = around[-1]
+    return list(found.values())[:_MAX_CALLERS]
+
+
+def _callers_elsewhere(function: FunctionFacts, users: list[ModuleFacts]) -> list[FunctionFacts]:
+    """The functions of other files that call a function."""
+    found: dict[ast.AST, FunctionFacts] = {}
+    for module in users:
+        known = {item.node: item for item in module.all_functions()}
+        for call in module.index.named.get(function.name, ()):
+            around = [known[item] for item in module.index.ancestors(call) if item in known]
+            if around and not around[-1].name.startswith(NAMED_TRIAL):
+                found[around[-1].node] = around[-1]
     return list(found.values())[:_MAX_CALLERS]
 
 

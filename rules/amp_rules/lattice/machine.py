@@ -238,7 +238,10 @@ class Machine(RunsFunctions):
     def judge_statements(self, module: ModuleFacts, body: list[ast.stmt]) -> Frame:
         """Run statements of a file outside of functions and classes."""
         self._calls = 0
-        frame = Frame(self, module, None, dict(self.starting) if self.turns_twice else {}, False)
+        # Apex changes the functions of torch, wherever they are called.
+        apex = any(name.partition(".")[0] == "apex" for name in module.imports.values())
+        variables = dict(self.starting) if self.turns_twice else {}
+        frame = Frame(self, module, None, variables, self.mode.autocast and apex)
         for item in body:
             try:
                 run(frame, [item])

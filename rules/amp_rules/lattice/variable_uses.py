@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from amp_rules.lattice.torch_operations import TENSOR_ONLY, VIEWS
-from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.index import Function
+from amp_rules.source.syntax import walk
 
 _TENSOR_ATTRIBUTES = frozenset("shape dtype device requires_grad is_cuda grad ndim T mT".split())
 _ARRAY_ATTRIBUTES = frozenset("shape dtype ndim T".split())
@@ -33,15 +36,15 @@ class Uses:
     def _count(self, name: str, weight: int) -> None:
         self.as_tensor[name] = self.as_tensor.get(name, 0) + weight
 
-    def read(self, function: FunctionFacts) -> None:
-        """Read a function's text."""
-        alone = not any(where.startswith(_ARRAYS) for where in function.module.imports.values())
-        for item in function.nodes:
+    def read(self, nodes: Iterable[ast.AST], module: ModuleFacts) -> None:
+        """Read the text of a function, or of the statements that are in none."""
+        alone = not any(where.startswith(_ARRAYS) for where in module.imports.values())
+        for item in nodes:
             kind = item.__class__
             if kind is ast.Attribute:
                 self._attribute(item)  # type: ignore[arg-type]
             elif kind is ast.Call:
-                self._call(function, item, alone)  # type: ignore[arg-type]
+                self._call(module, item, alone)  # type: ignore[arg-type]
             elif kind is ast.BinOp:
                 self._operator(item)  # type: ignore[arg-type]
 
@@ -49,13 +52,13 @@ class Uses:
         if isinstance(item.value, ast.Name) and (item.attr in TENSOR_ONLY or item.attr in _TENSOR_ATTRIBUTES):
             self._count(item.value.id, 0 if item.attr in _ARRAY_ATTRIBUTES else 2)
 
-    def _call(self, function: FunctionFacts, item: ast.Call, alone: bool) -> None:
+    def _call(self, module: ModuleFacts, item: ast.Call, alone: bool) -> None:
         method = item.func
         if isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name):
             if method.attr in _CALLED or (alone and method.attr in _OF_ARRAYS):
                 self._count(method.value.id, 2)
         if item.args and isinstance(item.args[0], ast.Name):
-            name = function.module.dotted(method) or ""
+            name = module.dotted(method) or ""
             if name.startswith(("torch.", "torch.nn.functional.")):
                 self._count(item.args[0].id, 2)
             elif name.startswith(("numpy.", "np.")):
@@ -86,5 +89,16 @@ def uses_in(function: FunctionFacts, known: dict[ast.AST, Uses]) -> Uses:
     found = known.get(function.node)
     if found is None:
         found = known[function.node] = Uses()
-        found.read(function)
+        found.read(function.nodes, function.module)
+    return found
+
+
+def uses_in_statements(module: ModuleFacts, known: dict[ast.AST, Uses]) -> Uses:
+    """The same of the statements of a file that are in no function or class."""
+    tree = module.module.tree
+    found = known.get(tree)
+    if found is None:
+        found = known[tree] = Uses()
+        own = [item for item in tree.body if not isinstance(item, (Function, ast.ClassDef))]
+        found.read([node for item in own for node in walk(item)], module)
     return found

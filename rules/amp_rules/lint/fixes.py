@@ -53,7 +53,7 @@ class _Plan:
     def actions(self) -> list[Action]:
         """What the edits are to :mod:`amp_rules.text.actions`, and the imports that nothing uses after them."""
         made = [_action(edit, order) for order, edit in enumerate(self.edits)]
-        touched = {edit.node for edit in self.edits}
+        touched = {edit.node for edit in self.edits if edit.kind == "remove"}
         leftover = [item for item in leftover_imports(self.resolver, self.edits) if item.statement not in touched]
         return [*made, *map(_removal, leftover)]
 

@@ -26,6 +26,8 @@ from amp_rules.torch.frameworks import OTHERS_TENSORS
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 """What is judged by itself."""
+_TRAINING = (".backward(", "caler.", "amp.initialize(", "init_process_group(")
+"""Texts without which a file has no order of events over several functions: it does not train."""
 _COLLECT_AFTER = 8_000_000
 """Bytes of source after which abstract values that refer to each other are given back."""
 
@@ -121,7 +123,7 @@ class Linter:
         if places:
             ordered = sorted(line for trigger in self._ordered for line in found.get(trigger, ()))
             # What happens in the functions that one calls happens in an order that it decides.
-            callers = machine.concerned(module) if ordered else frozenset()
+            callers = machine.concerned(module) if ordered and any(map(text.__contains__, _TRAINING)) else frozenset()
             for function in module.all_functions():
                 calls = function.name in callers
                 if codes := self._asked_of(function.node, places) | (

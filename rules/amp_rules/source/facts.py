@@ -463,3 +463,6 @@ class Definitions(Protocol):
 
     def module_of_constant(self, importer: ModuleFacts, dotted: str) -> tuple[ModuleFacts, str] | None:
         """The file and the name of the module variable that ``dotted`` stands for."""
+
+    def users(self, function: FunctionFacts) -> list[ModuleFacts]:
+        """The other files of the project that import a function, or the file that it stands in."""

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from amp_rules.source.digest import digest_of
-from amp_rules.source.facts import Definition, ModuleFacts
+from amp_rules.source.facts import Definition, FunctionFacts, ModuleFacts
+from amp_rules.source.mentions import Mentions
 from amp_rules.source.modules import Module, parse
 from amp_rules.source.project import Importer, project_root
 from amp_rules.source.resolver import member_of
@@ -16,6 +17,8 @@ from amp_rules.torch.packages import EXTERNAL, SELDOM_THE_PROJECTS
 
 _MAX_TEXT = 3_000_000
 """Characters of source whose trees are kept; a tree takes about forty times its text."""
+_MAX_USERS = 6
+"""A function that more files use is a general helper, and given everything by one of them."""
 _NOT_FOLLOWED = EXTERNAL | SELDOM_THE_PROJECTS
 """Packages that are not looked into. The last three may be the project itself; but what their users are told must not
 depend on which of them lies beside the file, and looking for them takes longer than judging it."""
@@ -44,6 +47,7 @@ class ProjectFacts:
         self._located: dict[tuple[Path, str], Path | None] = {}
         self.used: dict[Path, str | None] = {}
         self._current: Path | None = None
+        self._mentions: dict[Path, Mentions] = {}
 
     def start(self, source: SourceFile) -> ModuleFacts:
         """Parse the file that is judged next.
@@ -96,18 +100,48 @@ class ProjectFacts:
             self.used[path] = self._digests.get(path)
         return self._facts[path]
 
+    def _root(self, path: Path) -> Path:
+        root = self._roots.get(path.parent)
+        if root is None:
+            root = self._roots[path.parent] = project_root(path)
+        return root
+
     def _locate(self, module: Module, name: str, level: int) -> Path | None:
         folder = module.path.parent
         key = (folder, "." * level + name)
         if key not in self._located:
-            root = self._roots.get(folder)
-            if root is None:
-                root = self._roots[folder] = project_root(module.path)
+            root = self._root(module.path)
             importer = self._importers.get(root)
             if importer is None:
                 importer = self._importers[root] = Importer(root)
             self._located[key] = importer.locate(module.path, name, level)
         return self._located[key]
+
+    def users(self, function: FunctionFacts) -> list[ModuleFacts]:
+        """The other files of the project that import a function of a file, or the file; none where there are many."""
+        path = function.module.module.path
+        root = self._root(path)
+        mentions = self._mentions.get(root)
+        if mentions is None:
+            mentions = self._mentions[root] = Mentions(path)
+        module = path.parent.name if path.stem == "__init__" else path.stem
+        paths = [item for item in mentions.of(function.name, module, "import") if item != path]
+        if len(paths) > _MAX_USERS:
+            return []
+        found = [facts for item in paths if (facts := self._load(item)) is not None]
+        return [facts for facts in found if self._reaches(facts, function)]
+
+    def _reaches(self, facts: ModuleFacts, function: FunctionFacts) -> bool:
+        """Whether a file imports a function under its name, or the file that it stands in."""
+        for name, dotted in facts.imports.items():
+            if name == function.name or dotted.rpartition(".")[2].endswith(function.name):
+                found = self.resolve(facts, dotted)
+                if isinstance(found, FunctionFacts) and found.node is function.node:
+                    return True
+            elif dotted.rpartition(".")[2] == function.module.module.path.stem:
+                if self.resolve(facts, dotted) is function.module:
+                    return True
+        return False
 
     def resolve(self, importer: ModuleFacts, dotted: str) -> Definition | None:
         """The function, class or module of the project that ``dotted`` stands for in ``importer``."""

@@ -37,5 +37,15 @@ class ImportNames:
             new = wanted.get(item.evaluated_name, item.evaluated_name)
             if new is not None:
                 kept.append(item if new == item.evaluated_name else item.with_changes(name=cst.Name(new)))
-        kept[-1] = kept[-1].with_changes(comma=names[-1].comma)
+        kept[-1] = kept[-1].with_changes(comma=_closing(kept[-1].comma, names[-1].comma))
         return kept
+
+
+def _closing(own: cst.Comma | cst.MaybeSentinel, last: cst.Comma | cst.MaybeSentinel) -> cst.Comma | cst.MaybeSentinel:
+    """The comma after what is the last name now: as after the one that was, with the comment that stands beside it."""
+    if not (isinstance(own, cst.Comma) and isinstance(last, cst.Comma)):
+        return last
+    before, after = own.whitespace_after, last.whitespace_after
+    if not (isinstance(before, cst.ParenthesizedWhitespace) and isinstance(after, cst.ParenthesizedWhitespace)):
+        return last
+    return last.with_changes(whitespace_after=after.with_changes(first_line=before.first_line))

@@ -16,6 +16,9 @@ NAMED_OPTIMIZER = re.compile(r"(?:^|_)(?:opt|optim)(?:$|s$|_|[A-Z0-9])|[oO]ptimi
 all of 373 public training scripts call theirs so.
 """
 
+NAMED_OPTIMIZER_BUILDER = re.compile(r"^(build|create|make|get|init|setup|configure|construct)_(\w+_)?optim(izer)?s?$")
+"""Functions that make an optimizer of the model that they are given: ``build_optimizer`` (Detectron2, MMCV)."""
+
 NAMED_WRAPPER = re.compile(r"accelerat|fabric|deepspeed|engine$|strategy|trainer$|runner$|plugin$|booster|manager$")
 """Objects of libraries that run backward passes and steps: ``accelerator``, ``fabric``, ``model_engine`` (DeepSpeed),
 ``strategy`` (Lightning), ``booster`` (Colossal-AI).

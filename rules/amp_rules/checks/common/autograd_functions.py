@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amp_rules.checks.common.calls import own_name_of
 from amp_rules.source.facts import ClassFacts, FunctionFacts, ModuleFacts
 from amp_rules.source.syntax import last_name
 
@@ -103,7 +104,7 @@ def _is_extension(function: ast.Attribute, module: ModuleFacts) -> bool:
         return isinstance(holder, ast.Attribute) and bool(_EXTENSION.search(holder.attr))
     made = module.constants.get(holder.id)
     if isinstance(made, ast.Call):
-        return last_name(made.func) in _LOADERS
+        return own_name_of(module, made) in _LOADERS
     if _is_loaded_late(holder.id, module):
         return True
     if holder.id not in module.imports or _OTHER.search(module.imports[holder.id]):
@@ -114,7 +115,7 @@ def _is_extension(function: ast.Attribute, module: ModuleFacts) -> bool:
 def _is_loaded_late(name: str, module: ModuleFacts) -> bool:
     """Whether a function of the file loads an extension into a variable of the file."""
     loads = any(
-        isinstance(target, ast.Name) and target.id == name and last_name(value.func) in _LOADERS
+        isinstance(target, ast.Name) and target.id == name and own_name_of(module, value) in _LOADERS
         for target, value, _ in module.index.assignments
         if isinstance(value, ast.Call)
     )

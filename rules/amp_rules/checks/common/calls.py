@@ -6,13 +6,13 @@ import ast
 from collections.abc import Collection
 
 from amp_rules.source.facts import ModuleFacts
+from amp_rules.source.syntax import last_name
 
 
 def calls_named(module: ModuleFacts, names: Collection[str]) -> list[ast.Call]:
     """The calls whose callee's own name is one of ``names``, also where an import gives it another one."""
     index = module.index
-    aliases = {local for local, dotted in module.imports.items() if dotted.rpartition(".")[2] in names}
-    aliases |= {
+    aliases = {
         local
         for local, value in module.constants.items()
         if isinstance(value, (ast.Name, ast.Attribute)) and (module.dotted(value) or "").rpartition(".")[2] in names
@@ -22,4 +22,4 @@ def calls_named(module: ModuleFacts, names: Collection[str]) -> list[ast.Call]:
 
 def own_name_of(module: ModuleFacts, call: ast.Call) -> str:
     """The last part of the name of what is called, as its package calls it; empty where it has no name."""
-    return (module.dotted(call.func) or "").rpartition(".")[2]
+    return (module.dotted(call.func) or "").rpartition(".")[2] or last_name(call.func)

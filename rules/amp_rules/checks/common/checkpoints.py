@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable
 
+from amp_rules.checks.common.calls import own_name_of
 from amp_rules.checks.common.step_roles import is_optimizer, optimizer_names
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.syntax import last_name, walk
@@ -23,7 +24,7 @@ def optimizer_saves(module: ModuleFacts) -> list[ast.Call]:
 
     That is ``optimizer.state_dict()``; in a file without it, a call that saves and is given the optimizer.
     """
-    if not any(map(is_saving, module.index.calls)):
+    if not any(is_saving(call, module) for call in module.index.calls):
         return []
     calls = [
         call
@@ -36,7 +37,7 @@ def optimizer_saves(module: ModuleFacts) -> list[ast.Call]:
         calls = [
             call
             for call in module.index.calls
-            if is_saving(call) and _is_given_optimizer(call, module) and not _takes_all(call)
+            if is_saving(call, module) and _is_given_optimizer(call, module) and not _takes_all(call)
         ]
     return _first_of_each(calls, module)
 
@@ -58,17 +59,17 @@ def optimizer_loads(module: ModuleFacts) -> list[ast.Call]:
     return _first_of_each(calls, module)
 
 
-def is_saving(call: ast.Call) -> bool:
+def is_saving(call: ast.Call, module: ModuleFacts) -> bool:
     """Whether a function that is called writes checkpoints, as its name says."""
-    name = last_name(call.func).lower()
+    name = own_name_of(module, call).lower()
     if NAMED_LOADING.match(name) or "checkpoint_sequential" in name:
         return False
     return bool(NAMED_SAVING.search(name))
 
 
-def is_loading(call: ast.Call) -> bool:
+def is_loading(call: ast.Call, module: ModuleFacts) -> bool:
     """Whether a function that is called reads checkpoints, as its name says."""
-    name = last_name(call.func).lower()
+    name = own_name_of(module, call).lower()
     return bool(NAMED_LOADING.match(name)) or "checkpoint" in name
 
 
@@ -78,11 +79,11 @@ def state_of(module: ModuleFacts, is_it: Test, method: str) -> bool:
     return any(isinstance(call.func, ast.Attribute) and is_it(call.func.value) for call in calls)
 
 
-def handed_on(module: ModuleFacts, is_it: Test, goes: Callable[[ast.Call], bool]) -> bool:
+def handed_on(module: ModuleFacts, is_it: Test, goes: Callable[[ast.Call, ModuleFacts], bool]) -> bool:
     """Whether what ``is_it`` is given to a function that saves, or put into a dictionary for one."""
     for item in walk(module.module.tree):
         if isinstance(item, ast.Call):
-            if (goes(item) or last_name(item.func) in ("dict", "update")) and any(map(is_it, _given(item))):
+            if (goes(item, module) or last_name(item.func) in ("dict", "update")) and any(map(is_it, _given(item))):
                 return True
         elif isinstance(item, ast.Dict):
             if any(is_it(value) for value in item.values):
@@ -117,9 +118,11 @@ def _is_optimizers(call: ast.Call, module: ModuleFacts) -> bool:
 
 
 def _may_be_optimizer(node: ast.expr, module: ModuleFacts) -> bool:
-    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-        return is_optimizer(None, node) or last_name(node) in optimizer_names(module)
-    return False
+    if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return False
+    # ``opt`` is what a script was asked for as often as it is an optimizer.
+    name = last_name(node)
+    return name in optimizer_names(module) or (name != "opt" and is_optimizer(None, node))
 
 
 def _is_copied(call: ast.Call, module: ModuleFacts) -> bool:

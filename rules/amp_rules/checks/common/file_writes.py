@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from amp_rules.checks.common.calls import own_name_of
 from amp_rules.checks.common.origins import Origin, argument, origins
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
@@ -87,7 +88,7 @@ def _is_path(module: ModuleFacts, node: ast.expr) -> bool:
             made = made.left if isinstance(made, ast.BinOp) else made.value
         if isinstance(made, ast.Name):
             made = next((inner.node for inner in origins(item.module, made)), made)
-        if isinstance(made, ast.Call) and last_name(made.func) in ("Path", "PosixPath"):
+        if isinstance(made, ast.Call) and own_name_of(item.module, made) in ("Path", "PosixPath"):
             return True
     return False
 

@@ -6,6 +6,7 @@ import ast
 import enum
 from typing import NamedTuple
 
+from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.checks.common.rank_branches import depends_on_process, is_start, names_rank, replaced_by, spawns
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
@@ -77,18 +78,18 @@ class RankPaths:
         """Which processes get to ``node``."""
         return self._reach(node, ())
 
-    def deciding_test(self, node: ast.AST) -> ast.expr | None:
-        """The test of the process that decides about ``node``, in its function or the nearest that calls it."""
+    def deciding(self, node: ast.AST) -> tuple[ast.AST, ast.expr] | None:
+        """What stands behind a test of the process, and the test: ``node`` itself or a call that leads to it."""
         seen: set[ast.AST] = set()
         pending = [node]
         for place in pending:
             asked = self._asked(place)
             if asked.test is not None:
-                return asked.test
+                return place, asked.test
             function = self.index.scope(place)
             if isinstance(function, Function) and function not in seen:
                 seen.add(function)
-                pending += self.index.callers(function)
+                pending += [call for call in self.index.callers(function) if self._is_call_of(call, function)]
         return None
 
     def unguarded_callers(self, node: ast.AST) -> list[ast.Call]:
@@ -149,7 +150,8 @@ class RankPaths:
         if owner is None or function.name.startswith("_"):
             return False
         return any(
-            self._asked(item).reach is Reach.ONE and last_name(item.func).startswith("save")
+            (last_name(item.func).startswith("save") or access_of(self.module, item) is not None)
+            and self._asked(item).reach is Reach.ONE
             for method in owner.body
             if isinstance(method, Function) and method is not function
             for item in walk(method)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amp_rules.checks.common.file_writes import Access, Kind, access_of, is_shared, is_text
@@ -56,14 +57,10 @@ class SharedFiles:
                 found.update(dict.fromkeys(self.paths.unguarded_callers(access.call) or [access.call]))
         return list(found)
 
-    def by_each_machine(self, kind: Kind) -> list[tuple[ast.Call, ast.expr]]:
-        """Those by which one process of each machine does, with the test of the local rank."""
-        found = []
-        for access, reach in self._reached(kind):
-            test = self.paths.deciding_test(access.call) if reach is Reach.EACH_NODE else None
-            if test is not None:
-                found.append((access.call, test))
-        return found
+    def by_each_machine(self, kind: Kind) -> list[tuple[ast.AST, ast.expr]]:
+        """The calls by which one process of each machine does, each behind a test of the local rank."""
+        reached = [access.call for access, reach in self._reached(kind) if reach is Reach.EACH_NODE]
+        return [found for call in reached if (found := self.paths.deciding(call)) is not None]
 
     def _reached(self, kind: Kind) -> Iterator[tuple[Access, Reach]]:
         if not self.is_distributed:
@@ -72,7 +69,9 @@ class SharedFiles:
         told: set[ast.AST] = set()
         for call in index.calls:
             access = access_of(self.module, call) or (None if self._sharded else self._by_helper(call, kind))
-            if access is None or access.kind != kind or (self._sharded and not is_text(self.module, access)):
+            if access is None or access.kind != kind:
+                continue
+            if self._sharded and kind == "write" and not is_text(self.module, access):
                 continue
             suite = index.parents[index.statement(call)]
             if suite in told or _is_tried(self.module, call, kind):
@@ -143,7 +142,7 @@ def _is_tried(module: ModuleFacts, call: ast.Call, kind: Kind) -> bool:
         return False
     child: ast.AST = call
     for item in module.index.ancestors(call):
-        if isinstance(item, ast.Try) and child in item.body and item.handlers:
+        if isinstance(item, ast.Try) and child in item.body and any(map(_catches, item.handlers)):
             return True
         if isinstance(item, (ast.With, ast.AsyncWith)) and any(
             isinstance(part.context_expr, ast.Call) and last_name(part.context_expr.func) == "suppress"
@@ -156,6 +155,14 @@ def _is_tried(module: ModuleFacts, call: ast.Call, kind: Kind) -> bool:
     return False
 
 
+def _catches(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler may be for an error of the file system."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or not _OTHER_ERRORS.search(last_name(kind)) for kind in kinds)
+
+
+_OTHER_ERRORS = re.compile(r"^(KeyboardInterrupt|SystemExit|(Value|Type|Key|Index|Attribute|Import|Assertion)Error)$")
+"""Errors that no call about files raises."""
 _NODES = frozenset("nnodes node_rank n_nodes SLURM_NNODES SLURM_NODEID NODE_RANK GROUP_RANK machine_rank".split())
 """Words of scripts that run on several machines."""
 

@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from amp_rules.checks.common.calls import own_name_of
 from amp_rules.checks.common.step_roles import is_optimizer, is_scaler, is_scheduler, key_of, made_of
 from amp_rules.lattice.abstract_values import IN_ONE_FORMULA, Value, alternatives, source_of
 from amp_rules.lattice.frame import Frame
@@ -35,6 +36,8 @@ OWN = "own"
 
 GRAD_OPS = frozenset("norm vector_norm clamp clamp_min clamp_max add sign mean max std var".split())
 IMPORTS_OF_WRAPPERS = re.compile(rf"^(?:from|import)\s+(?:{'|'.join(WRAPPING_PACKAGES)})\b", re.MULTILINE)
+SCALED_BACKWARD = re.compile(r"\.scale\([^\n]*\)\.backward\(")
+"""A trigger that holds whatever the scaler is called."""
 TRIGGERS = (".backward(", "clip_grad_", "scaler.scale(", "scaler.step(", "scaler.update(", "scaler.unscale_(")
 
 
@@ -81,7 +84,7 @@ def _event(op: Value, frame: Frame) -> Event | None:
     if not isinstance(node, ast.Call):
         return None
     function = node.func
-    name = function.attr if isinstance(function, ast.Attribute) else last_name(function)
+    name = function.attr if isinstance(function, ast.Attribute) else own_name_of(frame.module, node)
     receiver = op.args[0] if op.op in ("method", "backward") and op.args else None
     holder = function.value if isinstance(function, ast.Attribute) else None
     if op.op == "unfollowed":
@@ -211,14 +214,14 @@ def _clip(op: Value, node: ast.Call, name: str, holder: ast.expr | None, frame: 
         return Event("escape", node)
     if holder is not None and last_name(holder) in ("self", "cls"):
         return Event("escape", node)
+    if any(_knows_scale(item) for item in [*op.args[1:], *(op.kwargs or {}).values()]):
+        # The limit is multiplied by the scale as the gradients are.
+        return None
     if holder is not None and is_optimizer(None, holder, frame):
         # An optimizer knows of no scaler, but one that is made for it may be around another.
         return Event("clip", node, how=OWN, value=op)
     if any(is_scaler(None, item) for item in node.args):
         return Event("escape", node)
-    if any(_knows_scale(item) for item in [*op.args[1:], *(op.kwargs or {}).values()]):
-        # The limit is multiplied by the scale as the gradients are.
-        return None
     return Event("clip", node, value=op)
 
 
@@ -229,7 +232,10 @@ def _knows_scale(limit: Value) -> bool:
 
 def _clips(function: FunctionFacts) -> bool:
     """Whether a function of the project clips by calling what torch offers, which is seen when it is run in line."""
-    return any(isinstance(item, ast.Call) and last_name(item.func) in CLIP_METHODS for item in ast.walk(function.node))
+    return any(
+        isinstance(item, ast.Call) and own_name_of(function.module, item) in CLIP_METHODS
+        for item in ast.walk(function.node)
+    )
 
 
 def _escape(op: Value, node: ast.Call, frame: Frame) -> Event | None:

@@ -124,10 +124,12 @@ def _used_as_scalers(module: ModuleFacts) -> Iterator[str]:
 
 @lru_cache(maxsize=8)
 def optimizer_names(module: ModuleFacts) -> frozenset[str]:
-    """The names of the optimizers of a file: what it makes one, and what it both steps and has forget gradients."""
+    """The names of the optimizers of a file: what it makes one, steps and has forget gradients, or gives a scaler."""
     stepped, zeroed = ({_holder(call) for call in module.index.named.get(name, ())} for name in ("step", "zero_grad"))
     used = {name for name in stepped & zeroed if name and not NAMED_WRAPPER.search(name.lower()) and name != "self"}
-    return _made_here(module, is_optimizer_name) | used
+    scalers, steps = scaler_names(module), module.index.named.get("step", ())
+    given = {last_name(call.args[0]) for call in steps if call.args and _holder(call) in scalers}
+    return _made_here(module, is_optimizer_name) | used | given
 
 
 def _holder(call: ast.Call) -> str:

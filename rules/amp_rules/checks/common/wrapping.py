@@ -11,7 +11,7 @@ from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import FileIndex, before, keyword, literal
 from amp_rules.source.syntax import last_name, spelling
-from amp_rules.torch.idioms import NAMED_NETWORK
+from amp_rules.torch.idioms import NAMED_NETWORK, NAMED_OPTIMIZER_BUILDER
 
 _SYNC = ("convert_sync_batchnorm", "convert_syncbn_model")
 _OPTIMIZERS = frozenset(
@@ -40,6 +40,16 @@ def first_model(call: ast.Call) -> str | None:
     """The path of the first argument of a call, whether by place or by name."""
     given = call.args[0] if call.args else keyword(call, "module") or keyword(call, "model")
     return spelling(given) if given is not None else None
+
+
+def second_names(index: FileIndex, name: str) -> set[str]:
+    """The names that are given what ``name`` holds, and nothing else."""
+    given: dict[str, list[ast.expr]] = {}
+    for target, value, _ in index.assignments:
+        held = spelling(target)
+        if held is not None:
+            given.setdefault(held, []).append(value)
+    return {held for held, values in given.items() if all(spelling(value) == name for value in values)}
 
 
 def is_ddp(module: ModuleFacts, call: ast.AST) -> bool:
@@ -151,13 +161,21 @@ def _is_layer(module: ModuleFacts, value: ast.expr) -> bool:
 
 
 def optimizers(module: ModuleFacts) -> Iterator[tuple[ast.Call, str]]:
-    """Yield the calls that build an optimizer, with the path of the model whose parameters it takes."""
+    """Yield the calls that build an optimizer, with the path of the model whose parameters it takes.
+
+    Functions that are called after that and given a model count as well.
+    """
     for call in module.index.calls:
         name = last_name(call.func)
         dotted = module.dotted(call.func) or ""
         if name in _OPTIMIZERS or (dotted.startswith("torch.optim.") and "lr_scheduler" not in dotted):
             for model in models_in(module.index, call):
                 yield call, model
+        elif NAMED_OPTIMIZER_BUILDER.search(name):
+            for item in [*call.args, *(part.value for part in call.keywords)]:
+                path = spelling(item)
+                if path is not None and any(part in path.lower() for part in NAMED_NETWORK):
+                    yield call, path
 
 
 _MAX_NAMES = 3

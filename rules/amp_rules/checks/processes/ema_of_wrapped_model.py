@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.checks.common.calls import own_name_of
 from amp_rules.checks.common.wrapping import (
     WrapEvent,
     first_model,
@@ -15,7 +16,7 @@ from amp_rules.checks.common.wrapping import (
 )  # fmt: skip
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ClassFacts, ModuleFacts
-from amp_rules.source.syntax import last_name, spelling
+from amp_rules.source.syntax import spelling
 from amp_rules.torch.idioms import NAMED_AVERAGED_COPY, NAMED_AVERAGING_CLASS, NAMED_UNWRAP
 
 _KNOWN = ("torch.", "timm.", "torch_ema.", "diffusers.")
@@ -107,14 +108,14 @@ def _averages(module: ModuleFacts) -> list[WrapEvent]:
     """The places where an average of a model is made."""
     found = []
     for call in module.index.calls:
-        name = last_name(call.func)
+        name = own_name_of(module, call)
         if NAMED_AVERAGING_CLASS.search(name) and _takes_wrappers_as_they_are(module, call):
             found += [WrapEvent(call, model, f"`{name}`") for model in sorted(_given_models(call))]
     for target, value, _ in module.index.assignments:
         held = spelling(target)
         if held is not None and NAMED_AVERAGED_COPY.search(held.rpartition(".")[2]) and isinstance(value, ast.Call):
             model = first_model(value)
-            if last_name(value.func) == "deepcopy" and model is not None:
+            if own_name_of(module, value) == "deepcopy" and model is not None:
                 found.append(WrapEvent(value, model, f"The copy `{held}`"))
     return found
 

@@ -15,9 +15,10 @@ class OptimizerBeforeWrap(Check):
 
     ## What it does
 
-    Finds an optimizer built from a model's parameters, followed by something that puts other parameters into that
-    model: FullyShardedDataParallel, `fully_shard`, Apex's `convert_syncbn_model`, `get_peft_model`,
-    `resize_token_embeddings`, or `model.head = nn.Linear(...)`.
+    Finds an optimizer built from a model's parameters, also by a function that is called `build_optimizer` or alike
+    and is given the model, followed by something that puts other parameters into that model:
+    FullyShardedDataParallel, `fully_shard`, Apex's `convert_syncbn_model`, `get_peft_model`, `resize_token_embeddings`,
+    or `model.head = nn.Linear(...)`.
 
     ## Why
 
@@ -59,8 +60,6 @@ class OptimizerBeforeWrap(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Look for a replacement below each optimizer."""
         module = file.module
-        if ".parameters()" not in module.module.source.text:
-            return
         built = list(optimizers(module))
         if not built or "add_param_group" in module.index.words:
             return

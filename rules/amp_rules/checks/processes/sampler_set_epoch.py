@@ -75,8 +75,8 @@ class SamplerSetEpoch(Check):
         index = module.index
         if "set_epoch" in index.words or uses_framework(module):
             return
-        for loop, place, text in _from_other_files(module):
-            self._report(file, loop, place, text, None)
+        for loop, text in _from_other_files(module):
+            self._report(file, loop, loop, text, None)
         made = [call for call in _samplers(module) if _shuffles(index, call)]
         if not made:
             return
@@ -144,34 +144,34 @@ def _cannot_tell(module: ModuleFacts, call: ast.Call) -> bool:
     return not {"set_epoch", "Trainer"} & found.module.index.words
 
 
-def _from_other_files(module: ModuleFacts) -> Iterator[tuple[Loop, ast.AST, str]]:
-    """The epoch loops over a loader that another file makes, each with the place and the loader to speak of."""
+def _from_other_files(module: ModuleFacts) -> Iterator[tuple[Loop, str]]:
+    """The epoch loops over a loader that another file makes, each with the loader to speak of."""
     index = module.index
     told: set[Loop] = set()
     for loop in index.loops:
         if not _counts_epochs(loop):
             continue
-        for node, use in _gone_through(module, loop):
+        for node in _gone_through(module, loop):
             text = spelling(node)
             if text is None or NAMED_EVALUATION.search(text) or loop in told:
                 continue
             if any(_draws_alike(module, place) for place in origins(module, node)):
                 told.add(loop)
-                yield loop, use if isinstance(use, ast.For) else loop, text
+                yield loop, text
 
 
-def _gone_through(module: ModuleFacts, loop: Loop) -> Iterator[tuple[ast.expr, ast.AST]]:
+def _gone_through(module: ModuleFacts, loop: Loop) -> Iterator[ast.expr]:
     """What loops within an epoch loop go through, and what is given there to functions of other files."""
     index = module.index
     for item in walk(loop):
         if isinstance(item, ast.For) and item is not loop:
-            yield _unwrapped(item.iter), item
+            yield _unwrapped(item.iter)
         elif isinstance(item, ast.Call) and not NAMED_EVALUATION.search(last_name(item.func)):
             called = functions_called(module, item)
             if called and all(function.module is not module and _sets_none(function.module) for function in called):
                 for given in [*item.args, *(part.value for part in item.keywords)]:
                     if isinstance(given, (ast.Name, ast.Attribute, ast.Subscript)) and not index.callees(item):
-                        yield given, item
+                        yield given
 
 
 def _unwrapped(node: ast.expr) -> ast.expr:
@@ -249,12 +249,12 @@ def _counts_epochs(loop: Loop) -> bool:
 
 
 def _place(index: FileIndex, loop: Loop, use: ast.AST, inner: ast.AST) -> ast.AST:
-    """The loop over the loader, where the epoch is known there; else the epoch loop."""
+    """The epoch loop, where the sampler is to be told; the loop over the loader, where a method gets the epoch."""
     function = index.scope(use)
     if not isinstance(use, ast.For):
         return loop
     if use is inner:
-        return use
+        return loop
     is_method = isinstance(function, Function) and index.owner(function) is not None
     return use if is_method and any("epoch" in item.arg for item in function.args.args) else loop  # type: ignore[union-attr]
 

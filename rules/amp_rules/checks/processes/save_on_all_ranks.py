@@ -83,6 +83,6 @@ class SaveOnAllRanks(Check):
                 self.report_in(file, call, message.format(text_of(call)), advice=advice)
         if tells_machines_apart(file) and not is_one_machine(file):
             for kind in ("write", "remove"):
-                for call, test in files.by_each_machine(kind):
-                    text = f"`{text_of(call)}` runs on every machine: `{text_of(test)}` holds once on each"
-                    self.report_in(file, call, text, advice="Ask for the global rank: `dist.get_rank() == 0`.")
+                for place, test in files.by_each_machine(kind):
+                    text = f"`{text_of(place)}` runs on every machine: `{text_of(test)}` holds once on each"
+                    self.report_in(file, place, text, advice="Ask for the global rank: `dist.get_rank() == 0`.")

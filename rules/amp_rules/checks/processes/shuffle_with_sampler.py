@@ -19,8 +19,9 @@ class ShuffleWithSampler(Check):
 
     ## What it does
 
-    Finds `DataLoader(..., shuffle=True, sampler=s)` where `s` is a sampler, or may be one on some path, and a
-    `batch_sampler` beside `shuffle=True`, `drop_last=True` or a batch size.
+    Finds `DataLoader(..., shuffle=True, sampler=s)` where `s` is a sampler, or may be one on some path; a `shuffle`
+    that is True only where `s is not None`, which is the wrong way round; and a `batch_sampler` beside `shuffle=True`,
+    `drop_last=True` or a batch size.
 
     ## Why
 
@@ -77,6 +78,11 @@ class ShuffleWithSampler(Check):
             message = f"`shuffle=True` beside the sampler `{text}` raises when the loader is built"
             self.report_in(file, _place(file, call, shuffle), message, fix=fix)
             return
+        if sampler is not None and shuffle is not None and _is_inverted(shuffle.node, ast.unparse(sampler.node)):
+            message = f"`{ast.unparse(shuffle.node)}` can be True only where there is a sampler, which raises"
+            advice = f"Turn it round: `{ast.unparse(sampler.node)} is None`."
+            self.report_in(file, _place(file, call, shuffle), message, advice=advice)
+            return
         batches = argument(module, call, "batch_sampler", _POSITIONS["batch_sampler"])
         if batches is not None and _can_be_sampler(batches):
             self._beside_batches(file, call)
@@ -104,6 +110,17 @@ def _place(file: LintedFile, call: ast.Call, place: Origin) -> ast.expr:
 def _is_true(place: Origin) -> bool:
     """Whether a value is True whatever happens."""
     return all(literal(item.node) is True for item in origins(place.module, place.node))
+
+
+def _is_inverted(shuffle: ast.expr, sampler: str) -> bool:
+    """``setting and sampler is not None``, ``setting if sampler is not None else False``."""
+    if isinstance(shuffle, ast.BoolOp) and isinstance(shuffle.op, ast.And):
+        return any(_is_inverted(item, sampler) for item in shuffle.values)
+    if isinstance(shuffle, ast.IfExp):
+        return _is_inverted(shuffle.test, sampler) and literal(shuffle.orelse) is False
+    if not isinstance(shuffle, ast.Compare) or not isinstance(shuffle.ops[0], (ast.IsNot, ast.NotEq)):
+        return False
+    return literal(shuffle.comparators[0]) is None and ast.unparse(shuffle.left) == sampler
 
 
 def _is_number_of_many(place: Origin) -> bool:

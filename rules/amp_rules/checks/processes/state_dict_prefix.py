@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.checks.common.wrapping import WrapEvent, is_assigned_between, wrapped_models
+from amp_rules.checks.common.wrapping import WrapEvent, is_assigned_between, second_names, wrapped_models
 from amp_rules.lint.check import Check, LintedFile, replacement
 from amp_rules.source.index import FileIndex
 from amp_rules.source.syntax import spelling
@@ -66,9 +66,10 @@ class StateDictPrefix(Check):
         }:
             return
         for event in wrapped_models(module):
+            names = {event.model, *second_names(index, event.model)}
             for call in index.named.get("state_dict", ()):
                 assert isinstance(call.func, ast.Attribute)
-                if spelling(call.func.value) == event.model and _is_saved(index, event, call):
+                if spelling(call.func.value) in names and _is_saved(index, event, call):
                     edit = (call.func.value, f"{event.model}.module")
                     fix = replacement(file, self.fix_title, "unsafe", edit)
                     text = f"The keys of `{module.module.text(call)}` begin with `module.`: `{event.model}` is wrapped"

@@ -8,6 +8,7 @@ from amp_rules.checks.common.calls import calls_named, own_name_of
 from amp_rules.checks.common.origins import Origin, argument, origins
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
+from amp_rules.lint.finding import Severity
 from amp_rules.source.index import literal
 
 _SIZES = {"Linear": (1, "out_features"), "Embedding": (0, "num_embeddings")}
@@ -71,7 +72,9 @@ class VocabularyNotMultipleOf8(Check):
             if given is not None and size is not None and size >= _LARGE and size % 8:
                 text = f"`{ast.unparse(given.node)}` of this {name} is not a multiple of 8"
                 where = given.node if given.module is module else call
-                self.report_in(file, where, f"{text}: {size} = 8 * {size // 8} + {size % 8}")
+                # A table is multiplied by only where the output shares it.
+                severity: Severity | None = "info" if name == "Embedding" else None
+                self.report_in(file, where, f"{text}: {size} = 8 * {size // 8} + {size % 8}", severity=severity)
 
 
 def _number(place: Origin) -> int | None:

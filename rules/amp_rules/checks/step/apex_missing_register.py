@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rules.checks.common.apex_scripts import is_call_of
+from amp_rules.checks.common.apex_scripts import calls_named, is_call_of
 from amp_rules.lattice.abstract_values import Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.paths import Path, unite
@@ -39,7 +39,8 @@ class ApexMissingRegister(Check):
 
     ## When it is silent
 
-    Where the two stand on different branches or in different functions.
+    Where the two stand on different branches or in different functions, and where the file calls `amp.init`, which
+    replaces functions as well.
 
     ## Source
 
@@ -65,6 +66,6 @@ class ApexMissingRegister(Check):
             after: Any = unite(frozenset(Path(item.assumed, "initialized") for item in paths))
             frame.variables["$registered"] = after
         elif is_call_of(op, *(f"amp.{name}" for name in _REGISTER)):
-            if all(item.state == "initialized" for item in paths):
+            if all(item.state == "initialized" for item in paths) and not calls_named(frame.module, "amp.init"):
                 name = frame.text(op.node.func)  # type: ignore[attr-defined]
                 self.report(frame, op.node, f"`{name}` comes after `amp.initialize` and has no effect", here=True)

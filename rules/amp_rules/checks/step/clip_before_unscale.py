@@ -5,7 +5,15 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from amp_rules.checks.common.step_events import OWN, SCALED, Event, StepCheck, insert_before, is_wrapped
+from amp_rules.checks.common.step_events import (
+    OWN,
+    SCALED,
+    SCALED_BACKWARD,
+    Event,
+    StepCheck,
+    insert_before,
+    is_wrapped,
+)
 from amp_rules.checks.common.step_roles import scales_losses
 from amp_rules.checks.common.step_text import scaler_calls, text_mentions
 from amp_rules.lattice.frame import Frame
@@ -65,6 +73,7 @@ class ClipBeforeUnscale(StepCheck):
     fix_title = "Unscale the gradients first"
     fix_safety = "safe"
     states = ("$clip",)
+    file_triggers = ("GradScaler(", SCALED_BACKWARD)
 
     def advance(self, state: Any, event: Event, frame: Frame) -> tuple[bool | None, Any]:
         """Follow the scale from the backward pass to the clipping."""

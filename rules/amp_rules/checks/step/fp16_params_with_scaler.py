@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rules.checks.common.step_events import Event, StepCheck
+from amp_rules.checks.common.step_events import SCALED_BACKWARD, Event, StepCheck
 from amp_rules.checks.common.step_roles import is_disabled, key_of, made_of
 from amp_rules.lattice.abstract_values import Value, alternatives
 from amp_rules.lattice.frame import Frame
@@ -62,7 +62,7 @@ class Fp16ParamsWithScaler(StepCheck):
     message = "The scaler is to unscale gradients of float16 weights, which raises."
     advice = "Keep the weights in float32 and let autocast convert."
     states = ("$halved",)
-    triggers = (".unscale_(", ".step(")
+    triggers = (SCALED_BACKWARD, ".unscale_(", "scaler.step(")
     operations = (*StepCheck.operations, "half", "float", "to", "layer_half", "layer_float", "layer_to")
 
     def visit(self, op: Value, frame: Frame) -> None:

@@ -76,19 +76,21 @@ def _is_saved(call: ast.Call, module: ModuleFacts) -> bool:
     for item in module.index.ancestors(call):
         if isinstance(item, (ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)):
             return False
-        if isinstance(item, ast.Call) and child is not item.func and is_saving(item):
+        if isinstance(item, ast.Call) and child is not item.func and is_saving(item, module):
             return True
         if isinstance(item, ast.Assign):
             names = {item.id for target in item.targets for item in walk(target) if isinstance(item, ast.Name)}
-            return isinstance(item.value, ast.Dict) and any(_gives(other, names) for other in module.index.calls)
+            return isinstance(item.value, ast.Dict) and any(
+                _gives(other, names, module) for other in module.index.calls
+            )
         if isinstance(item, ast.stmt):
             return False
         child = item
     return False
 
 
-def _gives(call: ast.Call, names: set[str]) -> bool:
-    return is_saving(call) and any(isinstance(item, ast.Name) and item.id in names for item in call.args)
+def _gives(call: ast.Call, names: set[str], module: ModuleFacts) -> bool:
+    return is_saving(call, module) and any(isinstance(item, ast.Name) and item.id in names for item in call.args)
 
 
 def _is_model(node: ast.expr, module: ModuleFacts) -> bool:

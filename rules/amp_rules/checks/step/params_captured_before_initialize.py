@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+
 from amp_rules.checks.common.apex_scripts import asks_for_precision, has_master_weights, is_call_of
+from amp_rules.checks.common.calls import own_name_of
 from amp_rules.lattice.abstract_values import Value, alternatives
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check
-from amp_rules.source.syntax import last_name
 from amp_rules.torch.idioms import NAMED_EMA
 
 
@@ -56,7 +58,7 @@ class ParamsCapturedBeforeInitialize(Check):
     def visit(self, op: Value, frame: Frame) -> None:
         """Note copies; judge them where the model is initialized."""
         noted = frame.machine.notes.setdefault((self.code,), set())
-        name = last_name(getattr(op.node, "func", None))
+        name = own_name_of(frame.module, op.node) if isinstance(op.node, ast.Call) else ""
         if NAMED_EMA.search(name) or (name == "deepcopy" and op.op == "call"):
             given = op.args if op.op == "instance" else op.args[1:]
             if given and op.node is not None:

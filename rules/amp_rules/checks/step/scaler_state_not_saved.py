@@ -14,7 +14,7 @@ from amp_rules.checks.common.checkpoints import (
     optimizer_saves,
     state_of,
 )
-from amp_rules.checks.common.step_events import is_wrapped
+from amp_rules.checks.common.step_events import SCALED_BACKWARD, is_wrapped
 from amp_rules.checks.common.step_roles import scaler_names
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
@@ -68,7 +68,7 @@ class ScalerStateNotSaved(Check):
     severity = "warning"
     message = "A checkpoint holds the optimizer's state and not the scaler's."
     advice = "Save `scaler.state_dict()` with the checkpoint and load it again."
-    triggers = ("GradScaler(", "NativeScaler", ".scale(", ".unscale_(")
+    triggers = ("GradScaler(", "NativeScaler", SCALED_BACKWARD, ".unscale_(")
 
     def applies(self, mode: Mode) -> bool:
         """Scaling is for float16."""

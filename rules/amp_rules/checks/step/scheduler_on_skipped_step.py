@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from amp_rules.checks.common.step_events import Event, StepCheck
+from amp_rules.checks.common.step_events import SCALED_BACKWARD, Event, StepCheck
 from amp_rules.lattice.frame import Frame
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.idioms import NAMED_EPOCH
@@ -41,7 +41,7 @@ class SchedulerOnSkippedStep(StepCheck):
 
     ## When it is silent
 
-    For schedules that are stepped once an epoch, and in functions that call `get_scale`.
+    For schedules that are stepped once an epoch or told the number of the step, and in files that call `get_scale`.
 
     ## Source
 
@@ -53,15 +53,14 @@ class SchedulerOnSkippedStep(StepCheck):
     severity = "info"
     message = "The schedule advances although the scaler may have skipped the step."
     advice = "Step the schedule only if `scaler.get_scale()` did not fall."
-    preview = "a schedule that is a few steps ahead seldom changes what is trained"
     states = ("$schedule",)
-    triggers = (".step(",)
+    triggers = (SCALED_BACKWARD, "scaler.step(")
 
     def advance(self, state: Any, event: Event, frame: Frame) -> tuple[bool | None, Any]:
         """Look for a schedule's step in the loop of the scaler's, or in one around it that is not over epochs."""
         if event.kind == "scaler_step":
             return None, (frame.loops, event.node)
-        if event.kind == "schedule" and state is not None:
+        if event.kind == "schedule" and state is not None and not _is_told(event.node):
             return 0 < frame.loops <= state[0] and (frame.loops == state[0] or _counts_steps(event.node, frame)), state
         return None, state
 
@@ -71,6 +70,11 @@ class SchedulerOnSkippedStep(StepCheck):
             return
         holder = frame.text(event.node.func.value)  # type: ignore[attr-defined]
         self.report(frame, event.node, f"`{holder}` advances even where the scaler skipped the step", here=True)
+
+
+def _is_told(node: ast.AST) -> bool:
+    """Whether a schedule is told where it is, and does not count: ``scheduler.step(iteration)``."""
+    return isinstance(node, ast.Call) and bool(node.args or node.keywords)
 
 
 def _counts_steps(node: ast.AST, frame: Frame) -> bool:

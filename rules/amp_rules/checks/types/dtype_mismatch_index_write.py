@@ -71,7 +71,7 @@ class DtypeMismatchIndexWrite(Check):
     fix_safety = "safe"
     triggers = (
         # Neither a key nor a slice, and no literal behind it.
-        re.compile(r"\] = (?!-?\d|None|True|False|[\[{'\"])(?<=[A-Za-z_)\]]\] = )"),
+        re.compile(r"\] = (?!-?\d|None|True|False|[\[{'\"])(?:(?<=[A-Za-z_)\]]\] = )|(?<=[A-Za-z_]\d\] = ))"),
         "scatter",
         "index_add",
         "index_copy",

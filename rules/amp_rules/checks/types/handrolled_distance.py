@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amp_rules.checks.common.arithmetic import is_tensor, runs_in_half, squared, terms, ways
-from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, Value, source_of
+from amp_rules.checks.common.arithmetic import factors, is_tensor, runs_in_half, squared, terms, ways
+from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, Value, same, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check
 
@@ -97,10 +97,15 @@ def _is_square(value: Value) -> bool:
 
 
 def _is_variance(positive: Value, negative: Value) -> bool:
-    """``E[x ** 2] - E[x] ** 2``."""
-    mean = squared(negative)
-    if mean is None or source_of(mean).op not in ("mean", "sum", "div"):
+    """``E[x ** 2] - E[x] ** 2``, weighted or not."""
+    if squared(negative) is None or positive.op not in ("mean", "sum", "div"):
         return False
-    return positive.op in ("mean", "sum", "div") and any(
-        squared(item) is not None for item in positive.behind(IN_ONE_EXPRESSION)
-    )
+    return any(squared(item) is not None or _has_twice(item) for item in positive.behind(IN_ONE_EXPRESSION))
+
+
+def _has_twice(value: Value) -> bool:
+    """Whether a tensor is a factor of a product more than once, as in ``w * x * x``."""
+    if value.op != "mul":
+        return False
+    parts = [item for item in factors(value) if item.tensor]
+    return any(same(item, other) for index, item in enumerate(parts) for other in parts[:index])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.checks.common.mixed_types import REFUSING, is_mask, place, refused
+from amp_rules.checks.common.arithmetic import is_loss, likely_half
+from amp_rules.checks.common.mixed_types import REFUSING, at_construction, is_mask, place, refused
 from amp_rules.lattice import torch_operations as ops
-from amp_rules.lattice.abstract_values import F32, IN_A_FEW_LINES, LOW, Value
+from amp_rules.lattice.abstract_values import F32, IN_A_FEW_LINES, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check
 
@@ -77,7 +78,7 @@ class HardcodedDtypeCast(Check):
 
     def _product(self, op: Value, mask: Value, other: Value, frame: Frame) -> None:
         cast = _mask_cast(mask)
-        if cast is None or other.dtypes != LOW or not frame.is_tensor(other) or op.node is None:
+        if cast is None or not likely_half(other, frame) or not frame.is_tensor(other) or op.node is None:
             return
         if _is_converted(frame, op):
             return
@@ -105,7 +106,10 @@ def _of_bfloat16_model(frame: Frame) -> bool:
 
 def _is_activation_path(frame: Frame) -> bool:
     """Whether the function is the forward pass of a module whose result others go on with: that of a loss may widen."""
-    return frame.function is not None and frame.function.is_forward and not frame.class_is("Loss", "Criterion")
+    function = frame.function
+    if function is None or function.cls is None or not function.cls.is_module or at_construction(frame):
+        return False
+    return not frame.class_is("Loss", "Criterion") and not is_loss(frame)
 
 
 def _mask_cast(value: Value) -> Value | None:

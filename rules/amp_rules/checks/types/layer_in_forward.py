@@ -110,5 +110,12 @@ def _only_called(frame: Frame, name: str) -> bool:
         for item in ast.walk(frame.function.node)
         if isinstance(item, ast.Name) and item.id == name and isinstance(item.ctx, ast.Load)
     ]
-    calls = [isinstance(parent := parents.get(item), ast.Call) and parent.func is item for item in uses]
-    return bool(calls) and all(calls)
+    return bool(uses) and all(_is_call_of(frame, item, parents.get(item)) for item in uses)
+
+
+def _is_call_of(frame: Frame, use: ast.Name, parent: ast.AST | None) -> bool:
+    """Whether a use is a call, or gives a second name that is only called."""
+    if isinstance(parent, ast.Assign) and parent.value is use and len(parent.targets) == 1:
+        target = parent.targets[0]
+        return isinstance(target, ast.Name) and target.id != use.id and _only_called(frame, target.id)
+    return isinstance(parent, ast.Call) and parent.func is use

@@ -32,8 +32,8 @@ class LowpAccumulator(Check):
 
     Looks for classes and functions that keep a moving average of weights and convert the average to half, and for
     moving averages with a decay of 0.99 or more whose tensors are half in the mode. For `ema.half()` in a loop that
-    goes on updating it: a module is converted in place. Also for sums in half that a loop over slices of a batch adds its
-    products to, as gradients computed in chunks are.
+    goes on updating it: a module is converted in place (in what is saved that is AMP828). Also for sums in half that a
+    loop over slices of a batch adds its products to, as gradients computed in chunks are.
 
     ## Why
 
@@ -120,7 +120,7 @@ class LowpAccumulator(Check):
                 continue
             held = node.func.value
             name = held.attr if isinstance(held, ast.Attribute) else held.id if isinstance(held, ast.Name) else ""
-            if NAMED_RUNNING_AVERAGE.search(name) and _goes_on(node, held, module):
+            if NAMED_RUNNING_AVERAGE.search(name) and _goes_on(node, held, module) and not _is_packed(node, module):
                 text = module.module.text(node)
                 self.report_in(file, node, f"`{text}` makes the average itself half, which is updated again afterwards")
 
@@ -200,6 +200,16 @@ def _goes_on(node: ast.Call, held: ast.expr, module: ModuleFacts) -> bool:
         and isinstance(item.func.value, ast.Name) and item.func.value.id == root.id
         for loop in loops[-1:] for item in ast.walk(loop)
     )  # fmt: skip
+
+
+def _is_packed(node: ast.Call, module: ModuleFacts) -> bool:
+    """Whether a conversion stands in what a loop saves, which is AMP828's."""
+    for item in module.module.ancestors(node):
+        if isinstance(item, ast.Dict):
+            return True
+        if isinstance(item, ast.stmt):
+            return False
+    return False
 
 
 def _is_average(node: ast.Call, module: ModuleFacts) -> bool:

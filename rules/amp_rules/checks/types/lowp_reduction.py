@@ -47,7 +47,7 @@ class LowpReduction(Check):
     ## What it does
     Finds, in models and losses, ``x.sum()`` over all elements of a half tensor where it is divided, or divides, as a
     mean by hand is; where elements are counted; and where the elements are those of maps or of distances between
-    all pairs. Finds ``norm`` of half gradients.
+    all pairs. Finds ``norm`` and the sum over everything of half gradients.
 
     ## Why
     The sum is accumulated in float32 but handed back in half precision: a sum of 70000 ones is infinite in float16,
@@ -100,7 +100,10 @@ class LowpReduction(Check):
         if not op.args or op.node is None or not is_tensor(op.args[0], frame):
             return
         if op.op in _SUMS:
-            if op.low:
+            if likely_half(op, frame) and op.bits & ZERO_DIM and op.args[0].op == "grad" and not _in_step(frame):
+                message = f"`{frame.text(op.node)}` is a sum of gradients in {frame.mode.dtype}"
+                self.report(frame, op.node, message, fix=_in_float32(op, frame))
+            elif op.low:
                 self._sum(op, frame)
         elif likely_half(op, frame) and is_gradient(op.args[0]) and not _in_step(frame):
             message = f"`{frame.text(op.node)}` is a norm of gradients in {frame.mode.dtype}"

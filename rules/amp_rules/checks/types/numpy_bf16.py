@@ -5,9 +5,21 @@ from __future__ import annotations
 import ast
 
 from amp_rules.checks.common.mixed_types import whole_text, written
-from amp_rules.lattice.abstract_values import IN_A_FEW_LINES, LOW, PARAMETER, Value, alternatives
+from amp_rules.lattice.abstract_values import (
+    BOOL,
+    CAST,
+    IN_A_FEW_LINES,
+    IN_ONE_EXPRESSION,
+    INT,
+    LOW,
+    PARAMETER,
+    Value,
+    alternatives,
+    source_of,
+)
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
+from amp_rules.lattice.parameter_names import possible_types
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
 from amp_rules.torch.idioms import NAMED_NETWORK
@@ -38,8 +50,8 @@ class NumpyBf16(Check):
 
     ## When it is silent
 
-    In float16 modes, when the tensor was converted or its type tested before, and where nothing
-    shows that it comes from a model.
+    In float16 modes, when the tensor was converted or its type tested before, and where nothing shows that it comes
+    from a model: a call of one, or a `.detach()` where the whole model is half.
 
     ## Source
 
@@ -67,7 +79,7 @@ class NumpyBf16(Check):
         tensor = op.args[0]
         if not any(item.dtypes == LOW and item.tensor for item in alternatives(tensor)) and not _may_be(tensor, frame):
             return
-        if not _is_of_a_model(tensor):
+        if not _is_of_a_model(tensor) and not _is_differentiated(tensor, frame):
             return
         node = written(frame, op, 0)
         name = frame.text(node or tensor.node)
@@ -82,7 +94,20 @@ class NumpyBf16(Check):
 
 def _may_be(tensor: Value, frame: Frame) -> bool:
     """Whether a tensor of unknown type is bfloat16 where the whole model is."""
-    return not frame.mode.autocast and bool(tensor.dtypes & LOW) and tensor.tensor > 0
+    if not tensor.dtypes & LOW or not tensor.tensor:
+        return False
+    # Under autocast what a module gives is half more often than not.
+    return not frame.mode.autocast or (frame.autocast and source_of(tensor).op == "module")
+
+
+def _is_differentiated(tensor: Value, frame: Frame) -> bool:
+    """Whether a tensor of a half model is taken out of a graph before: whole numbers and data are in none."""
+    if frame.mode.autocast or tensor.dtypes & (INT | BOOL):
+        return False
+    behind = list(tensor.behind(IN_ONE_EXPRESSION))
+    if any(isinstance(item.data, str) and possible_types(item.data) & (INT | BOOL) for item in behind):
+        return False
+    return any(item.op == "detach" for item in behind) and not any(item.bits & CAST for item in behind)
 
 
 def _is_of_a_model(tensor: Value) -> bool:
