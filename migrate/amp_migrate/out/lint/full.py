@@ -62,8 +62,11 @@ def _notes(item: Diagnostic, options: RenderOptions) -> Iterator[str]:
         return
     how = "--fix applies it" if is_fixable(item, options) else "unsafe: read it, then --fix --unsafe-fixes applies it"
     yield f"  = fix: {visible(finding.fix.title)} ({how})"
-    for sign, line in _diff(item):
-        yield _paint(f"      {sign} {_plain(line.strip())}", _RED if sign == "-" else _GREEN, options)
+    changes = list(_diff(item))
+    # What moves in or out of a block is seen by its indentation.
+    margin = min((len(line) - len(line.lstrip()) for _, line in changes if line.strip()), default=0)
+    for sign, line in changes:
+        yield _paint(f"      {sign} {_plain(line[margin:].rstrip())}", _RED if sign == "-" else _GREEN, options)
 
 
 def _diff(item: Diagnostic) -> Iterator[tuple[str, str]]:

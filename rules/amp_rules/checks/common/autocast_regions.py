@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.checks.common.arithmetic import source
 from amp_rules.lattice.abstract_values import Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.finding import Fix, TextEdit
@@ -50,16 +49,30 @@ _STEP = frozenset("backward step update unscale_ zero_grad".split())
 def move_out(frame: Frame, region: ast.With, node: ast.AST) -> Fix | None:
     """A fix that puts the end of a region, from the statement of ``node`` on, behind it.
 
-    Only where that end is nothing but the calls of a training step, one a line.
+    Only where that end is nothing but the calls of a training step, one a line, and no comment would be left behind.
     """
     index = next((i for i, item in enumerate(region.body) if any(part is node for part in ast.walk(item))), 0)
     tail = region.body[index:]
-    if index == 0 or not all(_is_step(item) for item in tail):
+    if index == 0 or not all(_is_step(item) for item in tail) or _has_comments(frame, region.body[index - 1], tail[-1]):
         return None
     edits = [TextEdit("remove", frame.span(item)) for item in tail]
     # Whatever is put behind a statement first stands first.
-    edits += [TextEdit("insert after", frame.span(region), source(frame, item)) for item in tail]
+    edits += [TextEdit("insert after", frame.span(region), _with_comment(frame, item)) for item in tail]
     return Fix("Move the backward pass out of the region", "unsafe", tuple(edits))
+
+
+def _has_comments(frame: Frame, before: ast.stmt, last: ast.stmt) -> bool:
+    """Whether comments stand on lines of their own between two statements."""
+    rows = frame.module.module.lines[(before.end_lineno or before.lineno) : last.end_lineno]
+    return any(row.lstrip().startswith("#") for row in rows)
+
+
+def _with_comment(frame: Frame, item: ast.stmt) -> str:
+    """The text of a statement of one line, with the comment behind it."""
+    module = frame.module.module
+    (line, column), (_, end) = module.start(item), module.end(item)
+    row = module.lines[line - 1]
+    return row[column:].rstrip() if row[end:].lstrip().startswith("#") else row[column:end]
 
 
 def _is_step(item: ast.stmt) -> bool:
