@@ -61,6 +61,8 @@ class ShuffleWithSampler(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Judge the construction of each loader."""
         module = file.module
+        if "DataLoader" not in module.module.source.text:
+            return
         for call in calls_named(module, ("DataLoader",)):
             if module.dotted(call.func) in _LOADERS:
                 self._judge(file, call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from amp_rules.checks.common.calls import calls_named, own_name_of
 from amp_rules.checks.common.origins import Origin, argument, origins
@@ -53,7 +54,7 @@ class VocabularyNotMultipleOf8(Check):
     severity = "performance"
     message = "The size of a vocabulary is not a multiple of 8."
     advice = "Round the size up to a multiple of 8 (64 is better still) and ignore what is beyond."
-    triggers = ("Linear(", "Embedding(")
+    triggers = (re.compile(r"\b(?:[5-9]\d{3}|[1-9]\d{4,6})\b"),)
 
     def applies(self, mode: Mode) -> bool:
         """Tensor Cores are in GPUs."""
@@ -62,6 +63,9 @@ class VocabularyNotMultipleOf8(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Judge the sizes of large layers."""
         module = file.module
+        text = module.module.source.text
+        if "Linear" not in text and "Embedding" not in text:
+            return
         for call in calls_named(module, _SIZES):
             name = own_name_of(module, call)
             if not (module.dotted(call.func) or "").startswith("torch.nn.") or name not in _SIZES:
@@ -70,11 +74,11 @@ class VocabularyNotMultipleOf8(Check):
             given = argument(module, call, keyword, place)
             size = _number(given) if given is not None else None
             if given is not None and size is not None and size >= _LARGE and size % 8:
-                text = f"`{ast.unparse(given.node)}` of this {name} is not a multiple of 8"
+                message = f"`{ast.unparse(given.node)}` of this {name} is not a multiple of 8"
                 where = given.node if given.module is module else call
                 # A table is multiplied by only where the output shares it.
                 severity: Severity | None = "info" if name == "Embedding" else None
-                self.report_in(file, where, f"{text}: {size} = 8 * {size // 8} + {size % 8}", severity=severity)
+                self.report_in(file, where, f"{message}: {size} = 8 * {size // 8} + {size % 8}", severity=severity)
 
 
 def _number(place: Origin) -> int | None:
