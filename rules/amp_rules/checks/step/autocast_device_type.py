@@ -3,14 +3,57 @@
 from __future__ import annotations
 
 import ast
+from typing import TypeGuard
 
 from amp_rules.checks.common.step_text import starts_with
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Fix, TextEdit
+from amp_rules.source.facts import ModuleFacts
+from amp_rules.source.index import FileIndex, Function
+from amp_rules.source.syntax import spelling
 from amp_rules.torch.dtypes import FLOAT32_TYPES, HALF_TYPES
 from amp_rules.torch.mixed_precision import AUTOCASTS_BY_DEVICE, TORCH_AUTOCASTS
 
 _DTYPES = frozenset(HALF_TYPES) | FLOAT32_TYPES
+
+
+_OF_MODELS = frozenset("parameters named_parameters state_dict load_state_dict generate".split())
+_OF_TENSORS = frozenset("shape size dim dtype unsqueeze reshape".split())
+"""What only models and only tensors are asked for: their ``device`` is a ``torch.device``."""
+
+
+def is_device(module: ModuleFacts, node: ast.expr) -> bool:
+    """Whether an expression is a ``torch.device`` for certain."""
+    if isinstance(node, ast.Call):
+        return module.dotted(node.func) == "torch.device"
+    index = module.index
+    held = spelling(node)
+    if held is None or _is_parameter(index, node):
+        return False
+    given = [value for target, value, _ in index.assignments if spelling(target) == held]
+    if given:
+        return all(spelling(value) != held and is_device(module, value) for value in given)
+    if not isinstance(node, ast.Attribute) or node.attr != "device":
+        return False
+    owner = spelling(node.value)
+    made = [value for target, value, _ in index.assignments if spelling(target) == owner]
+    if any(isinstance(value, ast.Call) and module.dotted(value.func) == "accelerate.Accelerator" for value in made):
+        return True
+    asked = {item.attr for name in _OF_MODELS | _OF_TENSORS for item in index.uses(name) if _is_of(item, owner)}
+    return bool(asked)
+
+
+def _is_of(item: ast.Name | ast.Attribute, owner: str | None) -> TypeGuard[ast.Attribute]:
+    return isinstance(item, ast.Attribute) and spelling(item.value) == owner
+
+
+def _is_parameter(index: FileIndex, node: ast.expr) -> bool:
+    """Whether a name is a parameter of the function that it stands in, which somebody gives anything."""
+    function = index.scope(node)
+    if not isinstance(node, ast.Name) or not isinstance(function, Function):
+        return False
+    given = function.args
+    return node.id in {item.arg for item in [*given.posonlyargs, *given.args, *given.kwonlyargs]}
 
 
 class AutocastDeviceType(Check):
@@ -18,12 +61,13 @@ class AutocastDeviceType(Check):
 
     ## What it does
 
-    Finds `torch.autocast()` without a device type or with a dtype or a boolean in its place, and
+    Finds `torch.autocast()` without a device type or with a dtype, a boolean or a `torch.device` in its place, and
     `torch.cuda.amp.autocast` with a device type or a dtype where it takes `enabled`.
 
     ## Why
 
-    `torch.autocast` wants a device type: without one it raises `TypeError`, with a dtype `ValueError`. The old
+    `torch.autocast` wants a device type, which is text: without one it raises `TypeError`, with a dtype or a device
+    `ValueError`. The old
     `torch.cuda.amp.autocast` has `enabled` first: `autocast(torch.bfloat16)` means `enabled=True` in float16, where
     70000 is inf, and `autocast(device_type="cuda")` raises. The two are imported under one name.
 
@@ -39,7 +83,8 @@ class AutocastDeviceType(Check):
 
     ## When it is silent
 
-    Where the argument is a variable, and where the file imports the name from several places.
+    Where the argument is a variable that may be text, as `args.device` mostly is, and where the file imports the name
+    from several places.
 
     ## Source
 
@@ -82,6 +127,11 @@ class AutocastDeviceType(Check):
             self.report_in(file, given, f"`{given.value}` stands where `autocast` takes a device type, which raises")
         elif module.dotted(given) in _DTYPES:
             self.report_in(file, given, f"`{module.module.text(given)}` stands where `autocast` takes a device type")
+        elif is_device(module, given):
+            held = module.module.text(given)
+            fix = Fix("Pass its type", "safe", (TextEdit("replace", module.module.span(given), f"{held}.type"),))
+            message = f"`{held}` is a `torch.device`, and `autocast` takes its type alone: `{held}.type`"
+            self.report_in(file, given, message, fix=fix if not isinstance(given, ast.Call) else None)
 
     def _old(self, call: ast.Call, file: LintedFile) -> None:
         module = file.module
