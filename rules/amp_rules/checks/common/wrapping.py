@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,6 +21,10 @@ _OPTIMIZERS = frozenset(
     FusedSGD FusedLAMB FusedNovoGrad FusedAdagrad BertAdam LAMB Lamb AdaBelief AdamP RangerLars Ranger Novograd
     """.split()
 )
+
+
+BUILDS_OPTIMIZER = re.compile("|".join(["[oO]ptim", *sorted(_OPTIMIZERS)]))
+"""Without one of these in its text no file builds an optimizer; asking for each call takes long."""
 
 
 class WrapEvent(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.checks.common.wrapping import WrapEvent, is_assigned_between, optimizers, replacements
+from amp_rules.checks.common.wrapping import BUILDS_OPTIMIZER, WrapEvent, is_assigned_between, optimizers, replacements
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.index import FileIndex, before
 from amp_rules.source.syntax import spelling
@@ -60,6 +60,8 @@ class OptimizerBeforeWrap(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Look for a replacement below each optimizer."""
         module = file.module
+        if not BUILDS_OPTIMIZER.search(module.module.source.text):
+            return
         built = list(optimizers(module))
         if not built or "add_param_group" in module.index.words:
             return

@@ -15,6 +15,8 @@ from amp_rules.source.index import literal
 _SIZES = {"Linear": (1, "out_features"), "Embedding": (0, "num_embeddings")}
 _LARGE = 5000
 """Numbers of classes are smaller, and cost little."""
+_NUMBER = re.compile(r"(?:(\w+)[\"']?\s*(?::\s*[\w.\[\]]+\s*)?[:=]\s*|[(,]\s*)(\d{4,7})\b")
+"""A written number, with the name that it is given, if any."""
 
 
 class VocabularyNotMultipleOf8(Check):
@@ -54,7 +56,7 @@ class VocabularyNotMultipleOf8(Check):
     severity = "performance"
     message = "The size of a vocabulary is not a multiple of 8."
     advice = "Round the size up to a multiple of 8 (64 is better still) and ignore what is beyond."
-    triggers = (re.compile(r"\b(?:[5-9]\d{3}|[1-9]\d{4,6})\b"),)
+    triggers = ("Linear", "Embedding")
 
     def applies(self, mode: Mode) -> bool:
         """Tensor Cores are in GPUs."""
@@ -63,8 +65,8 @@ class VocabularyNotMultipleOf8(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Judge the sizes of large layers."""
         module = file.module
-        text = module.module.source.text
-        if "Linear" not in text and "Embedding" not in text:
+        names = {name for name, digits in _NUMBER.findall(module.module.source.text) if _is_odd(int(digits))}
+        if not names:
             return
         for call in calls_named(module, _SIZES):
             name = own_name_of(module, call)
@@ -72,13 +74,26 @@ class VocabularyNotMultipleOf8(Check):
                 continue
             place, keyword = _SIZES[name]
             given = argument(module, call, keyword, place)
-            size = _number(given) if given is not None else None
-            if given is not None and size is not None and size >= _LARGE and size % 8:
+            # Following a size takes long: something of its name, or without one, must be such a number.
+            if given is None or ("" not in names and not names & _words(given.node) and literal(given.node) is None):
+                continue
+            size = _number(given)
+            if size is not None and _is_odd(size):
                 message = f"`{ast.unparse(given.node)}` of this {name} is not a multiple of 8"
                 where = given.node if given.module is module else call
                 # A table is multiplied by only where the output shares it.
                 severity: Severity | None = "info" if name == "Embedding" else None
                 self.report_in(file, where, f"{message}: {size} = 8 * {size // 8} + {size % 8}", severity=severity)
+
+
+def _is_odd(size: int) -> bool:
+    return size >= _LARGE and size % 8 != 0
+
+
+def _words(node: ast.AST) -> set[str]:
+    """The names in an expression."""
+    found = [item for item in ast.walk(node) if isinstance(item, (ast.Name, ast.Attribute))]
+    return {item.id if isinstance(item, ast.Name) else item.attr for item in found}
 
 
 def _number(place: Origin) -> int | None:
