@@ -13,6 +13,7 @@ from amp_rules.lint.finding import Severity
 from amp_rules.source.index import literal
 
 _SIZES = {"Linear": (1, "out_features"), "Embedding": (0, "num_embeddings")}
+_NUMBER = re.compile(r"(?<![\w.])(?:[5-9]\d{3}|[1-9]\d{4,6})(?![\w.])")
 _LARGE = 5000
 """Numbers of classes are smaller, and cost little."""
 
@@ -54,7 +55,7 @@ class VocabularyNotMultipleOf8(Check):
     severity = "performance"
     message = "The size of a vocabulary is not a multiple of 8."
     advice = "Round the size up to a multiple of 8 (64 is better still) and ignore what is beyond."
-    triggers = (re.compile(r"\b(?:[5-9]\d{3}|[1-9]\d{4,6})\b"),)
+    triggers = ("Linear(", "Embedding")
 
     def applies(self, mode: Mode) -> bool:
         """Tensor Cores are in GPUs."""
@@ -64,7 +65,7 @@ class VocabularyNotMultipleOf8(Check):
         """Judge the sizes of large layers."""
         module = file.module
         text = module.module.source.text
-        if "Linear" not in text and "Embedding" not in text:
+        if not any(int(found) % 8 for found in _NUMBER.findall(text)):
             return
         for call in calls_named(module, _SIZES):
             name = own_name_of(module, call)
