@@ -58,7 +58,7 @@ class GpuWithoutTensorCores(Check):
     severity = "info"
     message = "Half precision is used on a GPU without Tensor Cores."
     advice = "Measure it there: without Tensor Cores half precision saves memory and no time."
-    triggers = ("P100", "P40", "K80", "K40", "M60", "M40", "GTX", "TITAN", "Pascal GPU")
+    triggers = ("P100", "P40", "K80", "K40", "M60", "M40", "GTX", "TITAN X", "Pascal GPU")
 
     def applies(self, mode: Mode) -> bool:
         """CPUs have none either, and nobody expects it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from amp_rules.checks.common.calls import calls_named, own_name_of
 from amp_rules.checks.common.origins import Origin, argument, origins
@@ -13,10 +14,11 @@ from amp_rules.lint.finding import Severity
 from amp_rules.source.index import literal
 
 _SIZES = {"Linear": (1, "out_features"), "Embedding": (0, "num_embeddings")}
+_NUMBER = re.compile(r"(?<![\w.])(?:[5-9]\d{3}|[1-9]\d{4,6})(?![\w.])")
 _LARGE = 5000
 """Numbers of classes are smaller, and cost little."""
-_NUMBER = re.compile(r"(?:(\w+)[\"']?\s*(?::\s*[\w.\[\]]+\s*)?[:=]\s*|[(,]\s*)(\d{4,7})\b")
-"""A written number, with the name that it is given, if any."""
+_NAMED = re.compile(r"(\w+)[\"']?\s*(?::\s*\w+\s*)?[:=]\s*$")
+"""What a written number is given to."""
 
 
 class VocabularyNotMultipleOf8(Check):
@@ -56,7 +58,7 @@ class VocabularyNotMultipleOf8(Check):
     severity = "performance"
     message = "The size of a vocabulary is not a multiple of 8."
     advice = "Round the size up to a multiple of 8 (64 is better still) and ignore what is beyond."
-    triggers = ("Linear", "Embedding")
+    triggers = ("Linear(", "Embedding")
 
     def applies(self, mode: Mode) -> bool:
         """Tensor Cores are in GPUs."""
@@ -65,7 +67,7 @@ class VocabularyNotMultipleOf8(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Judge the sizes of large layers."""
         module = file.module
-        names = {name for name, digits in _NUMBER.findall(module.module.source.text) if _is_odd(int(digits))}
+        names = set(_named_numbers(module.module.source.text))
         if not names:
             return
         for call in calls_named(module, _SIZES):
@@ -84,6 +86,18 @@ class VocabularyNotMultipleOf8(Check):
                 # A table is multiplied by only where the output shares it.
                 severity: Severity | None = "info" if name == "Embedding" else None
                 self.report_in(file, where, f"{message}: {size} = 8 * {size // 8} + {size % 8}", severity=severity)
+
+
+def _named_numbers(text: str) -> Iterator[str]:
+    """The names that such numbers are given in a text; an empty one where a number has none."""
+    for found in _NUMBER.finditer(text):
+        if _is_odd(int(found[0])):
+            named = _NAMED.search(text, max(0, found.start() - _NEAR), found.start())
+            yield named[1] if named else ""
+
+
+_NEAR = 60
+"""Characters before a number in which its name stands."""
 
 
 def _is_odd(size: int) -> bool:
