@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from amp_rules.checks.common.calls import calls_named, own_name_of
 from amp_rules.checks.common.origins import Origin, argument, origins
@@ -67,7 +66,7 @@ class VocabularyNotMultipleOf8(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Judge the sizes of large layers."""
         module = file.module
-        names = set(_named_numbers(module.module.source.text))
+        names = _names_of_sizes(module.module.source.text)
         if not names:
             return
         for call in calls_named(module, _SIZES):
@@ -76,8 +75,7 @@ class VocabularyNotMultipleOf8(Check):
                 continue
             place, keyword = _SIZES[name]
             given = argument(module, call, keyword, place)
-            # Following a size takes long: something of its name, or without one, must be such a number.
-            if given is None or ("" not in names and not names & _words(given.node) and literal(given.node) is None):
+            if given is None or not (names & _words(given.node) or literal(given.node) is not None):
                 continue
             size = _number(given)
             if size is not None and _is_odd(size):
@@ -88,14 +86,20 @@ class VocabularyNotMultipleOf8(Check):
                 self.report_in(file, where, f"{message}: {size} = 8 * {size // 8} + {size % 8}", severity=severity)
 
 
-def _named_numbers(text: str) -> Iterator[str]:
-    """The names that such numbers are given in a text; an empty one where a number has none."""
-    for found in _NUMBER.finditer(text):
-        if _is_odd(int(found[0])):
-            named = _NAMED.search(text, max(0, found.start() - _NEAR), found.start())
-            yield named[1] if named else ""
+def _names_of_sizes(text: str) -> set[str]:
+    """The words of layers in a text that are such numbers, or are given one somewhere: following a size takes long."""
+    used = {word.lower() for layer in _LAYER.findall(text) for word in _WORD.findall(layer)}
+    found = {word for word in used if word.isdigit() and _is_odd(int(word))}
+    for number in _NUMBER.finditer(text):
+        if _is_odd(int(number[0])):
+            named = _NAMED.search(text, max(0, number.start() - _NEAR), number.start())
+            if named and named[1].lower() in used:
+                found.add(named[1].lower())
+    return found
 
 
+_LAYER = re.compile(r"(?:Linear|Embedding)\(([^()\n]*)")
+_WORD = re.compile(r"\w+")
 _NEAR = 60
 """Characters before a number in which its name stands."""
 
@@ -107,7 +111,7 @@ def _is_odd(size: int) -> bool:
 def _words(node: ast.AST) -> set[str]:
     """The names in an expression."""
     found = [item for item in ast.walk(node) if isinstance(item, (ast.Name, ast.Attribute))]
-    return {item.id if isinstance(item, ast.Name) else item.attr for item in found}
+    return {(item.id if isinstance(item, ast.Name) else item.attr).lower() for item in found}
 
 
 def _number(place: Origin) -> int | None:
