@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amp_rules.checks.common.arithmetic import (
@@ -81,7 +82,8 @@ class LowpReduction(Check):
     advice = "Give it dtype=torch.float32."
     fix_title = "compute in float32"
     fix_safety = "safe"
-    triggers = ("sum(", "norm(")
+    # Most layers called ``norm`` are normalizations.
+    triggers = ("sum(", "vector_norm(", re.compile(r"norm\((?<=[.( =]norm\()(?<!self\.norm\()"))
     operations = ("sum", "nansum", "norm", "vector_norm", "div", "mul")
 
     def __init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from amp_rules.checks.common.arithmetic import (
     complement,
@@ -63,7 +64,8 @@ class LowpSquareReduce(Check):
     advice = "Convert to float32 before squaring, or use torch.linalg.vector_norm with dtype=torch.float32."
     fix_title = "square in float32"
     fix_safety = "unsafe"
-    triggers = ("sum(", "norm(")
+    # Most layers called ``norm`` are normalizations.
+    triggers = ("sum(", "vector_norm(", re.compile(r"norm\((?<=[.( =]norm\()(?<!self\.norm\()"))
     operations = ("sum", "nansum", "pow", "square", "mul")
 
     def applies(self, mode: Mode) -> bool:
