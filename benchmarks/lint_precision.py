@@ -22,6 +22,7 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
+from lint_figures import keep
 from processes import size
 
 HERE = Path(__file__).parent
@@ -96,7 +97,7 @@ def sample(options: argparse.Namespace) -> None:
     print(f"{1000 * len(alarms) / total:.3f} for each 1,000 lines; {len(result['read'])} to read in {path}")
 
 
-def table(paths: list[Path]) -> str:
+def table(paths: list[Path], figures: bool) -> str:
     """What was read, by level and by rule."""
     rows = [
         "| | alarms | for each 1,000 lines | read | bugs | hazards | minor | false | right |",
@@ -114,6 +115,17 @@ def table(paths: list[Path]) -> str:
         for item in held["read"]:
             by_rule.setdefault(item["code"], Counter())[item["verdict"]] += 1
     rows += [_row(code, "", "", by_rule[code]) for code in sorted(by_rule)]
+    if figures:
+        held = json.loads(paths[0].read_text(encoding="utf-8"))
+        keep(
+            "precision",
+            {
+                "packages": len(held["lines"]),
+                "rules": {
+                    code: [sum(count[item] for item in RIGHT), count.total()] for code, count in sorted(by_rule.items())
+                },
+            },
+        )
     return "\n".join(rows)
 
 
@@ -136,12 +148,13 @@ def main() -> None:
     draw.add_argument("--folder", type=Path, required=True)
     read = commands.add_parser("table", help="what was read")
     read.add_argument("paths", type=Path, nargs="+")
+    read.add_argument("--figures", action="store_true", help="keep the figures by rule, for the rules' pages")
     options = parser.parse_args()
     if options.command == "sample":
         options.folder.mkdir(parents=True, exist_ok=True)
         sample(options)
     else:
-        print(table(options.paths))
+        print(table(options.paths, options.figures))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lint_bugs import Bug, Found, Verdict, bug_from, corresponding, is_another
+from lint_figures import keep
 
 BUGS = Path(__file__).with_name("lint_bugs.json")
 CACHE = Path(tempfile.gettempdir()) / "amp-lint-recall"
@@ -240,7 +241,20 @@ def main() -> int:
     if decoys:
         print(f"Decoys: {sum(item.silent for _, item in decoys)} of {len(decoys)} silent.")
     print(f"{seconds:.0f} s of processor time.")
+    if options.figures:
+        keep("recall", {"bugs": len(real), "found": sum(item.found for _, item in real), "rules": by_rule(real)})
     return 0
+
+
+def by_rule(judged: Sequence[tuple[Bug, Verdict]]) -> dict[str, list[int]]:
+    """What was found and what there is, by rule: a bug that was missed counts for the first of its rules."""
+    counted: dict[str, list[int]] = {}
+    for bug, item in judged:
+        hits = {found.code for found_in in item.hits.values() for found in found_in}
+        for code in hits or sorted(bug.rules)[:1]:
+            found, of = counted.get(code, [0, 0])
+            counted[code] = [found + bool(hits), of + 1]
+    return dict(sorted(counted.items()))
 
 
 def arguments() -> argparse.Namespace:
@@ -253,6 +267,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repo", default="", metavar="WORD", help="bugs of such repositories only")
     parser.add_argument("--preview", action="store_true", help="ask rules in preview too")
     parser.add_argument("--each", action="store_true", help="a line for every bug")
+    parser.add_argument("--figures", action="store_true", help="keep the figures by rule, for the rules' pages")
     parser.add_argument("--missed", action="store_true", help="the code around every bug that was not found")
     return parser.parse_args()
 

@@ -7,6 +7,7 @@ The pages are made anew by every build, below ``docs/rules``, and are not commit
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import sys
 import textwrap
@@ -34,6 +35,7 @@ AnyRule = Rule | RuleInfo
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
+FIGURES = ROOT / "benchmarks" / "lint_figures.json"
 
 FAMILIES = {
     "AMP1": ("Precision", "What makes a training step run in mixed precision."),
@@ -149,10 +151,27 @@ def lint_page(rule: RuleInfo) -> str:
             _dropdown(_title(path, "silent_"), _code(path.read_text(encoding="utf-8")))
             for path in sorted(folder.glob("silent_*.py"))
         ]
+    parts += _measured(rule.code)
     fact = folder / "fact.py"
     if fact.exists():
         parts += ["## The claim, checked", "A test runs this with torch:", _code(fact.read_text(encoding="utf-8"))]
     return _joined(parts)
+
+
+def _measured(code: str) -> list[str]:
+    """What was measured of a rule, with the date; nothing where nothing was."""
+    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    said = []
+    recall, precision = figures.get("recall", {}), figures.get("precision", {})
+    if code in recall.get("rules", {}):
+        found, of = recall["rules"][code]
+        said.append(f"Of {of} real bugs of its kind in public histories it finds {found} ({recall['date']}).")
+    if code in precision.get("rules", {}):
+        right, read = precision["rules"][code]
+        said.append(
+            f"Of {read} of its alarms over public packages, {right} were bugs or real hazards ({precision['date']})."
+        )
+    return ["## Measured", " ".join(said)] if said else []
 
 
 def _fires(path: Path) -> str:
