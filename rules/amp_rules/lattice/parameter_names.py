@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from amp_rules.lattice.abstract_values import BOOL, INT, NUM
 
@@ -19,6 +20,7 @@ _NUMBERS = frozenset(
 )
 
 
+@lru_cache(maxsize=4096)
 def possible_types(name: str, *, number: bool = False) -> int:
     """The types that a parameter of this name may have besides floating-point ones, by its last word.
 

@@ -81,14 +81,14 @@ class LowpAccumulator(Check):
 
     def _chunks(self, op: Value, frame: Frame) -> None:
         """A sum over parts of a batch, as of the gradients that are computed one chunk at a time."""
-        loop = next(iter(frame.module.index.loops_around(op.node)), None) if frame.loops and op.node else None
+        starts = [item for item in alternatives(op.args[0]) if item.op in _ZEROS and item.dtypes == LOW and item.node]
+        if not starts or not frame.loops or op.node is None:
+            return
+        loop = next(iter(frame.module.index.loops_around(op.node)), None)
         if loop is None or not _is_contraction(op.args[1], loop):
             return
-        for start in alternatives(op.args[0]):
-            made_here = start.node in frame.module.index.parents
-            if start.op not in _ZEROS or start.dtypes != LOW or start.node is None:
-                continue
-            if not made_here or _is_within(start.node, loop):
+        for start in starts:
+            if start.node is None or start.node not in frame.module.index.parents or _is_within(start.node, loop):
                 continue
             text = frame.text(op.args[1].node)
             message = f"`{frame.text(start.node)}` sums `{text}` over the turns of a loop in {frame.mode.dtype}"
