@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from amp_rules.checks.common.arithmetic import factors, is_tensor, runs_in_half, squared, terms, ways
-from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, Value, same, source_of
+from amp_rules.checks.common.arithmetic import (
+    factors,
+    in_training,
+    is_tensor,
+    likely_half,
+    runs_in_half,
+    squared,
+    terms,
+    ways,
+)
+from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, PARAMETER, Value, same, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check
 
+_LENGTHS = frozenset({"norm", "vector_norm"})
 _PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum", "dot", "inner", "mv", "vecdot", "addmm", "baddbmm"})
 
 
@@ -15,26 +25,31 @@ class HandrolledDistance(Check):
 
     ## What it does
     Finds ``sqrt(a ** 2 + b ** 2 - 2 * a @ b)`` and ``sqrt(mean(x ** 2) - mean(x) ** 2)``, whose argument nothing keeps
-    from becoming negative, and ``acos`` of a cosine that nothing keeps at 1.
+    from becoming negative, and ``acos`` of a cosine that nothing keeps at 1. Finds half vectors of a model that are
+    divided by their own norm, which nothing keeps from 0: ``x / x.norm(dim=-1, keepdim=True)``.
 
     ## Why
     The difference of two nearly equal numbers keeps only their rounding errors: for equal rows of length 10 the result
     is anywhere between -0.05 and 0.05 in float16, and -1e-5 in float32. The root of a negative number is NaN, and so
     is ``acos`` of 1.0000001. Autocast computes the product in half precision and the squares in float32, which
-    makes the difference negative as often as not.
+    makes the difference negative as often as not. In float16 elements below 3e-8 are 0, and gradients and features
+    are often that small: a vector of zeros has no direction, and 0 / 0 is NaN.
 
     ## Example
         dist = (a.pow(2).sum(-1, keepdim=True) + b.pow(2).sum(-1) - 2 * a @ b.T).sqrt()
         angle = torch.acos((u * v).sum(-1))
+        direction = h / h.norm(dim=-1, keepdim=True)
 
     ## Use instead
         dist = torch.cdist(a, b)
         angle = torch.acos((u * v).sum(-1).clamp(-1 + 1e-6, 1 - 1e-6))
+        direction = F.normalize(h.float(), dim=-1).to(h.dtype)
 
     ## When it is silent
     The argument is clamped, made positive (``relu``, ``abs``, ``maximum``), or masked before the root or ``acos``; only
     a part of the squared mean is taken away (``E[x ** 2] - 0.5 * E[x] ** 2``). Without autocast, angles outside of
-    modules and losses, which need not be given half tensors.
+    modules and losses, which need not be given half tensors. Norms that are float32, as under autocast on CUDA, and
+    those of weights; bfloat16, which has the range of float32.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.cdist.html; https://github.com/pytorch/pytorch/issues/8069
@@ -44,14 +59,17 @@ class HandrolledDistance(Check):
     code = "AMP717"
     name = "handrolled-distance"
     severity = "error"
-    message = "The root or angle is NaN where rounding takes its argument out of the domain."
+    message = "The root, angle or direction is NaN where rounding takes its argument out of the domain."
     advice = "Use torch.cdist or torch.var, or clamp the argument before the root or acos."
-    triggers = ("sqrt(", "acos(", "arccos(", "** 0.5", "**0.5")
-    operations = ("sqrt", "pow", "acos")
+    triggers = ("sqrt(", "acos(", "arccos(", "** 0.5", "**0.5", "norm(")
+    operations = ("sqrt", "pow", "acos", "div", "reciprocal")
 
     def visit(self, op: Value, frame: Frame) -> None:
-        """Judge a root or an angle."""
+        """Judge a root, an angle or a quotient."""
         if not op.args or op.node is None:
+            return
+        if op.op in ("div", "reciprocal"):
+            self._direction(op, frame)
             return
         text = frame.text(op.node)
         for item in ways(op.args[0]):
@@ -63,6 +81,20 @@ class HandrolledDistance(Check):
                 if _cancels(item) and is_tensor(item, frame):
                     self.report(frame, op.node, f"`{text}` is NaN where rounding makes the difference negative")
                     return
+
+    def _direction(self, op: Value, frame: Frame) -> None:
+        """``x / x.norm()`` and ``1 / x.norm()``."""
+        given, divisor = (None, op.args[0]) if op.op == "reciprocal" else op.args[:2]
+        length = source_of(divisor)
+        if not frame.mode.fp16 or length.op not in _LENGTHS or not length.args:
+            return
+        if not likely_half(divisor, frame) or not in_training(frame):
+            return
+        measured = source_of(length.args[0])
+        own = given is None or given.number is not None or same(source_of(given), measured)
+        if own and not measured.bits & PARAMETER and is_tensor(measured, frame) and op.node is not None:
+            what = f"`{frame.text(op.node)}` is NaN or infinite where a vector is zero in fp16"
+            self.report(frame, op.node, f"{what}: nothing keeps its norm from 0", severity="warning")
 
 
 def _is_cosine(value: Value) -> bool:
