@@ -752,15 +752,35 @@ def _sum(value: Value) -> None:
 
 def _where(value: Value) -> None:
     if len(value.args) == 3:
-        value.lo = min(value.args[1].lo, value.args[2].lo)
-        value.hi = max(value.args[1].hi, value.args[2].hi)
+        test, first, second = value.args
+        (low, high), (least, most) = _selected(first, test, True), _selected(second, test, False)
+        value.lo, value.hi = min(low, least), max(high, most)
 
 
 def _masked_fill(value: Value) -> None:
-    first = value.args[0]
     filled = value.arg(2, "value")
-    value.lo = min(first.lo, filled.lo if filled is not None else -INF)
-    value.hi = max(first.hi, filled.hi if filled is not None else INF)
+    low, high = _selected(value.args[0], value.args[1], False) if len(value.args) > 1 else (-INF, INF)
+    value.lo = min(low, filled.lo if filled is not None else -INF)
+    value.hi = max(high, filled.hi if filled is not None else INF)
+
+
+_COPIES = frozenset({"alias", "clone", "contiguous", "detach", "float", "to"})
+"""What leaves each element where it is."""
+
+
+def _selected(value: Value, test: Value, holds: bool) -> tuple[float, float]:
+    """The interval of the elements of a value for which a test holds, or does not."""
+    while test.op in ("invert", "logical_not") and test.args:
+        test, holds = test.args[0], not holds
+    low, high = value.lo, value.hi
+    if test.op in ("lt", "le", "gt", "ge") and len(test.args) == 2 and not math.isnan(value.lo):
+        left, right = test.args
+        below = (test.op in ("lt", "le")) is holds
+        if left.through(_COPIES) is value.through(_COPIES):
+            low, high = (low, min(high, right.hi)) if below else (max(low, right.lo), high)
+        elif right.through(_COPIES) is value.through(_COPIES):
+            low, high = (max(low, left.lo), high) if below else (low, min(high, left.hi))
+    return (low, high) if low <= high else (value.lo, value.hi)
 
 
 def _sqrt(value: Value) -> None:

@@ -15,6 +15,7 @@ from amp_rules.torch.idioms import NAMED_LOADING, NAMED_SAVING, NAMED_WHOLE_STAT
 Test = Callable[[ast.expr], bool]
 _HOLD_ALL = ("self", "trainer", "runner", "engine")
 _NAMED_STATE = re.compile(r"extra|state|other|kwargs")
+_PRINTING = frozenset({"print", "pprint", "format", "str", "repr", "debug", "info", "warning"})
 _MAX_MEMBERS = 3
 """A state dictionary is at most so many expressions inside of the statement that makes the checkpoint."""
 
@@ -29,7 +30,7 @@ def optimizer_saves(module: ModuleFacts) -> list[ast.Call]:
     calls = [
         call
         for call in module.index.named.get("state_dict", ())
-        if _is_optimizers(call, module) and not _is_copied(call, module)
+        if _is_optimizers(call, module) and not _is_copied(call, module) and not _is_printed(call, module)
     ]
     if calls:
         calls = [call for call in calls if not _is_open(call, module)]
@@ -129,6 +130,14 @@ def _is_copied(call: ast.Call, module: ModuleFacts) -> bool:
     """Whether the state goes into another optimizer, or is kept in memory."""
     parent = module.index.parents.get(call)
     return isinstance(parent, ast.Call) and last_name(parent.func) in ("load_state_dict", "deepcopy", "copy", "len")
+
+
+def _is_printed(call: ast.Call, module: ModuleFacts) -> bool:
+    """Whether the state is made into text, for people to read."""
+    parent = module.index.parents.get(call)
+    if isinstance(parent, ast.FormattedValue):
+        return True
+    return isinstance(parent, ast.Call) and last_name(parent.func) in _PRINTING
 
 
 def _is_open(call: ast.Call, module: ModuleFacts) -> bool:

@@ -6,14 +6,18 @@ import ast
 import re
 
 from amp_rules.checks.common.calls import calls_named, own_name_of
+from amp_rules.checks.common.mixed_types import MATRIX_PRODUCTS
 from amp_rules.checks.common.origins import Origin, argument, origins
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Severity
+from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import literal
+from amp_rules.source.syntax import last_name
 
 _SIZES = {"Linear": (1, "out_features"), "Embedding": (0, "num_embeddings")}
 _NUMBER = re.compile(r"(?<![\w.])(?:[5-9]\d{3}|[1-9]\d{4,6})(?![\w.])")
+_PRODUCTS = MATRIX_PRODUCTS | {"linear"}
 _LARGE = 5000
 """Numbers of classes are smaller, and cost little."""
 _NAMED = re.compile(r"(\w+)[\"']?\s*(?::\s*\w+\s*)?[:=]\s*$")
@@ -25,14 +29,14 @@ class VocabularyNotMultipleOf8(Check):
 
     ## What it does
 
-    Finds embeddings and output layers of 5000 rows and more whose number, written in the file, is not a multiple of 8.
+    Finds output layers of 5000 rows and more whose number, written in the file, is not a multiple of 8, and embeddings
+    whose table is that of the output.
 
     ## Why
 
     The product with the vocabulary is the largest of a small language model. Tensor Cores multiply half matrices in
     tiles of 8 (16 bytes of alignment): with 50257 = 8 * 6282 + 1 columns only 1 row in 8 is aligned, and cuBLAS takes
-    a kernel that is several times slower. Padded to 50304, the first 50257 outputs are the same numbers. The embedding
-    counts because its table is mostly that of the output, too.
+    a kernel that is several times slower. Padded to 50304, the first 50257 outputs are the same numbers.
 
     ## Example
 
@@ -44,8 +48,8 @@ class VocabularyNotMultipleOf8(Check):
 
     ## When it is silent
 
-    For sizes below 5000, and for those that do not stand in the file: settings, parameters without a default,
-    parameters that a call gives something else.
+    For embeddings that are only looked up, for sizes below 5000, and for those that do not stand in the file: settings,
+    parameters without a default, parameters that a call gives something else.
 
     ## Source
 
@@ -79,6 +83,8 @@ class VocabularyNotMultipleOf8(Check):
                 continue
             size = _number(given)
             if size is not None and _is_odd(size):
+                if name == "Embedding" and not _is_multiplied_by(module, call):
+                    continue  # A lookup.
                 message = f"`{ast.unparse(given.node)}` of this {name} is not a multiple of 8"
                 where = given.node if given.module is module else call
                 # A table is multiplied by only where the output shares it.
@@ -112,6 +118,27 @@ def _words(node: ast.AST) -> set[str]:
     """The names in an expression."""
     found = [item for item in ast.walk(node) if isinstance(item, (ast.Name, ast.Attribute))]
     return {(item.id if isinstance(item, ast.Name) else item.attr).lower() for item in found}
+
+
+def _is_multiplied_by(module: ModuleFacts, made: ast.Call) -> bool:
+    """Whether the table of an embedding is a factor of a product: it is that of the output, too."""
+    names: set[str] = set()
+    for target, value, _ in module.index.assignments:
+        again = isinstance(value, (ast.Attribute, ast.Name)) and last_name(value) in names
+        if (value is made or again) and isinstance(target, (ast.Attribute, ast.Name)):
+            names.add(last_name(target))
+    for use in (use for name in sorted(names) for use in module.index.uses(name)):
+        weight = module.index.parents.get(use)
+        if not isinstance(weight, ast.Attribute) or weight.attr != "weight":
+            continue
+        for around in module.index.ancestors(weight):
+            if isinstance(around, ast.BinOp) and isinstance(around.op, ast.MatMult):
+                return True
+            if isinstance(around, ast.Call) and last_name(around.func) in _PRODUCTS:
+                return True
+            if isinstance(around, ast.stmt):
+                break
+    return False
 
 
 def _number(place: Origin) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from amp_rules.checks.common.device_places import stays_as_it_is
 from amp_rules.checks.common.mixed_types import MATRIX_PRODUCTS, is_cast, is_mask, operands
 from amp_rules.checks.common.position_counts import is_position
 from amp_rules.lattice.abstract_values import BOOL, INT, PARAMETER, Value
@@ -40,7 +41,8 @@ class FutileFloatCast(Check):
 
     Where weights take part (`linear`, convolutions): an ordinary projection loses nothing but a little precision. When
     only one operand is cast, which may be there to match the other; when masks or integers are cast, which have no
-    product otherwise; where the code turns autocast off, around the product or around a call of the function.
+    product otherwise; where the code turns autocast off, around the product or around a call of the function. Where the
+    product is written into `out=`, and on the CPU, both of which autocast on CUDA leaves as they are.
 
     ## Source
 
@@ -65,6 +67,8 @@ class FutileFloatCast(Check):
             return
         given = [item for item in operands(op) if item.tensor]
         if len(given) < 2 or not all(_is_cast_float(item) and not item.bits & PARAMETER for item in given):
+            return
+        if stays_as_it_is(op, frame):
             return
         if not any(item.op in _ACTIVATIONS for value in given for item in value.behind()):
             return

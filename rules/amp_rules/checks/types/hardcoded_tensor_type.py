@@ -10,6 +10,7 @@ from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check
 
 _FLOATING = ("FloatTensor", "HalfTensor", "BFloat16Tensor")
+_NUMBERS = frozenset({"float", "int", "sum", "len", "min", "max"})
 _CONVERSIONS = frozenset("to type type_as half float double bfloat16 long int bool byte".split())
 
 
@@ -41,8 +42,9 @@ class HardcodedTensorType(Check):
     ## When it is silent
 
     On integer and boolean types, on `torch.FloatTensor` outside of a forward or backward pass that stays where it is,
-    where the very next operation converts to a type that does not depend on the constructor, and after a test of
-    another tensor's type. Under autocast outside of an `autograd.Function`: arithmetic takes both types there.
+    for numbers that Python computed, `[float(norm)]`, where the very next operation converts to a type that does not
+    depend on the constructor, and after a test of another tensor's type. Under autocast outside of an
+    `autograd.Function`: arithmetic takes both types there.
 
     ## Source
 
@@ -64,6 +66,8 @@ class HardcodedTensorType(Check):
         if op.op == "type":
             self._conversion(op, frame)
         elif _named(op):
+            if _holds_numbers(op):
+                return
             if _is_of_kernel(frame) or (not frame.mode.autocast and (_is_of_cuda(op) or _in_pass(frame))):
                 self._report(op, frame)
         elif frame.mode.autocast or _holds_data(op.args[0] if op.args else op):
@@ -125,6 +129,16 @@ def _holds_data(made: Value) -> bool:
     node = made.node
     given = node.args[0] if isinstance(node, ast.Call) and len(node.args) == 1 else None
     return isinstance(given, ast.Name) and any(item.op == "list" for item in made.args)
+
+
+def _holds_numbers(made: Value) -> bool:
+    """Whether a tensor is made of numbers that Python computed, ``[float(norm)]``: a result, which meets no tensor."""
+    node = made.node
+    given = node.args[0] if isinstance(node, ast.Call) and len(node.args) == 1 else None
+    elements = given.elts if isinstance(given, (ast.List, ast.Tuple)) else []
+    return bool(elements) and all(
+        isinstance(item, ast.Call) and isinstance(item.func, ast.Name) and item.func.id in _NUMBERS for item in elements
+    )
 
 
 def _is_after_a_test(frame: Frame, node: ast.AST) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from amp_rules.checks.common.device_places import stays_as_it_is
 from amp_rules.checks.common.mixed_types import at_construction, is_outer, operands, place
 from amp_rules.checks.common.position_counts import position_behind
 from amp_rules.lattice import torch_operations as ops
@@ -59,7 +60,8 @@ class LowpPositions(Check):
     ## When it is silent
 
     When autocast is off around the product, when the range is known to be short or steps through channels, when the
-    positions were divided by their number, and when their sine, cosine or embedding is multiplied.
+    positions were divided by their number, when positions made without a device are still on the CPU, and when their
+    sine, cosine or embedding is multiplied.
 
     ## Source
 
@@ -91,6 +93,8 @@ class LowpPositions(Check):
             return
         given = [item for item in operands(op) if item.tensor]
         if len(given) != 2:
+            return
+        if lowered and stays_as_it_is(op, frame):
             return
         exact = frame.mode.largest_exact_integer
         found = [position_behind(item, exact) for item in given]
@@ -127,6 +131,8 @@ class LowpPositions(Check):
         for angle in alternatives(op.args[0]):
             rounded = _rounded(angle) if angle.dtypes == LOW else None
             if rounded is None:
+                continue
+            if frame.autocast and rounded.op in _PRODUCTS and stays_as_it_is(rounded, frame):
                 continue
             found = position_behind(rounded, frame.mode.largest_exact_integer)
             converted = rounded.op in _CONVERSIONS

@@ -117,6 +117,8 @@ class LowpReduction(Check):
             return
         if given.bits & PARAMETER or (not is_loss(frame) and all(item.op in _UNKNOWN for item in ways(given))):
             return
+        if _is_collected(given):
+            return
         if is_bounded(given, 0.0) or _is_nothing(given) or any(squared(item) is not None for item in ways(given)):
             return
         if _has_many(given, _maps_in(frame)) or _is_count(given):
@@ -198,6 +200,16 @@ def _position(index: ast.expr) -> int:
     """The index, or where a slice begins; -1 where that is not written as a number."""
     found = literal(index.lower if isinstance(index, ast.Slice) else index)
     return found if isinstance(found, int) else -1
+
+
+def _is_collected(value: Value) -> bool:
+    """Whether results of steps were put together by name, ``torch.stack([x["loss"] for x in outputs])``: a few each."""
+    node = source_of(value).node
+    given = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    if source_of(value).op not in ("stack", "cat") or not isinstance(given, (ast.ListComp, ast.GeneratorExp)):
+        return False
+    key = given.elt.slice if isinstance(given.elt, ast.Subscript) else None
+    return isinstance(key, ast.JoinedStr) or (isinstance(key, ast.Constant) and isinstance(key.value, str))
 
 
 def _is_count(value: Value) -> bool:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.checks.common.arithmetic import bounded_above, is_tensor, operand, runs_in_half, source
+from amp_rules.checks.common.arithmetic import (
+    bounded_above,
+    is_gaussian,
+    is_tensor,
+    operand,
+    runs_in_half,
+    source,
+    ways,
+)
 from amp_rules.lattice.abstract_values import Value, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check, replacement
@@ -32,7 +40,8 @@ class ProdOfExp(Check):
         ratio = torch.exp(new_logp - old_logp)
 
     ## When it is silent
-    Maxima were subtracted, or the arguments are numbers of Python. Outside of modules and losses.
+    Maxima were subtracted, the exponents are means, or the arguments are numbers of Python. For products of bells,
+    ``exp(-d ** 2)``, that are to vanish far away. Outside of modules and losses.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.logsumexp.html: the computation is stabilized by staying in
@@ -56,6 +65,8 @@ class ProdOfExp(Check):
         text = frame.text(op.node)
         if op.op in ("prod", "log"):
             inner = source_of(op.args[0])
+            if op.op == "prod" and inner.args and is_gaussian(inner.args[0]) and bounded_above(inner.args[0], 0.0):
+                return
             if inner.op == ("exp" if op.op == "prod" else "prod") and runs_in_half(inner, frame):
                 what = "exponentials" if op.op == "prod" else "many factors"
                 self.report(frame, op.node, f"`{text}` multiplies {what}, which overflows or vanishes")
@@ -73,7 +84,16 @@ class ProdOfExp(Check):
 
 def _is_risky(exp: Value) -> bool:
     given = exp.args[0] if exp.args else None
-    return given is not None and bool(given.tensor) and not bounded_above(given, _LARGEST_EXPONENT)
+    if given is None or not given.tensor or bounded_above(given, _LARGEST_EXPONENT):
+        return False
+    return not all(map(_is_mean, ways(given)))
+
+
+def _is_mean(value: Value) -> bool:
+    """Whether a value is a mean, or a sum that is divided: of log-probabilities, it is no further from 0 than one."""
+    if value.op in ("chunk", "split", "getitem", "element") and value.args:
+        return _is_mean(source_of(value.args[0]))
+    return value.op == "mean" or (value.op == "div" and source_of(value.args[0]).op == "sum")
 
 
 def _joined(op: Value, a: Value, b: Value, frame: Frame) -> Fix | None:
