@@ -171,7 +171,7 @@ def optimizers(module: ModuleFacts) -> Iterator[tuple[ast.Call, str]]:
     Functions that are called after that and given a model count as well.
     """
     for call in module.index.calls:
-        name = last_name(call.func)
+        name = own_name_of(module, call)
         dotted = module.dotted(call.func) or ""
         if name in _OPTIMIZERS or (dotted.startswith("torch.optim.") and "lr_scheduler" not in dotted):
             for model in models_in(module.index, call):

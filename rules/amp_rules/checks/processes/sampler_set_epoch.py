@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.calls import calls_named, own_name_of
 from amp_rules.checks.common.carriers import Carriers
+from amp_rules.checks.common.epoch_loops import MAX_CALLERS, counts_epochs, is_counted, loops_over, trains
 from amp_rules.checks.common.origins import Origin, argument, functions_called, origins
 from amp_rules.checks.common.rank_branches import uses_framework
 from amp_rules.lint.check import Check, LintedFile
@@ -14,10 +15,7 @@ from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.index import FileIndex, Function, Loop, keyword, literal
 from amp_rules.source.syntax import last_name, spelling, walk
-from amp_rules.torch.idioms import NAMED_EPOCH, NAMED_EVALUATION
-
-_MAX_CALLERS = 3
-"""Functions between the loops over epochs and batches: ``main``, ``fit``, ``train_epoch``. Beyond, nothing is said."""
+from amp_rules.torch.idioms import NAMED_EVALUATION
 
 
 class SamplerSetEpoch(Check):
@@ -26,7 +24,8 @@ class SamplerSetEpoch(Check):
     ## What it does
 
     Finds an epoch loop whose loader draws its batches through a `DistributedSampler` that shuffles, where nothing in
-    the file calls `set_epoch`.
+    the file calls `set_epoch`. A loop is one over epochs by its name, or where it comes round a loop over the loader
+    that runs backward passes, as `while step < last` does.
 
     ## Why
 
@@ -89,7 +88,7 @@ class SamplerSetEpoch(Check):
         )
         if carriers.escapes:
             return
-        for loop, place in _epoch_loops(index, carriers):
+        for loop, place in _epoch_loops(index, carriers, made):
             sampler = _sampler_text(index, carriers, made, place)
             self._report(file, loop, place, sampler, made[0])
 
@@ -150,7 +149,7 @@ def _from_other_files(module: ModuleFacts) -> Iterator[tuple[Loop, str]]:
     index = module.index
     told: set[Loop] = set()
     for loop in index.loops:
-        if not _counts_epochs(loop):
+        if not counts_epochs(loop):
             continue
         for node in _gone_through(module, loop):
             text = spelling(node)
@@ -161,18 +160,27 @@ def _from_other_files(module: ModuleFacts) -> Iterator[tuple[Loop, str]]:
                 yield loop, text
 
 
-def _gone_through(module: ModuleFacts, loop: Loop) -> Iterator[ast.expr]:
-    """What loops within an epoch loop go through, and what is given there to functions of other files."""
+def _gone_through(module: ModuleFacts, place: ast.AST, depth: int = MAX_CALLERS) -> Iterator[ast.expr]:
+    """What loops within an epoch loop go through, and what is given there to functions of other files.
+
+    Methods that the loop calls on ``self`` belong to it.
+    """
     index = module.index
-    for item in walk(loop):
-        if isinstance(item, ast.For) and item is not loop:
+    for item in walk(place):
+        if isinstance(item, ast.For) and item is not place:
             yield _unwrapped(item.iter)
         elif isinstance(item, ast.Call) and not NAMED_EVALUATION.search(last_name(item.func)):
             called = functions_called(module, item)
+            if depth and len(called) == 1 and called[0].module is module and _is_own_method(item):
+                yield from _gone_through(module, called[0].node, depth - 1)
             if called and all(function.module is not module and _sets_none(function.module) for function in called):
                 for given in [*item.args, *(part.value for part in item.keywords)]:
                     if isinstance(given, (ast.Name, ast.Attribute, ast.Subscript)) and not index.callees(item):
                         yield given
+
+
+def _is_own_method(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and spelling(call.func.value) == "self"
 
 
 def _unwrapped(node: ast.expr) -> ast.expr:
@@ -204,11 +212,22 @@ def _draws_alike(module: ModuleFacts, place: Origin) -> bool:
     )
 
 
-def _epoch_loops(index: FileIndex, carriers: Carriers) -> list[tuple[Loop, ast.AST]]:
+def _epoch_loops(index: FileIndex, carriers: Carriers, made: list[ast.Call]) -> list[tuple[Loop, ast.AST]]:
     """The epoch loops in which a loader is gone through, each with the place to speak of."""
     found: dict[int, tuple[Loop, ast.AST]] = {}
+
+    def comes_round(loop: Loop) -> bool:
+        return is_counted(loop) and not any(_gives_loader(item) for item in walk(loop))
+
+    def _gives_loader(node: ast.AST) -> bool:
+        # Each turn has a loader of its own, as each fold of a cross validation.
+        return isinstance(node, ast.Call) and (node in made or (bool(index.callees(node)) and carriers.carries(node)))
+
     for use in _uses(index, carriers):
-        for loop, inner in _loops_over(index, use):
+        loops = loops_over(index, use, counts_epochs)
+        if not loops and isinstance(use, ast.For) and trains(index, use):
+            loops = loops_over(index, use, comes_round)
+        for loop, inner in loops:
             found.setdefault(id(loop), (loop, _place(index, loop, use, inner)))
     return list(found.values())
 
@@ -228,25 +247,6 @@ def _uses(index: FileIndex, carriers: Carriers) -> list[ast.AST]:
 
 def _is_loader(carriers: Carriers, node: ast.expr) -> bool:
     return carriers.carries(node) and not NAMED_EVALUATION.search(ast.unparse(node))
-
-
-def _loops_over(index: FileIndex, use: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> list[tuple[Loop, ast.AST]]:
-    """The epoch loops around a place, in its function or in those that call it; with the node that stands in each."""
-    here = [loop for loop in index.loops_around(use) if _counts_epochs(loop)]
-    if here:
-        return [(here[-1], use)]
-    function = index.scope(use)
-    if not isinstance(function, Function) or function in seen or len(seen) > _MAX_CALLERS:
-        return []
-    if NAMED_EVALUATION.search(function.name):
-        return []
-    return [found for call in index.callers(function) for found in _loops_over(index, call, seen | {function})]
-
-
-def _counts_epochs(loop: Loop) -> bool:
-    if isinstance(loop, ast.While):
-        return bool(NAMED_EPOCH.search(ast.unparse(loop.test)))
-    return bool(NAMED_EPOCH.search(ast.unparse(loop.target)) or NAMED_EPOCH.search(ast.unparse(loop.iter)))
 
 
 def _place(index: FileIndex, loop: Loop, use: ast.AST, inner: ast.AST) -> ast.AST:
