@@ -29,6 +29,8 @@ def possible_types(name: str, *, number: bool = False) -> int:
         number: whether it may be a number of Python as well.
     """
     words = _WORDS.findall(name)
+    while len(words) > 1 and len(words[-1]) == 1:
+        words.pop()  # Which one of several: ``mask_l``.
     last = words[-1].lower() if words else ""
     types = 0
     if last in _MASKS:

@@ -87,6 +87,38 @@ def products(root: ast.AST) -> Iterator[tuple[ast.expr, list[str]]]:
             yield item, [name for operand in operands for name in names_in(operand)]
 
 
+def mixing(backward: ast.AST) -> Iterator[tuple[ast.expr, list[str]]]:
+    """Yield the products of a backward pass that may meet its gradient as it came.
+
+    ``grad * (a @ b)`` has the wider type of both. Where that is what all further products are given, beside what was
+    saved, the types fit: everything that was saved has been multiplied by each other already.
+    """
+    saved: set[str] = set()
+    wide: set[str] = set()
+    for item in ast.walk(backward):
+        if isinstance(item, ast.Assign):
+            names = [part.id for target in item.targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+            if "saved_tensors" in ast.unparse(item.value):
+                saved.update(names)
+            elif any(True for _ in products(item.value)) or wide & _named(item.value):
+                wide.update(names)
+    multiplies = [item for item in ast.walk(backward) if isinstance(item, ast.BinOp) and isinstance(item.op, ast.Mult)]
+    widens = any(
+        any(True for _ in products(side)) or wide & _named(side)
+        for item in multiplies
+        for side in (item.left, item.right)
+    )
+    own = {item.id for item in ast.walk(backward) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)}
+    own |= {item.arg for item in ast.walk(backward) if isinstance(item, ast.arg)}
+    for node, names in products(backward):
+        if not widens or not set(names) & own <= saved | wide:
+            yield node, names
+
+
+def _named(root: ast.AST) -> set[str]:
+    return {item.id for item in ast.walk(root) if isinstance(item, ast.Name)}
+
+
 def kernels(root: ast.AST, module: ModuleFacts) -> Iterator[tuple[ast.Call, list[str]]]:
     """Yield each call of a compiled extension, with the names that it is given."""
     for item in ast.walk(root):
@@ -104,12 +136,18 @@ def _is_extension(function: ast.Attribute, module: ModuleFacts) -> bool:
         return isinstance(holder, ast.Attribute) and bool(_EXTENSION.search(holder.attr))
     made = module.constants.get(holder.id)
     if isinstance(made, ast.Call):
-        return own_name_of(module, made) in _LOADERS
+        return own_name_of(module, made) in _LOADERS and not _is_for_cpu(module)
     if _is_loaded_late(holder.id, module):
-        return True
+        return not _is_for_cpu(module)
     if holder.id not in module.imports or _OTHER.search(module.imports[holder.id]):
         return False
     return module.project.resolve(module, module.imports[holder.id]) is None
+
+
+def _is_for_cpu(module: ModuleFacts) -> bool:
+    """Whether the extensions that a file builds have no CUDA sources: autocast on CUDA does not touch what they get."""
+    text = module.module.source.text
+    return ".cpp" in text and ".cu" not in text and "cuda" not in text.lower()
 
 
 def _is_loaded_late(name: str, module: ModuleFacts) -> bool:

@@ -15,11 +15,13 @@ from amp_rules.checks.common.number_limits import (
     too_large,
 )
 from amp_rules.checks.common.result_uses import only_softmax
-from amp_rules.lattice.abstract_values import NUM, Value
+from amp_rules.lattice.abstract_values import BOOL, CAST, IN_A_FEW_LINES, INT, NUM, Value, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.half_precision import written_number
+from amp_rules.lattice.parameter_names import possible_types
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
+from amp_rules.torch.idioms import NAMED_LOSS
 
 _WRITING = {
     "masked_fill": ((2, "value"),),
@@ -73,7 +75,8 @@ class ConstOverflowFill(Check):
     The tensor is float32 (made by `.float()`, by a factory without `dtype`, or by an operation that autocast runs in
     float32), holds integers, or a test of its dtype stands before. What is written without an exception is a finding
     only where the tensor is half for certain. Infinities are written on purpose. On CUDA, bounds of `clamp` beyond the
-    range of the half type change nothing.
+    range of the half type change nothing. Under autocast, for arguments called masks, which are whole numbers or
+    float32, and for what is made of arguments called losses, which autocast computes in float32.
 
     ## Source
     https://docs.pytorch.org/docs/stable/type_info.html#torch.torch.finfo
@@ -146,7 +149,18 @@ class ConstOverflowFill(Check):
 def _may_be_half(op: Value, tensor: Value, frame: Frame, raising: bool) -> bool:
     if not (tensor.maybe_low if raising else half_where_float(tensor)) or other_half(tensor, frame.mode):
         return False
+    if frame.mode.autocast and not tensor.bits & CAST and _is_spared(op.args[0] if op.args else tensor):
+        return False
     return frame.is_tensor(tensor) or (op.op == "setitem" and _sliced(op.args[1], tensor, frame))
+
+
+def _is_spared(tensor: Value) -> bool:
+    """Whether it is made of nothing but masks, which are whole numbers or float32, or losses, which autocast widens."""
+    given = [item for item in tensor.behind(IN_A_FEW_LINES) if item.op == "param" and item.tensor]
+    names = [item.data if isinstance(item.data, str) else "" for item in given]
+    if source_of(tensor).op == "param":
+        return bool(possible_types(names[0]) & (BOOL | INT) & tensor.dtypes) if names else False
+    return bool(names) and all(any(word in name for word in NAMED_LOSS) for name in names)
 
 
 def _sliced(index: Value, tensor: Value, frame: Frame) -> bool:

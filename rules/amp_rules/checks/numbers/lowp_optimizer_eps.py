@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.checks.common.number_limits import vanishes
-from amp_rules.lattice.abstract_values import Value, is_true
+from amp_rules.lattice.abstract_values import F32, F64, Value, is_true
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.torch_operations import DTYPES
@@ -44,7 +44,8 @@ class LowpOptimizerEps(Check):
 
     ## When it is silent
     The epsilon is large enough (1e-4 is usual), `fused=True` computes in float32, the file keeps float32 master
-    weights, the mode is bfloat16, or the weights are float32.
+    weights, the mode is bfloat16, or the weights are float32, as tensors are
+    that no model holds.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html
@@ -76,7 +77,7 @@ class LowpOptimizerEps(Check):
         if len(op.args) > 3 or any(item.arg is None for item in node.keywords) or is_true(kwargs.get("fused")):
             return
         number = _DEFAULTS[kind] if eps is None else vanishes(eps, frame.mode)
-        if number is None or not self._has_half_weights(node, frame):
+        if number is None or _are_in_float32(op.args[0]) or not self._has_half_weights(node, frame):
             return
         written = f"`eps` ({number:g})" if eps is None else f"`eps={frame.text(eps.node)}`"
         place = eps.node if eps is not None and isinstance(eps.node, ast.Constant) else None
@@ -91,6 +92,13 @@ class LowpOptimizerEps(Check):
         if any(word in text for word in ("master", "FP16_Optimizer", "amp.initialize", "deepspeed", "GradScaler")):
             return False
         return frame.mode.opt_level == "O3" or _was_halved(node, frame)
+
+
+def _are_in_float32(given: Value) -> bool:
+    """Whether tensors were made for the optimizer alone, ``Adam([log_alpha])``: they are no weights of a model."""
+    if given.op not in ("list", "tuple") or not given.args:
+        return False
+    return all(item.tensor == 2 and item.dtypes & ~(F32 | F64) == 0 for item in given.args)
 
 
 def _was_halved(node: ast.Call, frame: Frame) -> bool:

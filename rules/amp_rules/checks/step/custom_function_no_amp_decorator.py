@@ -10,6 +10,7 @@ from amp_rules.checks.common.autograd_functions import (
     alignments,
     called_with_care,
     kernels,
+    mixing,
     names_in,
     products,
     tensor_inputs,
@@ -121,7 +122,7 @@ class CustomFunctionNoAmpDecorator(Check):
         for _, names in products(forward.node):
             meant = [other for name in names for other in (name, *sorted(second.get(name, ())))]
             own = [name for name in dict.fromkeys(meant) if name in inputs]
-            if len(own) > 1 and any(len(set(names)) > 1 for _, names in products(backward.node)):
+            if len(own) > 1 and any(len(set(names)) > 1 for _, names in mixing(backward.node)):
                 return own
         return None
 
