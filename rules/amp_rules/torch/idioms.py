@@ -101,8 +101,8 @@ NAMED_AVERAGING_CLASS = re.compile(
 NAMED_AVERAGED_COPY = re.compile(r"ema|teacher|shadow|average|avg|momentum|polyak", re.IGNORECASE)
 """Copies of a model whose weights are averaged: ``teacher``, ``ema_model``."""
 
-NAMED_UNWRAP = re.compile(r"\bmodule\b|unwrap|de_parallel|is_parallel|without_ddp|strip", re.IGNORECASE)
-"""Ways to the model in its wrapper: ``.module``, ``unwrap_model`` (Accelerate), ``de_parallel`` (YOLOv5)."""
+NAMED_UNWRAP = re.compile(r"unwrap|de_parallel|is_parallel|without_ddp|strip", re.IGNORECASE)
+"""Ways to the model in its wrapper, beside ``.module``: ``unwrap_model`` (Accelerate), ``de_parallel`` (YOLOv5)."""
 
 NAMED_RUNNING_AVERAGE = re.compile(
     r"(^|_)(ema|swa|avg|average|averaged|moving_average|shadow|teacher|momentum_encoder)($|_)", re.I

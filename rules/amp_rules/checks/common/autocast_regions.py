@@ -38,9 +38,18 @@ def with_of(frame: Frame, context: Value) -> ast.With | None:
     """The statement of a region, where it stands in this function."""
     root = frame.function.node if frame.function is not None else frame.module.module.tree
     for item in ast.walk(root):
-        if isinstance(item, ast.With) and any(part.context_expr is context.node for part in item.items):
+        if isinstance(item, ast.With) and any(_is_made_by(frame, part.context_expr, context) for part in item.items):
             return item
     return None
+
+
+def _is_made_by(frame: Frame, given: ast.expr, context: Value) -> bool:
+    """Whether an expression is a region, or a name that is given it: ``region = autocast(...)``, ``with region:``."""
+    if given is context.node:
+        return True
+    values = frame.module.index.values_of(given) if isinstance(given, ast.Name) else []
+    parts = [part for item in values for part in ((item.body, item.orelse) if isinstance(item, ast.IfExp) else (item,))]
+    return any(part is context.node for part in parts)
 
 
 _STEP = frozenset("backward step update unscale_ zero_grad".split())

@@ -106,18 +106,34 @@ def _is_path(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value[-6:]
 
 
-def changes_always(function: FunctionFacts, kind: Kind) -> bool:
-    """Whether a short function changes a file whatever the process."""
+_MAX_HELPERS = 3
+"""Helpers that call each other until one writes: ``save_best``, ``save_model``, ``save_file``."""
+
+
+def changes_always(function: FunctionFacts, kind: Kind, depth: int = _MAX_HELPERS) -> bool:
+    """Whether a short function changes a file whatever the process, itself or by another such function."""
     node = function.node
     if (node.end_lineno or 0) - node.lineno > _LONG or names_rank(node) or function.decorator_list:
         return False
     paths = RankPaths(function.module)
     for item in function.nodes:
-        access = access_of(function.module, item) if isinstance(item, ast.Call) else None
-        if access is not None and access.kind == kind and not _is_tried(function.module, access.call, kind):
-            if paths.decides_nothing(access.call) and is_shared(function.module, access):
-                return True
+        if not isinstance(item, ast.Call) or _is_tried(function.module, item, kind):
+            continue
+        access = access_of(function.module, item)
+        if access is None:
+            changes = depth > 0 and _calls_helper(function.module, item, kind, depth - 1)
+        else:
+            changes = access.kind == kind and is_shared(function.module, access)
+        if changes and paths.decides_nothing(item):
+            return True
     return False
+
+
+def _calls_helper(module: ModuleFacts, call: ast.Call, kind: Kind, depth: int) -> bool:
+    """Whether a call runs a function of the project that says what it does by its name, and always does it."""
+    if not isinstance(call.func, ast.Name) or not any(part in call.func.id.lower() for part in _HELPERS):
+        return False
+    return any(changes_always(item, kind, depth) for item in functions_called(module, call))
 
 
 def runs_in_several(file: LintedFile) -> bool:

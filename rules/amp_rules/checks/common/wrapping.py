@@ -10,7 +10,7 @@ from typing import NamedTuple
 from amp_rules.checks.common.calls import calls_named, own_name_of
 from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.source.facts import ModuleFacts
-from amp_rules.source.index import FileIndex, before, keyword, literal
+from amp_rules.source.index import FileIndex, Function, before, keyword, literal
 from amp_rules.source.syntax import last_name, spelling
 from amp_rules.torch.idioms import NAMED_NETWORK, NAMED_OPTIMIZER_BUILDER
 
@@ -218,3 +218,43 @@ def is_assigned_between(index: FileIndex, path: str, first: ast.AST, second: ast
         spelling(target) == path and before(first, statement) and before(statement, second)
         for target, _, statement in index.assignments
     )
+
+
+def comes_first(module: ModuleFacts, first: WrapEvent, second: ast.AST) -> bool:
+    """Whether something happens to a model before another place is reached.
+
+    Both stand in one function in this order, or in methods that one method of their class calls in this order, where
+    ``self`` holds the model and nothing else is put there between.
+    """
+    index = module.index
+    if index.scope(first.node) is index.scope(second):
+        return index.precedes(first.node, second)
+    if not first.model.startswith("self."):
+        return False
+    known = [index.statement(first.node), index.statement(second)]
+    others = [item for target, _, item in index.assignments if spelling(target) == first.model and item not in known]
+    return _called_first(index, first.node, second) and all(
+        _called_first(index, item, first.node) for item in others if _class_of(index, item) is _class_of(index, second)
+    )
+
+
+def _called_first(index: FileIndex, first: ast.AST, second: ast.AST) -> bool:
+    """Whether a method runs ``first``, or calls the method that does, before it does so with ``second``."""
+    return any(index.precedes(one, other) for one in _stands_for(index, first) for other in _stands_for(index, second))
+
+
+def _stands_for(index: FileIndex, node: ast.AST) -> list[ast.AST]:
+    """A place, and the calls ``self.method()`` of the method that it stands in."""
+    function = index.scope(node)
+    owner = index.owner(function) if function is not None else None
+    if not isinstance(function, Function) or owner is None:
+        return [node]
+    return [node] + [
+        call
+        for call in index.named.get(function.name, ())
+        if spelling(call.func) == f"self.{function.name}" and _class_of(index, call) is owner
+    ]
+
+
+def _class_of(index: FileIndex, node: ast.AST) -> ast.ClassDef | None:
+    return next((item for item in index.ancestors(node) if isinstance(item, ast.ClassDef)), None)

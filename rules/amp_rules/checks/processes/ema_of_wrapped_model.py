@@ -7,6 +7,7 @@ import ast
 from amp_rules.checks.common.calls import own_name_of
 from amp_rules.checks.common.wrapping import (
     WrapEvent,
+    comes_first,
     first_model,
     is_assigned_between,
     models_in,
@@ -16,7 +17,7 @@ from amp_rules.checks.common.wrapping import (
 )  # fmt: skip
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ClassFacts, ModuleFacts
-from amp_rules.source.syntax import spelling
+from amp_rules.source.syntax import last_name, spelling, walk
 from amp_rules.torch.idioms import NAMED_AVERAGED_COPY, NAMED_AVERAGING_CLASS, NAMED_UNWRAP
 
 _KNOWN = ("torch.", "timm.", "torch_ema.", "diffusers.")
@@ -89,13 +90,13 @@ class EmaOfWrappedModel(Check):
         whole = {spelling(item) for item in [*average.node.args, *(part.value for part in average.node.keywords)]}  # type: ignore[attr-defined]
         for event in wrapped:
             # The parameters of the wrapper are those of the model.
-            if event.model == average.model and event.model in whole and index.precedes(event.node, average.node):
+            if event.model == average.model and event.model in whole and comes_first(module, event, average.node):
                 if not is_assigned_between(index, event.model, event.node, index.statement(average.node)):
                     text = f"{average.what} is given `{average.model}`, which is {event.what} here"
                     self.report_in(file, average.node, text)
                     return
         for event in replaced:
-            if event.model != average.model or not index.precedes(average.node, event.node):
+            if event.model != average.model or not comes_first(module, average, event.node):
                 continue
             # Copies are brought up to date by name: those that were handed the tensors are left behind.
             if average.model in models_in(index, average.node):  # type: ignore[arg-type]
@@ -134,5 +135,13 @@ def _takes_wrappers_as_they_are(module: ModuleFacts, call: ast.Call) -> bool:
     cls = module.class_named(call.func)
     if not isinstance(cls, ClassFacts):
         return False
-    text = ast.get_source_segment(cls.module.module.source.text, cls.node) or ""
-    return not NAMED_UNWRAP.search(text)
+    return not any(map(_looks_inside, walk(cls.node)))
+
+
+def _looks_inside(node: ast.AST) -> bool:
+    """Whether an expression asks for the model in a wrapper; ``self.module`` is what the average keeps itself."""
+    if isinstance(node, ast.Attribute) and node.attr == "module":
+        return spelling(node.value) != "self"
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value.startswith("module") and " " not in node.value
+    return bool(NAMED_UNWRAP.search(last_name(node)))

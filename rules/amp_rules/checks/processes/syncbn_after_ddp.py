@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_rules.checks.common.wrapping import conversions, is_assigned_between, wrapped_models
+from amp_rules.checks.common.wrapping import comes_first, conversions, is_assigned_between, wrapped_models
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Severity
 
@@ -56,7 +56,7 @@ class SyncbnAfterDdp(Check):
         wrapped = list(wrapped_models(module))
         for conversion in conversions(module):
             for wrap in wrapped:
-                if wrap.model != conversion.model or not index.precedes(wrap.node, conversion.node):
+                if wrap.model != conversion.model or not comes_first(module, wrap, conversion.node):
                     continue
                 if not is_assigned_between(index, wrap.model, wrap.node, index.statement(conversion.node)):
                     name = conversion.what
