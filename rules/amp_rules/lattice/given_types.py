@@ -31,6 +31,7 @@ class GivenTypes:
     def __init__(self, machine: RunsFunctions) -> None:
         self._machine = machine
         self._heard: set[ast.AST] = set()
+        self._asked: set[ast.AST] = set()
         self._given: dict[ast.AST, list[tuple[Arguments, bool]]] = {}
 
     def take(
@@ -44,7 +45,7 @@ class GivenTypes:
         self._given.setdefault(function.node, []).append((given, frame.autocast))
 
     def to(self, function: FunctionFacts) -> Arguments | None:
-        """The parameters of a function as the call has them that gives the most half tensors; None without such."""
+        """The parameters of a function as the call has them that gives the most half tensors, or None."""
         for caller in _callers(function):
             if caller.node not in self._heard:
                 self._heard.add(caller.node)
@@ -54,13 +55,37 @@ class GivenTypes:
                 if caller.node not in self._heard:
                     self._heard.add(caller.node)
                     self._machine.listen(caller, self)
+        best = self._most_halves(function)
+        heard = self._given.get(function.node, ())
+        if best is None and any(_is_type_given_on(item) for given, _ in heard for item in given.values()):
+            self._handed_on(function)
+            best = self._most_halves(function)
+        return _seeds(function, best) if best is not None else None
+
+    def _handed_on(self, function: FunctionFacts) -> None:
+        """Ask the functions that hand on a type that they are given themselves."""
+        for caller in _callers(function):
+            if caller.node in self._asked or caller.is_forward:
+                continue
+            self._asked.add(caller.node)
+            given, handed = self.to(caller), self._machine.handed
+            if given is not None:
+                kept = handed.get(caller.node)
+                handed[caller.node] = given
+                self._machine.listen(caller, self)
+                handed.pop(caller.node)
+                if kept is not None:
+                    handed[caller.node] = kept
+
+    def _most_halves(self, function: FunctionFacts) -> Arguments | None:
+        """The call of those that were heard that gives the most half tensors."""
         best: Arguments | None = None
         count = 0
         for given, autocast in self._given.get(function.node, ()):
-            halves = sum(item.low and item.tensor == 2 for item in given.values())
+            halves = sum(_is_half(item) for item in given.values())
             if halves > count and autocast is self._machine.mode.autocast:
                 best, count = given, halves
-        return _seeds(function, best) if best is not None else None
+        return best
 
 
 def may_be_called(function: FunctionFacts) -> bool:
@@ -116,11 +141,26 @@ def _stands_in(node: ast.AST, value: ast.expr) -> bool:
     )
 
 
+def _is_type_given_on(value: Value) -> bool:
+    """Whether it is a type that the caller has from its own caller; the name saves asking of everything else."""
+    return value.op == "param" and isinstance(value.data, str) and "dtype" in value.data
+
+
+def _is_half(value: Value) -> bool:
+    """Whether it is a half tensor for certain, or the type of one: ``x.dtype``."""
+    if value.op == "dtype" and value.args:
+        return _is_half(value.args[0])
+    return value.low and value.tensor == 2
+
+
 def _seeds(function: FunctionFacts, given: Arguments) -> Arguments:
     found = {}
     arguments = function.node.args
     for item in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
         value = given.get(item.arg)
+        if value is not None and value.op == "dtype" and _is_half(value):
+            found[item.arg] = Value("dtype", item, value.args)
+            continue
         if value is None or not value.tensor or not value.dtypes & TENSORS:
             continue
         made = Value("param", item, (), value.dtypes & ~(NUM | OTHER), value.tensor, value.bits & ~ASSUMED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 
-from amp_rules.lattice.abstract_values import FLOATS, IN_ONE_FORMULA, LOW, Value, alternatives
+from amp_rules.lattice.abstract_values import FLOATS, IN_ONE_FORMULA, LOW, ZERO_DIM, Value, alternatives
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 
@@ -13,7 +13,7 @@ _MAKERS = frozenset({"tensor", "as_tensor", "scalar_tensor", "new_tensor"})
 
 
 def numbers_of(value: Value | None) -> tuple[float, ...]:
-    """The numbers that a value may be, if all of them are known; that of a tensor made of one number, too."""
+    """The numbers that a value may be, if all of them are known; that of a tensor or buffer made of one, too."""
     if value is None:
         return ()
     found = []
@@ -29,6 +29,8 @@ def _held_number(value: Value) -> float | None:
     if value.op in _MAKERS and value.args:
         held = value.args[-1 if value.op == "new_tensor" else 0]
         return held.number
+    if value.op == "buffer" and value.args and value.bits & ZERO_DIM:
+        return _held_number(value.args[0])
     return value.number
 
 

@@ -17,7 +17,8 @@ class ConstOverflowArith(Check):
 
     ## What it does
     Finds `x + c` and `x - c` where the number is outside of the range of the half type and `x` is half, and
-    `(1 - mask) * c` where the mask was converted to half.
+    `(1 - mask) * c` where the mask was converted to half, or is by what one call of the function gives, and
+    `c * torch.ones_like(x)`.
 
     ## Why
     A Python number does not widen a tensor: `half - 1e9` stays float16, whose largest number is 65504, and is -inf
@@ -67,6 +68,10 @@ class ConstOverflowArith(Check):
 
     def _product(self, op: Value, tensor: Value, given: Value, number: float, frame: Frame) -> None:
         """``(1 - mask) * -1e9``, which is infinite wherever it is not 0."""
+        if op.low and tensor.low and frame.is_tensor(tensor) and _least(tensor) * abs(number) > frame.mode.largest:
+            # Every element: ``-1e9 * torch.ones_like(scores)``.
+            self._report(op, given, number, "-inf" if number * tensor.lo < 0 else "inf", "", frame)
+            return
         mask, one_less, sign = _masked(tensor)
         infinite = "-inf" if number * sign < 0 else "inf"
         where = f" wherever `{frame.text(mask.node)}` is {'not 1' if one_less else 'not 0'}"
@@ -83,6 +88,11 @@ class ConstOverflowArith(Check):
         if op.node is not None:
             message = f"`{frame.text(op.node)}` is {infinite} in {frame.mode.dtype}{where}: {number:g} does not fit"
             self.report(frame, op.node, message, culprit=given)
+
+
+def _least(value: Value) -> float:
+    """How large each element is at least, whatever its sign."""
+    return max(value.lo, -value.hi, 0.0)
 
 
 def _may_be_ids(tensor: Value, given: Value) -> bool:

@@ -46,6 +46,8 @@ _WRITING = {
 }
 _MAKES_ITS_OWN = frozenset({"full", "full_like", "new_full", "where", "tensor", "as_tensor", "new_tensor"})
 _CASTS = ("to", "half", "type", "type_as")
+_HELD = {"full": (1, "fill_value"), "tensor": (0, "data"), "where": (2, "other"), "masked_fill": (2, "value")}
+"""Where a tensor that is made in float32 and converted has its number."""
 
 
 class ConstOverflowFill(Check):
@@ -120,7 +122,8 @@ class ConstOverflowFill(Check):
         place: ast.AST | None = node or op.node
         if place is None:
             return
-        written = described(frame, node or given.node, number)
+        written = f"`self.{given.data}` ({number:g})" if given.op == "buffer" else ""
+        written = written or described(frame, node or given.node, number)
         target: ast.AST | None = None
         if op.args and op.op not in _MAKES_ITS_OWN:
             target = written_at(frame, op, 0) or op.args[0].node
@@ -135,15 +138,20 @@ class ConstOverflowFill(Check):
         )  # fmt: skip
 
     def _cast(self, op: Value, frame: Frame) -> None:
-        """A tensor of one number that is made in float32 and then converted."""
+        """A tensor that is made of one number, or filled with one, in float32 and then converted."""
         made = op.args[0]
-        position = {"full": (1, "fill_value"), "tensor": (0, "data"), "where": (2, "other")}.get(made.op)
-        if position is None or not half_where_float(op) or made.dtypes & ~NUM == op.dtypes:
+        position = _HELD.get(made.op)
+        if not half_where_float(op) or (made.dtypes & ~NUM == op.dtypes and made.op != "buffer"):
             return
-        given = made.arg(*position)
+        given: Value | None = made
+        node = None
+        if made.op != "buffer" and position is not None:
+            given, node = made.arg(*position), argument_node(made, *position)
+        elif made.op != "buffer":
+            return
         number = too_large(given, frame.mode)
         if given is not None and number is not None and not is_limit(given):
-            self._report(op, frame, given, number, argument_node(made, *position), False)
+            self._report(op, frame, given, number, node, False)
 
 
 def _may_be_half(op: Value, tensor: Value, frame: Frame, raising: bool) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from amp_rules.checks.common.arithmetic import (
     factors,
     in_training,
@@ -16,6 +18,8 @@ from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, PARAMETER, Valu
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check
 
+_NORM = re.compile(r"(?<!self)\.norm\(|(?<![\w.])norm\(|vector_norm\(")
+"""Norms that are taken; a ``self.norm(x)`` is a layer."""
 _LENGTHS = frozenset({"norm", "vector_norm"})
 _PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum", "dot", "inner", "mv", "vecdot", "addmm", "baddbmm"})
 
@@ -61,7 +65,7 @@ class HandrolledDistance(Check):
     severity = "error"
     message = "The root, angle or direction is NaN where rounding takes its argument out of the domain."
     advice = "Use torch.cdist or torch.var, or clamp the argument before the root or acos."
-    triggers = ("sqrt(", "acos(", "arccos(", "** 0.5", "**0.5", "norm(")
+    triggers = ("sqrt(", "acos(", "arccos(", "** 0.5", "**0.5", _NORM)
     operations = ("sqrt", "pow", "acos", "div", "reciprocal")
 
     def visit(self, op: Value, frame: Frame) -> None:
@@ -86,6 +90,8 @@ class HandrolledDistance(Check):
         """``x / x.norm()`` and ``1 / x.norm()``."""
         given, divisor = (None, op.args[0]) if op.op == "reciprocal" else op.args[:2]
         length = source_of(divisor)
+        if length.op == "mul" and all(source_of(item).op in _LENGTHS for item in length.args):
+            given, length = None, source_of(length.args[0])  # A cosine.
         if not frame.mode.fp16 or length.op not in _LENGTHS or not length.args:
             return
         if not likely_half(divisor, frame) or not in_training(frame):

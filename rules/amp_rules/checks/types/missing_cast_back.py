@@ -17,7 +17,7 @@ from amp_rules.checks.common.mixed_types import (
     whole_text,
     written,
 )
-from amp_rules.lattice.abstract_values import F32, LOW, PARAMETER, PASSING, Value
+from amp_rules.lattice.abstract_values import F32, LOW, PARAMETER, PASSING, POSITION, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, replacement
@@ -93,7 +93,7 @@ class MissingCastBack(Check):
             return
         wide, low = found
         origin = float32_origin(wide)
-        if origin is None or not is_cast(origin) or (origin.args and is_mask(origin.args[0])):
+        if origin is None or not is_cast(origin) or (origin.args and _is_mask(origin.args[0])):
             return
         if self._causes.follows(op, wide):
             return  # Mended there, this is half.
@@ -127,3 +127,8 @@ class MissingCastBack(Check):
         if text is None or node is None or not isinstance(like, ast.Name) or held_layer(op) is not None:
             return None
         return replacement(frame, self.fix_title, "safe", (node, f"{text}.to({like.id}.dtype)"))
+
+
+def _is_mask(value: Value) -> bool:
+    """Whether a mask was converted; positions are whole numbers too, and are computed with."""
+    return is_mask(value) and not value.bits & POSITION
