@@ -128,7 +128,7 @@ def _method(
         frame.machine.show(made, frame)
         return receiver
     inplace = name.endswith("_") and not name.startswith("_")
-    plain = name[:-1] if inplace else name
+    plain = name[:-1] if inplace and name != "requires_grad_" else name
     if (
         (receiver.tensor or receiver.dtypes & TENSORS)
         and plain in ops.TENSOR_METHODS

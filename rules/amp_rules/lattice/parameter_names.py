@@ -35,7 +35,7 @@ def possible_types(name: str, *, number: bool = False) -> int:
     types = 0
     if last in _MASKS:
         types |= BOOL | INT
-    if last in _INTEGERS:
+    if last in _INTEGERS or last.endswith(("lens", "lengths")):  # ``hlens``, ``ylens``
         types |= INT
     if number and (name.startswith(("num_", "n_")) or name.lower() in _NUMBERS):
         types |= NUM

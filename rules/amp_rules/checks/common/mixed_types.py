@@ -262,5 +262,7 @@ def written(frame: Frame, op: Value, position: int, name: str = "") -> ast.expr 
             return item.value
     items: list[ast.expr] = list(node.args)
     if len(op.args) == len(items) + 1 and isinstance(node.func, ast.Attribute):
+        if (frame.module.dotted(node.func) or "").startswith("torch."):
+            return None  # A function, whose arguments have names: what stands before its own name is none.
         items.insert(0, node.func.value)
     return items[position] if position < len(items) == len(op.args) else None

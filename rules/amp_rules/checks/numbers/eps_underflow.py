@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.checks.common.arithmetic import is_tensor
+from amp_rules.checks.common.arithmetic import complement, is_tensor, unguarded, ways
 from amp_rules.checks.common.number_limits import described, origin, other_half, vanishes
 from amp_rules.checks.common.zero_guards import EPSILON_USED, SINGULAR, Guard, guards_of, may_be_zero, singular_argument
 from amp_rules.lattice.abstract_values import Value, same
@@ -39,7 +39,7 @@ class EpsUnderflow(Check):
     The guarded tensor is float32: made by `.float()`, by a sum of integers or a mask, or under autocast by one of the
     operations that run in float32 (`norm`, `sum`, `exp`, `softmax`). The tensor is known to be far from 0, or is
     made of weights alone. Every call of the function in its file passes float32, or another epsilon. The number is the
-    epsilon of a norm layer, which works in float32, or of an optimizer.
+    epsilon of a norm layer, which works in float32, or of an optimizer. Logarithms of a sigmoid are AMP705.
 
     ## Source
     https://github.com/pytorch/pytorch/issues/32137
@@ -64,7 +64,7 @@ class EpsUnderflow(Check):
             self._written(op, frame)
             return
         argument = singular_argument(op)
-        if argument is None or not argument.tensor:
+        if argument is None or not argument.tensor or (op.op.startswith("log") and _is_of_sigmoid(argument)):
             return
         for guard in guards_of(argument):
             number = vanishes(guard.epsilon, frame.mode)
@@ -102,3 +102,14 @@ class EpsUnderflow(Check):
         if isinstance(place, ast.Constant) and frame.mode.fp16:
             return replacement(frame, self.fix_title, "unsafe", (place, "1e-6"))
         return None
+
+
+def _is_of_sigmoid(value: Value) -> bool:
+    """Whether it is a sigmoid or its complement, guarded on the outside or inside: AMP705 says more about those."""
+    for inner in ways(value):
+        plain, _ = unguarded(inner)
+        other = complement(plain)
+        for held in ways(other if other is not None else plain):
+            if any(item.op == "sigmoid" for item in ways(unguarded(held)[0])):
+                return True
+    return False
