@@ -44,12 +44,13 @@ def with_of(frame: Frame, context: Value) -> ast.With | None:
 
 
 def _is_made_by(frame: Frame, given: ast.expr, context: Value) -> bool:
-    """Whether an expression is a region, or a name that is given it: ``region = autocast(...)``, ``with region:``."""
+    """Whether an expression is a region, or a name that is given it and no other: ``region = autocast(...)``."""
     if given is context.node:
         return True
     values = frame.module.index.values_of(given) if isinstance(given, ast.Name) else []
     parts = [part for item in values for part in ((item.body, item.orelse) if isinstance(item, ast.IfExp) else (item,))]
-    return any(part is context.node for part in parts)
+    regions = [item for item in parts if not (isinstance(item, ast.Call) and last_name(item.func) == "nullcontext")]
+    return bool(regions) and all(item is context.node for item in regions)
 
 
 _STEP = frozenset("backward step update unscale_ zero_grad".split())
