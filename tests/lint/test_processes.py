@@ -52,6 +52,66 @@ def test_a_loader_of_another_file_is_gone_through_alike_in_every_epoch(tmp_path:
     assert found(tmp_path / "other", "AMP901", main=main, data=LOADERS.format(more=", shuffle=False")) == []
 
 
+def test_a_loader_of_another_file_that_a_method_goes_through(tmp_path: Path):
+    main = """
+        from data import loaders
+
+        class Trainer:
+            def __init__(self, args, model):
+                self.train_loader, self.test_loader = loaders([], args)
+                self.model = model
+
+            def train(self):
+                for batch in self.train_loader:
+                    self.model(batch).sum().backward()
+
+            def fit(self):
+                for epoch in range(3):
+                    {first}
+                    self.train()
+    """
+    data = LOADERS.format(more="")
+    assert found(tmp_path, "AMP901", main=main.format(first="pass"), data=data) == [14]
+    (tmp_path / "told").mkdir()
+    told = main.format(first="self.train_loader.sampler.set_epoch(epoch)")
+    assert found(tmp_path / "told", "AMP901", main=told, data=data) == []
+
+
+HELPERS = """
+    import torch
+
+    def write_state(state, path):
+        {write}
+
+    def save_model(model, path):
+        state = {{"model": model.state_dict()}}
+        write_state(state, path)
+
+    def save_best(loss, best, model, path):
+        if loss < best:
+            save_model(model, path)
+"""
+
+
+@pytest.mark.parametrize(("write", "lines"), [("torch.save(state, path)", [10]), ("state.clear()", [])])
+def test_a_helper_of_another_file_that_writes_by_another_helper(tmp_path: Path, write: str, lines: list[int]):
+    main = """
+        import torch.distributed as dist
+        from files import save_best
+
+        def main(model, batches):
+            dist.init_process_group("nccl")
+            for epoch in range(3):
+                loss = model(batches[epoch]).sum()
+                loss.backward()
+                save_best(loss.item(), 1.0, model, "best.pt")
+
+        if __name__ == "__main__":
+            main(None, [])
+    """
+    assert found(tmp_path, "AMP903", main=main, files=HELPERS.format(write=write)) == lines
+
+
 @pytest.mark.parametrize(("first", "lines"), [("pass", [7]), ("loader.sampler.set_epoch(0)", [])])
 def test_a_loader_that_is_given_to_another_file(tmp_path: Path, first: str, lines: list[int]):
     main = """

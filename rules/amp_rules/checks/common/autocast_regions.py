@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.checks.common.calls import own_name_of
 from amp_rules.lattice.abstract_values import Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.finding import Fix, TextEdit
@@ -43,13 +44,17 @@ def with_of(frame: Frame, context: Value) -> ast.With | None:
     return None
 
 
+_EMPTY = "nullcontext"
+
+
 def _is_made_by(frame: Frame, given: ast.expr, context: Value) -> bool:
-    """Whether an expression is a region, or a name that is given it: ``region = autocast(...)``, ``with region:``."""
+    """Whether an expression is a region, or a name that is given it and no other: ``region = autocast(...)``."""
     if given is context.node:
         return True
     values = frame.module.index.values_of(given) if isinstance(given, ast.Name) else []
     parts = [part for item in values for part in ((item.body, item.orelse) if isinstance(item, ast.IfExp) else (item,))]
-    return any(part is context.node for part in parts)
+    regions = [item for item in parts if not (isinstance(item, ast.Call) and own_name_of(frame.module, item) == _EMPTY)]
+    return bool(regions) and all(item is context.node for item in regions)
 
 
 _STEP = frozenset("backward step update unscale_ zero_grad".split())

@@ -53,7 +53,8 @@ class EmaOfWrappedModel(Check):
 
     When the average is given `model.module`, or the wrapper's parameters, which are the model's; when its class deals
     with wrappers itself, or is in code that is not part of the project and not of torch, timm, torch_ema or diffusers;
-    and when wrapping and averaging stand in different functions or branches.
+    and when wrapping and averaging stand in different branches, or in different functions that are not methods which
+    one method of their class calls.
 
     ## Source
 

@@ -12,8 +12,8 @@ class SyncbnAfterDdp(Check):
 
     ## What it does
 
-    Finds `convert_sync_batchnorm` or Apex's `convert_syncbn_model` on a model that the lines above have wrapped in
-    `DistributedDataParallel`.
+    Finds `convert_sync_batchnorm` or Apex's `convert_syncbn_model` on a model that the lines above, or a method of the
+    class that is called before, have wrapped in `DistributedDataParallel`.
 
     ## Why
 
