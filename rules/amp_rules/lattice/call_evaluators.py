@@ -30,8 +30,10 @@ from amp_rules.lattice.abstract_values import (
 )  # fmt: skip
 from amp_rules.lattice.expression_evaluators import attribute_of, element, put, rebind, span_of
 from amp_rules.lattice.frame import Frame, evaluate
+from amp_rules.lattice.half_precision import fate
 from amp_rules.source.facts import ClassFacts, FunctionFacts
 from amp_rules.source.syntax import last_name
+from amp_rules.torch.half_precision import NO_KERNEL_ANYWHERE
 from amp_rules.torch.idioms import NAMED_RESHAPE
 from amp_rules.torch.mixed_precision import AUTOCASTS
 
@@ -294,6 +296,9 @@ def operation(
         ops.apply(made, frame.machine.table if frame.autocast else None)
         if made.tensor == 1 and op not in ops.SHARED_METHODS:
             made.tensor = 2
+    if made.dtypes & LOW and op in NO_KERNEL_ANYWHERE and fate(op, frame.mode, frame.autocast) == "no kernel":
+        # It raises for half tensors: where it gave something, that is float32.
+        made.dtypes, made.anchor = made.dtypes & ~LOW or F32, None
     if layer is not None:
         made.data = layer
     frame.machine.show(made, frame)

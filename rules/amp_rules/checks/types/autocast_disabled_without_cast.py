@@ -100,7 +100,9 @@ def _is_turned_off(frame: Frame) -> bool:
 def _is_weight(value: Value, frame: Frame) -> bool:
     """Whether a value is a parameter or a buffer, which autocast leaves in float32."""
     held = source_of(value)
-    return held.op == "buffer" or (bool(value.bits & PARAMETER) and float_type(value, frame) == F32)
+    if held.op == "buffer":
+        return value.root is held.root  # Not ``buffer.to(x.dtype)``.
+    return bool(value.bits & PARAMETER) and float_type(value, frame) == F32
 
 
 def _may_be_half(value: Value, frame: Frame) -> bool:

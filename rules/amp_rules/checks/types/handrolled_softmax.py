@@ -100,6 +100,8 @@ class HandrolledSoftmax(Check):
             return
         for item in factors(above):
             if item.op == "exp" and _can_overflow(item):
+                if any(inner.op == "div" and inner.inplace for inner in above.behind(IN_ONE_FORMULA)):
+                    return  # It was divided by its sum before, as the steps of Sinkhorn's iteration are.
                 message = f"`{frame.text(op.node)}` is a softmax without its maximum subtracted"
                 self.report(frame, op.node, message, fix=_softmax(op, above, below, frame))  # type: ignore[arg-type]
                 return
@@ -118,6 +120,8 @@ class HandrolledSoftmax(Check):
                 self.report(frame, op.node, message, fix=_log_softmax(op, softmax, frame))  # type: ignore[arg-type]
                 return True
             if _survives(epsilon, softmax, frame):
+                if softmax.float32:
+                    return True  # The epsilon caps what lies below it, which no gradient of float32 notices.
                 self._waiting.append((op, softmax, frame))
                 return True
             message = f"`{frame.text(op.node)}` is -inf where a probability rounds to 0, as its epsilon does"

@@ -92,6 +92,8 @@ class LowpSquareReduce(Check):
             x = squared(item)
             if x is None or not (item.low or (is_gradient(x) and likely_half(item, frame))):
                 continue
+            if frame.autocast and item.op == "pow" and item.inplace:
+                continue  # That ``pow_`` is not cast is a finding of its own (AMP714).
             if _may_be_large(x, frame):
                 self.report(frame, op.node, _told(op, item, frame), fix=_cast_first(item, frame))
                 return
