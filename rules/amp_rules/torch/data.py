@@ -38,3 +38,8 @@ DATA_PARTS: dict[str, int | None] = {
 
 SPLITS = frozenset({"torch.utils.data.random_split"})
 """Functions that split a dataset into parts of the lengths in their second argument."""
+
+DISTRIBUTED_SAMPLERS = frozenset(
+    {"torch.utils.data.DistributedSampler", "torch.utils.data.distributed.DistributedSampler"}
+)
+"""Samplers that shuffle all of the data in each process, by a seed that all have, and give each a share."""

@@ -16,3 +16,6 @@ KEYWORDS = frozenset({"device", "map_location"})
 
 SPREADING = "device_map"
 """A keyword that spreads one model over all devices."""
+
+DEFAULT_DEVICE = frozenset({"set_default_device", "set_default_tensor_type"})
+"""Last names of functions that choose where everything is made from then on."""

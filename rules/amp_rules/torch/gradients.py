@@ -84,3 +84,6 @@ NOT_HOMOGENEOUS = frozenset(
     ]
 )  # fmt: skip
 """Methods and functions whose result does not grow as their first argument does."""
+
+RECORDS_NOTHING = frozenset({"no_grad", "inference_mode"})
+"""Last names of what computes without recording for a backward pass, as a block or a decorator."""

@@ -92,6 +92,11 @@ NAMED_ACCUMULATION = re.compile(r"accum|grad_?acc|update_freq|virtual_batch|sub_
 ``subdivisions`` (Darknet).
 """
 
+NAMED_AVERAGES_GRADIENTS = re.compile(
+    r"(average|avg|reduce|sync)\w*grad|grad\w*(average|avg|reduce|sync)", re.IGNORECASE
+)
+"""Functions that average gradients over processes by hand: ``average_gradients`` (PyTorch's tutorial)."""
+
 NAMED_AVERAGING_CLASS = re.compile(
     r"^(Model)?(EMA|Ema)(V\d)?$|^(Model|Weight|Param|Parameter)?_?(EMA|Ema)(Model|Helper|Wrapper)?$"
     r"|ExponentialMovingAverage|^AveragedModel$|^SWA\w*Model$"

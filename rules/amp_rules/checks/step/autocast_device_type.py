@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TypeGuard
 
+from amp_rules.checks.common.origins import Origin, origins
 from amp_rules.checks.common.step_text import starts_with
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Fix, TextEdit
@@ -43,6 +44,37 @@ def is_device(module: ModuleFacts, node: ast.expr) -> bool:
     return bool(asked)
 
 
+def numbered_device(module: ModuleFacts, node: ast.expr) -> ast.expr | None:
+    """The device in ``str(device)``, where the text mostly ends in a number: ``cuda:0``."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str"):
+        return None
+    if len(node.args) != 1 or node.keywords or "str" in module.index.functions:
+        return None
+    device = node.args[0]
+    made = origins(module, device)
+    return device if made and all(_has_number(item) for item in made) else None
+
+
+def _has_number(place: Origin) -> bool:
+    """Whether an expression is for certain a device that has a number, as all have where a tensor is."""
+    module, node = place
+    if isinstance(node, ast.Call) and module.dotted(node.func) == "torch.device":
+        first = node.args[0] if node.args else None
+        return len(node.args) > 1 or (isinstance(first, ast.Constant) and "cuda:" in str(first.value))
+    if not isinstance(node, ast.Attribute) or node.attr != "device":
+        return False
+    if isinstance(node.value, ast.Name) and node.value.id == "self":
+        owner = next((item for item in module.index.ancestors(node) if isinstance(item, ast.ClassDef)), None)
+        # A model that keeps no ``device`` of its own has it from the library, or looks at its parameters.
+        return owner is not None and module.class_facts(owner).is_module
+    return is_device(module, node) or _of_a_parameter(node.value)
+
+
+def _of_a_parameter(owner: ast.expr) -> bool:
+    """``next(model.parameters())`` and ``list(self.parameters())[0]``."""
+    return any(isinstance(item, ast.Attribute) and item.attr == "parameters" for item in ast.walk(owner))
+
+
 def _is_of(item: ast.Name | ast.Attribute, owner: str | None) -> TypeGuard[ast.Attribute]:
     return isinstance(item, ast.Attribute) and spelling(item.value) == owner
 
@@ -62,7 +94,8 @@ class AutocastDeviceType(Check):
     ## What it does
 
     Finds `torch.autocast()` without a device type or with a dtype, a boolean or a `torch.device` in its place, and
-    `torch.cuda.amp.autocast` with a device type or a dtype where it takes `enabled`.
+    `torch.cuda.amp.autocast` with a device type or a dtype where it takes `enabled`. `str(model.device)` is found too,
+    for information.
 
     ## Why
 
@@ -70,6 +103,7 @@ class AutocastDeviceType(Check):
     `ValueError`. The old
     `torch.cuda.amp.autocast` has `enabled` first: `autocast(torch.bfloat16)` means `enabled=True` in float16, where
     70000 is inf, and `autocast(device_type="cuda")` raises. The two are imported under one name.
+    The text of a device is `cuda:0` where a model is: torch before 2.4 refuses that with `RuntimeError`.
 
     ## Example
 
@@ -132,6 +166,13 @@ class AutocastDeviceType(Check):
             fix = Fix("Pass its type", "safe", (TextEdit("replace", module.module.span(given), f"{held}.type"),))
             message = f"`{held}` is a `torch.device`, and `autocast` takes its type alone: `{held}.type`"
             self.report_in(file, given, message, fix=fix if not isinstance(given, ast.Call) else None)
+        else:
+            device = numbered_device(module, given)
+            if device is not None:
+                held = module.module.text(device)
+                edit = TextEdit("replace", module.module.span(given), f"{held}.type")
+                message = f"The text of `{held}` may be `cuda:0`, which `autocast` of torch before 2.4 refuses"
+                self.report_in(file, given, message, severity="info", fix=Fix("Pass its type", "safe", (edit,)))
 
     def _old(self, call: ast.Call, file: LintedFile) -> None:
         module = file.module
