@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from amp_rules.checks.common.step_events import PLAIN, SCALED, Event, StepCheck
-from amp_rules.checks.common.step_roles import is_disabled
+from amp_rules.checks.common.step_roles import is_disabled, is_optimizer
 from amp_rules.checks.common.step_text import calls_of
 from amp_rules.lattice.abstract_values import alternatives
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.paths import Path
 from amp_rules.lint.check import replacement
+from amp_rules.source.facts import ModuleFacts
 
 _FROM_ELSEWHERE = frozenset({"param", "attr", "name", "element", "starargs", "other"})
 
@@ -75,6 +78,10 @@ class ScalerBypass(StepCheck):
             return (True if state[0] == "scaled" else None), state
         return None, state
 
+    def is_wrong_alone(self, path: Path, frame: Frame) -> bool:
+        """No scaler of the file steps: whichever turn of the loop it is, `optimizer.step()` is all that happens."""
+        return path.state is not None and path.state[0] == "scaled" and not _scaler_steps(frame.module)
+
     def found(self, state: Any, event: Event, frame: Frame) -> None:
         """Report at the step."""
         holder = frame.text(event.node.func.value)  # type: ignore[attr-defined]
@@ -90,6 +97,12 @@ class ScalerBypass(StepCheck):
             text = f"{frame.text(scale.value)}.step({holder})"
             fix = replacement(frame, f"Call `{text}`", "unsafe", (event.node, text))
         self.report(frame, event.node, message, fix=fix, here=True)
+
+
+@lru_cache(maxsize=8)
+def _scaler_steps(module: ModuleFacts) -> bool:
+    """Whether anything in the file is given an optimizer to step."""
+    return any(call.args and is_optimizer(None, call.args[0]) for call in module.index.named.get("step", ()))
 
 
 def _is_alone(frame: Frame) -> bool:
