@@ -327,7 +327,9 @@ class StepCheck(Check):
         frame.variables[self.key] = unite(frozenset(following))  # type: ignore[assignment]
         if wrong and self._certain(wrong, others, len(paths) - len(wrong), frame):  # type: ignore[arg-type]
             if not is_wrapped(frame.module):
-                self.found(wrong[0].state, event, frame)
+                # Which of several is told of must not hang on the order of a set.
+                first = min(wrong, key=lambda item: str(item.state[0]) if isinstance(item.state, tuple) else "")
+                self.found(first.state, event, frame)
 
     def _certain(self, wrong: list[Path], others: list[Path], rest: int, frame: Frame) -> bool:
         """Whether one of the wrong paths is taken for certain, whatever else a script may know about its tests."""
@@ -338,7 +340,7 @@ class StepCheck(Check):
         for item in wrong:
             since = item.assumed - frame.machine.notes.get((self.code, item.state), set())
             if len(since) <= self.slack or self.is_wrong_alone(item, frame):
-                if not any(_hangs_on_precision(frame.machine.tests[number], came_out) for number, came_out in since):
+                if not any(hangs_on_precision(frame.machine.tests[number], came_out) for number, came_out in since):
                     return True
         return False
 
@@ -355,7 +357,7 @@ class StepCheck(Check):
         """Report."""
 
 
-def _hangs_on_precision(test: Hashable, came_out: bool) -> bool:
+def hangs_on_precision(test: Hashable, came_out: bool) -> bool:
     """Whether a test came out as it did because of the precision, as far as can be told.
 
     Of ``i % 100 == 0 and fp16`` the first part alone may be false.
