@@ -327,7 +327,9 @@ class StepCheck(Check):
         frame.variables[self.key] = unite(frozenset(following))  # type: ignore[assignment]
         if wrong and self._certain(wrong, others, len(paths) - len(wrong), frame):  # type: ignore[arg-type]
             if not is_wrapped(frame.module):
-                self.found(wrong[0].state, event, frame)
+                # Which of several is told of must not hang on the order of a set.
+                first = min(wrong, key=lambda item: str(item.state[0]) if isinstance(item.state, tuple) else "")
+                self.found(first.state, event, frame)
 
     def _certain(self, wrong: list[Path], others: list[Path], rest: int, frame: Frame) -> bool:
         """Whether one of the wrong paths is taken for certain, whatever else a script may know about its tests."""
@@ -337,9 +339,13 @@ class StepCheck(Check):
             return False
         for item in wrong:
             since = item.assumed - frame.machine.notes.get((self.code, item.state), set())
-            if len(since) <= self.slack:
-                if not any(_hangs_on_precision(frame.machine.tests[number], came_out) for number, came_out in since):
+            if len(since) <= self.slack or self.is_wrong_alone(item, frame):
+                if not any(hangs_on_precision(frame.machine.tests[number], came_out) for number, came_out in since):
                     return True
+        return False
+
+    def is_wrong_alone(self, path: Path, frame: Frame) -> bool:
+        """Whether nothing in the file could make up for that path, however many tests stand on it."""
         return False
 
     @abstractmethod
@@ -351,14 +357,19 @@ class StepCheck(Check):
         """Report."""
 
 
-def _hangs_on_precision(test: Hashable, came_out: bool) -> bool:
+def hangs_on_precision(test: Hashable, came_out: bool) -> bool:
     """Whether a test came out as it did because of the precision, as far as can be told.
 
     Of ``i % 100 == 0 and fp16`` the first part alone may be false.
     """
     if isinstance(test, tuple) and len(test) > 2 and test[0] == "BoolOp" and (test[1] == ("And",)) is not came_out:
         return all(is_about_precision(part) for part in test[2:])
-    return is_about_precision(test)
+    return is_about_precision(test) and not _counts(test)
+
+
+def _counts(test: Hashable) -> bool:
+    """Whether a test is of a remainder: ``(i + 1) % grad_steps == 0`` has a word of precision, and counts."""
+    return isinstance(test, tuple) and ("Mod" in test or any(map(_counts, test)))
 
 
 def is_wrapped(module: ModuleFacts) -> bool:

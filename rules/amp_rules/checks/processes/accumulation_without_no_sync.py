@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import uses_framework
 from amp_rules.checks.common.wrapping import is_ddp
@@ -20,13 +21,16 @@ class AccumulationWithoutNoSync(Check):
 
     Finds a loop or function with a `backward()` in every turn and an optimizer step only in some
     (`if (i + 1) % n == 0`), in a file that wraps its model in DistributedDataParallel, or is judged with `--ddp`,
-    and has no `no_sync`.
+    and has no `no_sync`. Where there is one, finds a choice (`a.no_sync() if last else nullcontext()`, or `if` and
+    `else`) that enters it for the last small step of all.
 
     ## Why
 
     DistributedDataParallel averages gradients over the processes in each backward pass. With 4 small steps to one
     optimizer step, 3 of 4 rounds of communication are for nothing: the sum of the averages is the average of the
-    sums. For a model of 1 GB of gradients on a 10 Gbit/s network that is 2.4 s per step.
+    sums. For a model of 1 GB of gradients on a 10 Gbit/s network that is 2.4 s per step. The other way round it is an
+    error: what is left out of the average is the gradient of the last small step, so each process steps with its own
+    and their weights part.
 
     ## Example
 
@@ -46,8 +50,9 @@ class AccumulationWithoutNoSync(Check):
 
     ## When it is silent
 
-    When `no_sync` or `require_backward_grad_sync` occurs in the file, when a framework trains, and when the test
-    of the step counts nothing that is called after accumulation, and no literal number.
+    When `no_sync` or `require_backward_grad_sync` occurs in the file and is not chosen the wrong way round, when a
+    framework trains, and when the test of the step counts nothing that is called after accumulation, and no literal
+    number.
 
     ## Source
 
@@ -59,12 +64,16 @@ class AccumulationWithoutNoSync(Check):
     severity = "performance"
     message = "Accumulated gradients are averaged over the processes in every backward pass."
     advice = "Run all but the last backward pass of a step within `model.no_sync()`."
-    triggers = ("DistributedDataParallel", ".backward(")
+    triggers = ("DistributedDataParallel", ".backward(", ".no_sync")
 
     def visit_module(self, file: LintedFile) -> None:
         """Look for backward passes that happen more often than steps."""
         module = file.module
         index = module.index
+        for chosen in index.uses("no_sync"):
+            if isinstance(chosen, ast.Attribute) and _is_for_the_last(index, chosen):
+                text = f"`{module.module.text(chosen)}` is entered for the last small step: each process then"
+                self.report_in(file, chosen, f"{text} steps with gradients of its own", severity="error")
         if index.words & _SAYS_SO or uses_framework(module):
             return
         wraps = [module.dotted(call.func) or "" for call in index.calls if is_ddp(module, call)]
@@ -125,3 +134,95 @@ def _is_count(divisor: ast.expr) -> bool:
     if isinstance(divisor, ast.Constant):
         return isinstance(divisor.value, int) and divisor.value > 1
     return NAMED_ACCUMULATION.search(ast.unparse(divisor)) is not None
+
+
+# ---- the wrong way round -----------------------------------------------------------------------------------------
+
+
+def _is_for_the_last(index: FileIndex, chosen: ast.Attribute) -> bool:
+    """Whether a test chooses ``no_sync`` where it says that the small step is the last one."""
+    child: ast.AST = chosen
+    for item in index.ancestors(chosen):
+        if isinstance(item, ast.IfExp) or (isinstance(item, ast.If) and item.orelse):
+            body = item.body if isinstance(item.body, list) else [item.body]
+            if child is item.test:
+                return False
+            steps = _counted_steps(index, chosen)
+            return any(_says_last(index, chosen, *part, steps) for part in _parts(index, item.test, child in body))
+        if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return False
+        child = item
+    return False
+
+
+def _parts(index: FileIndex, test: ast.expr, outcome: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """Yield the parts of a test with what they say where it comes out like that, or may alone bring that about."""
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            yield from _parts(index, part, outcome)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _parts(index, test.operand, not outcome)
+    else:
+        held = index.values_of(test) if isinstance(test, ast.Name) else []
+        if len(held) == 1 and not isinstance(held[0], ast.Name):
+            yield from _parts(index, held[0], outcome)
+        else:
+            yield test, outcome
+
+
+def _counted_steps(index: FileIndex, chosen: ast.AST) -> set[tuple[str, bool]] | None:
+    """What the tests around the optimizer's steps say of a remainder, in the same function; None without a step."""
+    scope = index.scope(chosen)
+    steps = [call for call in index.named.get("step", ()) if index.scope(call) is scope and _is_of_optimizer(call)]
+    if not steps:
+        return None
+    return {
+        (ast.unparse(part), said)
+        for call in steps
+        for test, outcome in index.branches(call)
+        for part, said in _parts(index, test, outcome)
+        if _divisors(part)
+    }
+
+
+def _says_last(
+    index: FileIndex, chosen: ast.AST, test: ast.expr, outcome: bool, steps: set[tuple[str, bool]] | None
+) -> bool:
+    """Whether a test that comes out like that says that the small step is the last before the optimizer's."""
+    if _divisors(test):
+        if steps is not None:
+            return (ast.unparse(test), outcome) in steps
+        return _counts(test) and _is_full(test) is outcome
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    if not isinstance(test.ops[0], (ast.Eq, ast.GtE) if outcome else (ast.NotEq, ast.Lt)):
+        return False
+    sides = ast.unparse(test.left), ast.unparse(test.comparators[0])
+    return any(sides in _lasts(loop) for loop in index.loops_around(chosen))
+
+
+def _is_full(test: ast.expr) -> bool | None:
+    """What ``(i + 1) % n``, or that with ``== 0``, says of whether ``n`` small steps are full; None of other tests."""
+    rest, is_zero = test, False
+    if isinstance(test, ast.Compare) and isinstance(test.comparators[0], ast.Constant) and len(test.ops) == 1:
+        if test.comparators[0].value != 0 or not isinstance(test.ops[0], (ast.Eq, ast.NotEq)):
+            return None
+        rest, is_zero = test.left, isinstance(test.ops[0], ast.Eq)
+    if isinstance(rest, ast.BinOp) and isinstance(rest.op, ast.Mod) and isinstance(rest.left, ast.BinOp):
+        if isinstance(rest.left.op, ast.Add) and ast.unparse(rest.left.right) == "1":
+            return is_zero
+    return None
+
+
+def _lasts(loop: ast.AST) -> set[tuple[str, str]]:
+    """Both sides of the tests that are true in the last turn of a loop with a counter."""
+    if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call) or len(loop.iter.args) != 1:
+        return set()
+    of, given = ast.unparse(loop.iter.func), ast.unparse(loop.iter.args[0])
+    target = loop.target
+    if of == "enumerate" and not loop.iter.keywords and isinstance(target, ast.Tuple):
+        target, given = target.elts[0], f"len({given})"
+    elif of != "range":
+        return set()
+    counter = ast.unparse(target)
+    return {(counter, f"{given} - 1"), (f"{counter} + 1", given)}

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from amp_rules.checks.common.skipped_updates import skips_update
 from amp_rules.checks.common.step_events import Event, StepCheck, is_wrapped, statement_of
 from amp_rules.checks.common.step_roles import is_disabled
 from amp_rules.checks.common.step_text import scaler_methods, step_state
 from amp_rules.lattice.abstract_values import Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.paths import LOST
+from amp_rules.lint.check import LintedFile
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.source.facts import FunctionFacts
+
+_ADVICE = "Leave the step out and nothing else: call `scaler.update()` after each `unscale_`."
 
 
 class MissingScalerUpdate(StepCheck):
@@ -20,12 +24,14 @@ class MissingScalerUpdate(StepCheck):
     ## What it does
 
     Finds loops in which `scaler.step(optimizer)` comes round again without `scaler.update()`, functions that step
-    in files which never update, and `update()` twice with no step between.
+    in files which never update, `update()` twice with no step between, and loops in which a test that decides about the
+    step leaves `update()` out after `unscale_`.
 
     ## Why
 
     Without `update` the scale never changes and the second `step` raises "step() has already been called since the
-    last update()". An `update` with no step before it raises "No inf checks were recorded prior to update".
+    last update()". A second `unscale_` raises as well, where a step that was skipped took its `update` along. An
+    `update` with no step before it raises "No inf checks were recorded prior to update".
 
     ## Example
 
@@ -103,6 +109,19 @@ class MissingScalerUpdate(StepCheck):
                 if kind == "scaler_step" and not given and node in frame.module.module.parents:
                     message = "`step` is called and nothing in this file calls `update`: the second call raises"
                     self.report(frame, node, message, fix=self._fix(frame, node), here=True)
+
+    def visit_module(self, file: LintedFile) -> None:
+        """A step that is skipped, and its update with it, when the gradients were unscaled already."""
+        updates = scaler_methods(file.module, "update")
+        if not updates or is_wrapped(file.module):
+            return
+        for unscale in scaler_methods(file.module, "unscale_"):
+            skipped = skips_update(file.module, unscale, updates)
+            if skipped is not None:
+                update, (test, outcome) = skipped
+                when = f"where `{file.module.module.text(test)}` is {'false' if outcome else 'true'}"
+                message = f"`update` is left out {when}, after `unscale_`: the next `unscale_` raises"
+                self.report_in(file, update, message, advice=_ADVICE)
 
     def _fix(self, frame: Frame, node: Any) -> Fix | None:
         statement = statement_of(frame, node)
