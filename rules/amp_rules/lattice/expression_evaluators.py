@@ -28,6 +28,7 @@ from amp_rules.lattice.abstract_values import (
 )  # fmt: skip
 from amp_rules.lattice.conditions import asks_for_half, narrowed
 from amp_rules.lattice.frame import Evaluators, Frame, evaluate
+from amp_rules.lattice.parameter_names import possible_types
 from amp_rules.lattice.parameter_types import not_of_booleans
 from amp_rules.source.resolver import member_of
 from amp_rules.torch.canonical_names import canonical
@@ -399,11 +400,35 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
     if base.op == "dict" and base.data is not None and index.is_const and index.const in base.data:
         found: Value = base.data[index.const]
         return found
+    if base.op == "param" and isinstance(index.const, str):
+        held = frame.variables.get(_key(base, index))
+        return held if held is not None else _given_by_key(frame, base, node, index.const)
     if base.op == "shape":
         made = Value("size", node, (base,), NUM, 0, INTEGRAL)
         made.lo = 0.0
         return made
     return element(frame, base, node, index)
+
+
+def _key(base: Value, index: Value) -> str:
+    """The variable that stands for what was written into a dictionary that the function is given."""
+    return f"{base.data}[{index.const!r}]"
+
+
+def _given_by_key(frame: Frame, base: Value, node: ast.AST, key: str) -> Value:
+    """What a parameter holds under a name: ``batch["attention_mask"]``, of a type of its own."""
+    made = frame.machine.unknown("element", node, key)
+    made.args = (base,)
+    possible = possible_types(key)
+    if possible:
+        made.dtypes = (F32 if possible == INT else made.dtypes) | possible
+    elif base.tensor:
+        made.dtypes = base.dtypes
+    elif frame.function is not None and frame.function.is_forward:
+        made.dtypes = frame.machine.unknown_float
+    made.tensor = max(made.tensor, base.tensor)
+    made.bits = base.bits
+    return made
 
 
 def element(frame: Frame, base: Value, node: ast.AST, index: Value | None = None) -> Value:
@@ -557,10 +582,22 @@ def bind(frame: Frame, target: ast.expr, value: Value) -> None:
         frame.machine.show(made, frame)
         if base.op in ("list", "dict"):
             put(base, value, index_value)
+        elif base.op == "param" and isinstance(index_value.const, str):
+            _put_by_key(frame, base, target, index_value, value)
         else:
             overwritten(base, value)
     elif isinstance(target, ast.Starred):
         bind(frame, target.value, value)
+
+
+def _put_by_key(frame: Frame, base: Value, target: ast.Subscript, index: Value, value: Value) -> None:
+    """Note what is written into a dictionary that the function is given; in a branch, it may not be."""
+    name, parents = _key(base, index), frame.module.module.parents
+    owner = parents.get(parents.get(target, target))
+    if frame.function is None or owner is not frame.function.node:
+        held = frame.variables.get(name)
+        value = join(held if held is not None else _given_by_key(frame, base, target, index.const), value)
+    frame.variables[name] = value
 
 
 # ---- the rest ----------------------------------------------------------------------------------------------------

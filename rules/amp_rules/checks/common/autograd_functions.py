@@ -208,3 +208,30 @@ def called_with_care(cls: ClassFacts) -> bool:
             if casts and given.func.attr in _CASTS:  # type: ignore[attr-defined]
                 return True
     return False
+
+
+def recomputed(forward: FunctionFacts, backward: FunctionFacts) -> ast.Call | None:
+    """The call in ``backward`` that runs again, for its gradients, a callable that ``forward`` is given and runs."""
+    given = set(forward.positional[1:])
+    context, kept = backward.positional[:1], {}
+    for item in ast.walk(forward.node):
+        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Name) and item.value.id in given:
+            kept.update({target.attr: item.value.id for target in item.targets if isinstance(target, ast.Attribute)})
+    run = {
+        kept.get(item.func.attr, "") if isinstance(item.func, ast.Attribute) else getattr(item.func, "id", "")
+        for item in ast.walk(forward.node)
+        if isinstance(item, ast.Call)
+    }
+    calls = [item for item in ast.walk(backward.node) if isinstance(item, ast.Call)]
+    if not any(last_name(item.func) in _RECORDING for item in calls):
+        return None
+    for item in calls:
+        called = item.func
+        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id in context:
+            if kept.get(called.attr) in run & given:
+                return item
+    return None
+
+
+_RECORDING = frozenset({"enable_grad", "set_grad_enabled"})
+"""What ``backward`` needs for the gradients of what it runs itself."""

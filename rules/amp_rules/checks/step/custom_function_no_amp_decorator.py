@@ -13,6 +13,7 @@ from amp_rules.checks.common.autograd_functions import (
     mixing,
     names_in,
     products,
+    recomputed,
     tensor_inputs,
 )
 from amp_rules.lattice.mode import Mode
@@ -28,13 +29,15 @@ class CustomFunctionNoAmpDecorator(Check):
     ## What it does
 
     Finds subclasses of `torch.autograd.Function` without `custom_fwd` whose forward and backward multiply two of its
-    tensors, or whose forward passes two floating point tensors to a compiled extension.
+    tensors, whose forward passes two floating point tensors to a compiled extension, or whose backward runs again a
+    callable that forward was given and ran, as a checkpoint does.
 
     ## Why
 
     Under autocast a layer's input is float16 and its weight float32. In `forward` autocast still casts both for
     `matmul`, but `backward` runs without autocast: `grad.matmul(weight)` raises "expected mat1 and mat2 to have the
-    same dtype, but got: c10::Half != float". A kernel sees the mixture at once, and few check.
+    same dtype, but got: c10::Half != float". A kernel sees the mixture at once, and few check. What backward runs again
+    is computed in float32 there, with other values than in forward, or raises where its inputs are half.
 
     ## Example
 
@@ -67,7 +70,8 @@ class CustomFunctionNoAmpDecorator(Check):
     ## When it is silent
 
     Where the tensors are converted to one type in `forward` or where `apply` is called, under the idiom
-    `_cast_if_autocast_enabled`, and for functions that only communicate or reshape.
+    `_cast_if_autocast_enabled`, where the function says anything of autocast, and for functions that only communicate
+    or reshape.
 
     ## Source
 
@@ -104,6 +108,7 @@ class CustomFunctionNoAmpDecorator(Check):
         if mixed is None and not NAMED_BATCH_NORM.search(cls.name):
             mixed, kernel = _passed(forward, inputs, kinds, module), True
         if mixed is None:
+            self._run_again(file, cls, forward, backward)
             return
         names = " and ".join(f"`{name}`" for name in mixed[:2])
         what = "hands to a kernel" if kernel else "multiplies"
@@ -111,6 +116,15 @@ class CustomFunctionNoAmpDecorator(Check):
         place: ast.AST = partial[-1] if partial else forward.node
         message = f"`{cls.name}` {what} {names}, which have different types under autocast"
         self.report_in(file, place, message, fix=None if partial else _fix(module, forward, backward, kernel))
+
+    def _run_again(self, file: LintedFile, cls: ClassFacts, forward: FunctionFacts, backward: FunctionFacts) -> None:
+        """Judge a function that recomputes what it does not save, as a checkpoint does."""
+        call = recomputed(forward, backward)
+        if call is None or any(name.rpartition(".")[2] != "staticmethod" for name, _ in backward.decorators):
+            return
+        text = file.module.module.text(call.func)
+        message = f"the backward of `{cls.name}` runs `{text}` again without the autocast that its forward ran it under"
+        self.report_in(file, forward.node, message, fix=_fix(file.module, forward, backward, kernel=False))
 
     def _multiplied(
         self, forward: FunctionFacts, backward: FunctionFacts, inputs: list[str], kinds: dict[str, str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.checks.common.arithmetic import in_training
+from amp_rules.checks.common.halved_models import float32_inputs
 from amp_rules.checks.common.mixed_types import (
     REFUSING,
     float32_origin,
@@ -19,8 +20,7 @@ from amp_rules.checks.common.mixed_types import (
 )
 from amp_rules.lattice.abstract_values import BOOL, F32, FLOATS, IN_A_FEW_LINES, LOW, ZERO_DIM, Value
 from amp_rules.lattice.frame import Frame
-from amp_rules.lattice.mode import Mode
-from amp_rules.lint.check import Check
+from amp_rules.lint.check import Check, LintedFile
 
 _PROMOTING = frozenset({"mul", "add", "sub", "div", "cat", "maximum", "where"})
 
@@ -34,7 +34,8 @@ class Fp32TensorInForward(Check):
     `torch.linspace(...)`) that reach an operation which refuses mixed types (a layer, the first state of an LSTM, a
     matrix product, `grid_sample`), as they are or by making an activation float32 on the way, or that make float32 what
     a module's `forward` returns, what they are concatenated with, or what is written into them. The tensor may be made
-    in another method of the class.
+    in another method of the class. In every mode, finds a model that a function makes half itself (`model.half()`) and
+    then calls with a new float32 tensor.
 
     ## Why
 
@@ -73,12 +74,17 @@ class Fp32TensorInForward(Check):
     )
     operations = (*sorted(REFUSING), "return", "add", "mul", "cat", "stack", "module", "setitem")
 
-    def applies(self, mode: Mode) -> bool:
-        """Autocast casts what reaches a matrix product."""
-        return not mode.autocast
+    def visit_module(self, file: LintedFile) -> None:
+        """Look at the models that the file makes half itself, whatever the mode."""
+        for call, made, halved in float32_inputs(file.module):
+            text = file.module.module.text
+            message = f"`{text(made)}` is float32 and enters `{text(call.func)}`, which `{text(halved)}` makes half"
+            self.report_in(file, call, message)
 
     def visit(self, op: Value, frame: Frame) -> None:
-        """Judge an operation that refuses mixed types, or a result."""
+        """Judge an operation that refuses mixed types, or a result; autocast casts what reaches a matrix product."""
+        if frame.mode.autocast:
+            return
         if op.op == "return":
             self._result(op, frame)
         elif op.op == "module":
