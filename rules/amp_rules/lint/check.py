@@ -86,6 +86,10 @@ class Check:
         """Whether the rule can find anything in ``mode``."""
         return True
 
+    def sees_operations(self, mode: Mode) -> bool:
+        """Whether ``visit`` can find anything in ``mode``: else no function is run for this rule."""
+        return True
+
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge one operation; findings go to :meth:`report`."""
 

@@ -67,7 +67,11 @@ class Linter:
         self.known = KnownValues()
         self.project = ProjectFacts(dropped=self.known.forget)
         self._read = 0
-        self._operational = [check for check in self.checks if check.operations or _overrides(check, "visit_function")]
+        self._operational = [
+            check
+            for check in self.checks
+            if (check.operations or _overrides(check, "visit_function")) and check.sees_operations(mode)
+        ]
         self._of_functions = [check for check in self.checks if _overrides(check, "visit_function")]
         self._of_classes = [check for check in self.checks if _overrides(check, "visit_class")]
         self._of_modules = [check for check in self.checks if _overrides(check, "visit_module")]

@@ -20,6 +20,7 @@ from amp_rules.checks.common.mixed_types import (
 )
 from amp_rules.lattice.abstract_values import BOOL, F32, FLOATS, IN_A_FEW_LINES, LOW, ZERO_DIM, Value
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
 
 _PROMOTING = frozenset({"mul", "add", "sub", "div", "cat", "maximum", "where"})
@@ -72,7 +73,12 @@ class Fp32TensorInForward(Check):
         "def forward(",  # What its own methods make for it, as the first state of an LSTM.
         *(f"{name}(" for name in "zeros ones empty full rand randn linspace arange eye tensor hann_window".split()),
     )
+    file_triggers = (".half()", ".bfloat16()", "torch.float16", "torch.bfloat16", "torch.half")
     operations = (*sorted(REFUSING), "return", "add", "mul", "cat", "stack", "module", "setitem")
+
+    def sees_operations(self, mode: Mode) -> bool:
+        """Autocast casts what reaches a matrix product."""
+        return not mode.autocast
 
     def visit_module(self, file: LintedFile) -> None:
         """Look at the models that the file makes half itself, whatever the mode."""
@@ -82,9 +88,7 @@ class Fp32TensorInForward(Check):
             self.report_in(file, call, message)
 
     def visit(self, op: Value, frame: Frame) -> None:
-        """Judge an operation that refuses mixed types, or a result; autocast casts what reaches a matrix product."""
-        if frame.mode.autocast:
-            return
+        """Judge an operation that refuses mixed types, or a result."""
         if op.op == "return":
             self._result(op, frame)
         elif op.op == "module":

@@ -18,7 +18,7 @@ from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, PARAMETER, Valu
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check
 
-_NORM = re.compile(r"(?<!self)\.norm\(|(?<![\w.])norm\(|vector_norm\(")
+_NORM = re.compile(r"norm\((?<=[.( =]norm\()(?<!self\.norm\()")
 """Norms that are taken; a ``self.norm(x)`` is a layer."""
 _LENGTHS = frozenset({"norm", "vector_norm"})
 _PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum", "dot", "inner", "mv", "vecdot", "addmm", "baddbmm"})
@@ -65,7 +65,7 @@ class HandrolledDistance(Check):
     severity = "error"
     message = "The root, angle or direction is NaN where rounding takes its argument out of the domain."
     advice = "Use torch.cdist or torch.var, or clamp the argument before the root or acos."
-    triggers = ("sqrt(", "acos(", "arccos(", "** 0.5", "**0.5", _NORM)
+    triggers = ("sqrt(", "acos(", "arccos(", "** 0.5", "**0.5", "vector_norm(", _NORM)
     operations = ("sqrt", "pow", "acos", "div", "reciprocal")
 
     def visit(self, op: Value, frame: Frame) -> None:
