@@ -98,7 +98,6 @@ def phases(folder: Path) -> str:
         setattr(owner, name, wrapper)
 
     timed(Triggers, "places", "triggers")
-    timed(Triggers, "match", "triggers")
     timed(ProjectFacts, "start", "parse")
     timed(Machine, "judge", "run")
     timed(Machine, "judge_statements", "run")

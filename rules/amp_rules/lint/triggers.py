@@ -32,10 +32,6 @@ class Triggers:
     def __iter__(self) -> Iterator[Trigger]:
         return iter([*self.texts, *self.patterns])
 
-    def match(self, text: str) -> bool:
-        """Whether any of them occurs."""
-        return any(item in text for item in self.texts) or any(item.search(text) for item in self.patterns)
-
     def lines(self, text: str) -> list[int]:
         """The lines, from 1 and sorted, on which one of them begins."""
         return sorted({line for lines in self.places(text).values() for line in lines})

@@ -19,7 +19,7 @@ def is_call_of(value: Value | None, *names: str) -> bool:
     return (value.args[0].sym or "") in {f"apex.{name}" for name in names}
 
 
-def calls_named(module: ModuleFacts, *names: str) -> list[ast.Call]:
+def apex_calls(module: ModuleFacts, *names: str) -> list[ast.Call]:
     """The calls of things of Apex in a file, in the order of the text."""
     wanted = {f"apex.{name}" for name in names}
     found = [item for item in module.index.calls if module.dotted(item.func) in wanted]
@@ -29,7 +29,7 @@ def calls_named(module: ModuleFacts, *names: str) -> list[ast.Call]:
 def opt_levels(module: ModuleFacts) -> set[str]:
     """The levels that a file asks ``amp.initialize`` for, an empty text where one is computed."""
     found = set()
-    for call in calls_named(module, "amp.initialize"):
+    for call in apex_calls(module, "amp.initialize"):
         given = keyword(call, "opt_level")
         if given is None and len(call.args) < 4:
             found.add("O1")

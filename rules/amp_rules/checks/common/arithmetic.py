@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amp_rules.lattice.abstract_values import (
@@ -28,6 +29,8 @@ from amp_rules.lattice.torch_operations import clamp_bounds
 from amp_rules.source.index import keyword
 from amp_rules.torch.idioms import EPSILON, NAMED_LOSS
 
+CALLS_OF_NORM = ("vector_norm(", re.compile(r"norm\((?<=[.( =]norm\()(?<!self\.norm\()"))
+"""Triggers of rules about norms that are taken: ``self.norm(x)`` is a layer."""
 _CALLED = PASSING | {"result"}
 _PRODUCTS = frozenset({"mul", "div", "neg"})
 _DISTANCES = frozenset({"norm", "vector_norm", "cdist", "pairwise_distance", "dist"})

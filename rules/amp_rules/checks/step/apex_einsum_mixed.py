@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_rules.checks.common.apex_scripts import calls_named, opt_levels
+from amp_rules.checks.common.apex_scripts import apex_calls, opt_levels
 from amp_rules.lattice.abstract_values import Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
@@ -70,5 +70,5 @@ def _is_at_o1(frame: Frame) -> bool:
     module = frame.module
     if not {"O1", ""} & opt_levels(module):
         return False
-    registering = calls_named(module, *(f"amp.register_{kind}_function" for kind in ("half", "float", "promote")))
+    registering = apex_calls(module, *(f"amp.register_{kind}_function" for kind in ("half", "float", "promote")))
     return not any("einsum" in frame.text(call) for call in registering)

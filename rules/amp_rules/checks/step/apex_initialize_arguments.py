@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.checks.common.apex_scripts import calls_named
+from amp_rules.checks.common.apex_scripts import apex_calls
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
@@ -58,7 +58,7 @@ class ApexInitializeArguments(Check):
 
     def visit_module(self, file: LintedFile) -> None:
         """Look at each call."""
-        for call in calls_named(file.module, "amp.initialize"):
+        for call in apex_calls(file.module, "amp.initialize"):
             for node, message in _problems(call, file.module):
                 self.report_in(file, node, message)
 

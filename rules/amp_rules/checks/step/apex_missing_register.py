@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rules.checks.common.apex_scripts import calls_named, is_call_of
+from amp_rules.checks.common.apex_scripts import apex_calls, is_call_of
 from amp_rules.lattice.abstract_values import Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.paths import Path, unite
@@ -66,6 +66,6 @@ class ApexMissingRegister(Check):
             after: Any = unite(frozenset(Path(item.assumed, "initialized") for item in paths))
             frame.variables["$registered"] = after
         elif is_call_of(op, *(f"amp.{name}" for name in _REGISTER)):
-            if all(item.state == "initialized" for item in paths) and not calls_named(frame.module, "amp.init"):
+            if all(item.state == "initialized" for item in paths) and not apex_calls(frame.module, "amp.init"):
                 name = frame.text(op.node.func)  # type: ignore[attr-defined]
                 self.report(frame, op.node, f"`{name}` comes after `amp.initialize` and has no effect", here=True)

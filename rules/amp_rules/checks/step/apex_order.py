@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.checks.common.apex_scripts import asks_for_precision, calls_named, is_call_of
+from amp_rules.checks.common.apex_scripts import apex_calls, asks_for_precision, is_call_of
 from amp_rules.lattice.abstract_values import Value, alternatives
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check, LintedFile
@@ -79,7 +79,7 @@ class ApexOrder(Check):
 
     def visit_module(self, file: LintedFile) -> None:
         """Look for models that are moved to the GPU only afterwards."""
-        for call in calls_named(file.module, "amp.initialize"):
+        for call in apex_calls(file.module, "amp.initialize"):
             model = call.args[0] if call.args else keyword(call, "models")
             if (
                 isinstance(model, ast.Name)

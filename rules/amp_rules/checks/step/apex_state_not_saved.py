@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.checks.common.apex_scripts import calls_named
+from amp_rules.checks.common.apex_scripts import apex_calls
 from amp_rules.checks.common.checkpoints import is_known_to, optimizer_loads, optimizer_saves
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ModuleFacts
@@ -55,15 +55,15 @@ class ApexStateNotSaved(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Compare what is initialized with what is saved."""
         module = file.module
-        made = calls_named(module, "amp.initialize")
+        made = apex_calls(module, "amp.initialize")
         if not made or all(map(_is_static, made)):
             return
-        if not calls_named(module, "amp.state_dict") and not _is_handed_on(module):
+        if not apex_calls(module, "amp.state_dict") and not _is_handed_on(module):
             for call in optimizer_saves(module):
                 if not is_known_to(call, module, "amp."):
                     message = "the optimizer's state is saved here without the loss scale of `amp`"
                     self.report_in(file, call, message)
-        elif not calls_named(module, "amp.load_state_dict") and not _is_handed_on(module):
+        elif not apex_calls(module, "amp.load_state_dict") and not _is_handed_on(module):
             for call in optimizer_loads(module):
                 message = "the optimizer's state is loaded here, and that of `amp`, which is saved, nowhere"
                 self.report_in(file, call, message)

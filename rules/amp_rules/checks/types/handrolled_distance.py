@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from amp_rules.checks.common.arithmetic import (
+    CALLS_OF_NORM,
     factors,
     in_training,
     is_tensor,
@@ -18,8 +17,6 @@ from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, PARAMETER, Valu
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check
 
-_NORM = re.compile(r"norm\((?<=[.( =]norm\()(?<!self\.norm\()")
-"""Norms that are taken; a ``self.norm(x)`` is a layer."""
 _LENGTHS = frozenset({"norm", "vector_norm"})
 _PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum", "dot", "inner", "mv", "vecdot", "addmm", "baddbmm"})
 
@@ -65,7 +62,7 @@ class HandrolledDistance(Check):
     severity = "error"
     message = "The root, angle or direction is NaN where rounding takes its argument out of the domain."
     advice = "Use torch.cdist or torch.var, or clamp the argument before the root or acos."
-    triggers = ("sqrt(", "acos(", "arccos(", "** 0.5", "**0.5", "vector_norm(", _NORM)
+    triggers = ("sqrt(", "acos(", "arccos(", "** 0.5", "**0.5", *CALLS_OF_NORM)
     operations = ("sqrt", "pow", "acos", "div", "reciprocal")
 
     def visit(self, op: Value, frame: Frame) -> None:

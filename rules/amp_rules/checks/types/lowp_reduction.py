@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from amp_rules.checks.common.arithmetic import (
+    CALLS_OF_NORM,
     factors,
     in_float32,
     is_bounded,
@@ -82,8 +82,7 @@ class LowpReduction(Check):
     advice = "Give it dtype=torch.float32."
     fix_title = "compute in float32"
     fix_safety = "safe"
-    # Most layers called ``norm`` are normalizations.
-    triggers = ("sum(", "vector_norm(", re.compile(r"norm\((?<=[.( =]norm\()(?<!self\.norm\()"))
+    triggers = ("sum(", *CALLS_OF_NORM)
     operations = ("sum", "nansum", "norm", "vector_norm", "div", "mul")
 
     def __init__(self) -> None:

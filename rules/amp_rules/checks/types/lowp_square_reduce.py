@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from amp_rules.checks.common.arithmetic import (
+    CALLS_OF_NORM,
     complement,
     factors,
     is_bounded,
@@ -64,8 +64,7 @@ class LowpSquareReduce(Check):
     advice = "Convert to float32 before squaring, or use torch.linalg.vector_norm with dtype=torch.float32."
     fix_title = "square in float32"
     fix_safety = "unsafe"
-    # Most layers called ``norm`` are normalizations.
-    triggers = ("sum(", "vector_norm(", re.compile(r"norm\((?<=[.( =]norm\()(?<!self\.norm\()"))
+    triggers = ("sum(", *CALLS_OF_NORM)
     operations = ("sum", "nansum", "pow", "square", "mul")
 
     def applies(self, mode: Mode) -> bool:
