@@ -56,7 +56,8 @@ class ScalerStateNotSaved(Check):
     ## When it is silent
 
     Where the scaler's state is written anywhere in the file, or the scaler is handed to what saves, or what saves is
-    given `self`, `**state` or another object that may hold it.
+    given `self`, `**state` or another object that may hold it. Migrated scripts keep the keys of their checkpoints, so
+    the scaler of `amp_runtime` is not asked for.
 
     ## Source
 
@@ -120,6 +121,7 @@ def _is_beside(call: ast.Call, module: ModuleFacts, is_it: Callable[[ast.expr], 
     return any(
         isinstance(other.func, ast.Attribute)
         and is_it(other.func.value)
+        and not (module.dotted(other.func) or "").startswith("amp_runtime.")
         and any(item is around[-1] for item in module.index.ancestors(other))
         for other in scaling
     )
