@@ -36,6 +36,7 @@ class Import:
 
 
 OS = Import("os", "os")
+FUNCTOOLS = Import("functools", "functools")
 TORCH = Import("torch", "torch")
 DISTRIBUTED = Import("torch.distributed", "dist")
 DDP = Import("torch.nn.parallel.DistributedDataParallel", "DistributedDataParallel", is_member=True)
@@ -66,7 +67,7 @@ DEVICE_TYPE = Constant("DEVICE_TYPE", '"cuda" if {torch}.cuda.is_available() els
 USE_AMP = Constant("USE_AMP", '{os}.environ.get("AMP_OPT_LEVEL", "%(level)s") != "O0"')
 AMP_DTYPE = Constant("AMP_DTYPE", "%(dtype)s")
 _CONSTANTS = (RANK, LOCAL_RANK, WORLD_SIZE, USE_AMP, DEVICE_TYPE, AMP_DTYPE)
-_IMPORTS = {"os": OS, "torch": TORCH, "dist": DISTRIBUTED, "DDP": DDP, "sampler": SAMPLER}
+_IMPORTS = {"os": OS, "functools": FUNCTOOLS, "torch": TORCH, "dist": DISTRIBUTED, "DDP": DDP, "sampler": SAMPLER}
 
 
 @dataclass
@@ -151,7 +152,8 @@ class FileHead:
         block = ["", *constants] if constants else []
         for code in functions:
             block += ["", "", *code.splitlines()]
-        imports = [item.line(name) for item, name in self._imports.items() if item is not OS]
+        standard = {item: name for item, name in self._imports.items() if item.target.partition(".")[0] in _STANDARD}
+        imports = [item.line(name) for item, name in self._imports.items() if item not in standard]
         new = [row + newline for row in sorted(imports, key=lambda row: (row.startswith("from"), row))]
         tail = [row + newline for row in block]
         rest = lines[below:]
@@ -162,10 +164,13 @@ class FileHead:
         elif tail and rest and rest[0].strip():
             rest = [newline, *rest]
         lines = [*lines[:first], *new, *lines[statement.end_lineno : below], *tail, *rest]
-        if OS in self._imports:
-            where = min(_place_of_os(tree, statement), first)
-            is_apart = _is_of_packages(lines[where]) if where < len(lines) else False
-            lines.insert(where, OS.line(self._imports[OS]) + newline + (newline if is_apart else ""))
+        rows: dict[int, list[str]] = {}
+        for item, name in sorted(standard.items(), key=lambda entry: entry[0].target):
+            where = min(_place_among(tree, statement, item.target), first)
+            rows.setdefault(where, []).append(item.line(name) + newline)
+        for where, added in sorted(rows.items(), reverse=True):
+            is_apart = where < len(lines) and _is_of_packages(lines[where])
+            lines[where:where] = [*added, newline] if is_apart else added
         return "".join(lines)
 
     def _ordered(self) -> list[tuple[Constant, str]]:
@@ -184,13 +189,13 @@ def _end_of_imports(tree: ast.Module, statement: ast.stmt) -> int:
     return last.end_lineno
 
 
-def _place_of_os(tree: ast.Module, statement: ast.stmt) -> int:
+def _place_among(tree: ast.Module, statement: ast.stmt, name: str) -> int:
     """The index of the line above which ``import os`` goes: among the standard library's imports, else above all."""
     head = tree.body[: tree.body.index(statement)]
     imports = [item for item in head if isinstance(item, (ast.Import, ast.ImportFrom)) and not _is_future(item)]
     plain = [item for item in imports if isinstance(item, ast.Import) and item.names[0].name in _STANDARD]
     for item in plain:
-        if item.names[0].name > "os":
+        if item.names[0].name > name:
             return item.lineno - 1
     if plain:
         assert plain[-1].end_lineno is not None
