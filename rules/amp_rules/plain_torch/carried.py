@@ -107,7 +107,12 @@ class Carried:
             for holder in self._holders():
                 way = self._way(holder)
                 is_start = self._initializer(holder).node is self._start
-                is_apart = is_start or way.bodies.get(self._start, "") is not None
+                is_apart = (
+                    is_start
+                    or self._start is None
+                    or self._start not in way.bodies
+                    or way.bodies[self._start] is not None
+                )
                 if not way.obstacles and is_apart and (held_anywhere or is_start):
                     return way
         return plain
@@ -208,9 +213,9 @@ class Carried:
             method = self._method_around(use)
             if method is not None and method.cls is not None:
                 found[method.cls] = None
-        every = [*found]
-        tops = [cls for cls in every if not any(other is not cls and other in cls.lineage for other in every)]
-        return [cls for cls in tops if self._passing.can_hold(cls)]
+        tops = [cls for cls in found if not any(other is not cls and other in cls.lineage for other in found)]
+        shared = [base for base in tops[0].lineage if all(base in cls.lineage for cls in tops)] if tops else []
+        return [cls for cls in dict.fromkeys([*tops, *shared]) if self._passing.can_hold(cls)]
 
     def _method_around(self, use: Use) -> FunctionFacts | None:
         for node in [use.body, *use.module.ancestors(use.body)] if not isinstance(use.body, ast.Module) else ():

@@ -8,8 +8,9 @@ import libcst as cst
 
 from amp_rules.plain_torch.carried import Carried
 from amp_rules.plain_torch.levels import Level
+from amp_rules.plain_torch.rounds import Rounds
 from amp_rules.plain_torch.translation import Translate, Translation
-from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.uses import Use, source_of
 from amp_rules.text.actions import ExpressionEdit
 from amp_rules.text.expression_edits import substitute
 
@@ -29,6 +30,7 @@ class LossScaling:
         if self.is_needed:
             is_constant = translation.part(Level).is_constant
             self.variable = Carried(translation, self.uses, _NAMES, self._made, held_anywhere=is_constant)
+            Rounds(translation, is_fixed=self.fixed is not None).check()
 
     @property
     def _made(self) -> str:
@@ -82,10 +84,39 @@ def _method(translation: Translation, use: Use) -> None:
     if use.call is not None and method == "update" and not use.call.args and scaling.fixed is not None:
         translation.replace(use.module, use.whole, substitute(f"{scaler}.update({scaling.fixed})"))
         return
+    if use.call is not None and method == "update" and use.call.args:
+        translation.decline(
+            use.module,
+            use.node,
+            f"torch cannot set a scale before the first loss is scaled, as `{use.module.text(use.whole)}` may",
+            "give the scale to amp.initialize as loss_scale, or leave it out",
+            "precision",
+        )
+        return
+    if use.call is not None and method == "load_state_dict":
+        _load(translation, use, scaler)
+        return
     if use.keyword("loss_id") is not None:
         translation.cannot_keep(use.module, "a scale of its own for each loss")
         translation.replace(use.module, use.whole, _without_keyword("loss_id"))
     translation.replace(use.module, use.node, substitute(f"{scaler}.{method}"))
+
+
+def _load(translation: Translation, use: Use, scaler: str) -> None:
+    """``amp.scaler.load_state_dict(state)``: a scaler that is turned off saves an empty state, which torch refuses."""
+    state = source_of(use.module, use.argument) if use.call is not None and use.call.args else ""
+    is_plain = use.is_statement and state and isinstance(use.argument, (ast.Name, ast.Attribute, ast.Subscript))
+    if not is_plain:
+        translation.decline(
+            use.module,
+            use.node,
+            f"`{use.module.text(use.whole)}` may be given the empty state of a scaler that was turned off",
+            "load the state in a statement of its own, from a variable",
+            "precision",
+        )
+        return
+    translation.cannot_keep(use.module, "the loss scale in checkpoints that Apex wrote, which is not loaded")
+    translation.put_for(use, f'if "scale" in {state}:\n    {scaler}.load_state_dict({state})')
 
 
 def _without_scaler(translation: Translation, use: Use) -> None:

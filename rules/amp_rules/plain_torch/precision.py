@@ -66,7 +66,10 @@ def _init(translation: Translation, use: Use) -> None:
     given = {item.arg for item in use.call.keywords} if use.call is not None else set()
     if given & _LIMITS:
         translation.cannot_keep(use.module, "limits of the loss scale")
-    if lines:
+    if level.place is not None and level.condition is not None:
+        translation.insert(use.module, level.place, "\n".join(lines))
+        translation.take_out(use)
+    elif lines:
         translation.put_for(use, "\n".join(lines))
     else:
         translation.take_out(use)
@@ -113,7 +116,8 @@ def _copied_models(translation: Translation) -> list[Site]:
         for site in program.calls_to(_COPIES)
         if isinstance(site.node, ast.Call)
         and site.node.args
-        and any(map(is_module, program.flow.values(site.node.args[0], site.scope)))
+        and isinstance(site.node.args[0], (ast.Name, ast.Attribute, ast.Subscript))
+        and program.roles.modules(site.node.args[0], site.scope)
     ]
 
 
