@@ -213,8 +213,9 @@ class Carried:
             method = self._method_around(use)
             if method is not None and method.cls is not None:
                 found[method.cls] = None
-        tops = [cls for cls in found if not any(other is not cls and other in cls.lineage for other in found)]
-        shared = [base for base in tops[0].lineage if all(base in cls.lineage for cls in tops)] if tops else []
+        lineage = {cls: self._passing.lineage(cls) for cls in found}
+        tops = [cls for cls in found if not any(other is not cls and other in lineage[cls] for other in found)]
+        shared = [base for base in lineage[tops[0]] if all(base in lineage[cls] for cls in tops)] if tops else []
         return [cls for cls in dict.fromkeys([*tops, *shared]) if self._passing.can_hold(cls)]
 
     def _method_around(self, use: Use) -> FunctionFacts | None:
@@ -227,14 +228,14 @@ class Carried:
     def _is_method_of(self, info: FunctionFacts, holder: ClassFacts) -> bool:
         return (
             info.cls is not None
-            and holder in info.cls.lineage
+            and holder in self._passing.lineage(info.cls)
             and info.receiver is not None
             and not info.is_class_method
             and info.name != "__new__"
         )
 
     def _initializer(self, holder: ClassFacts) -> FunctionFacts:
-        found = holder.method("__init__")
+        found = self._passing.initializer(holder)
         assert found is not None
         return found
 

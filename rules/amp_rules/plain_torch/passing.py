@@ -80,8 +80,13 @@ class Passing:
                 found.append(Obstacle(caller.scope.module, caller.call, message, _RECIPE))
         calls = {caller.call for caller in callers}
         for other in self._program.flow.modules:
-            message = f"{name} is handed on here: who calls it is not known, and would have to give it the scaler"
-            found += [Obstacle(other, use, message, _RECIPE) for use in self._loose_uses(other, info, calls)]
+            for use in self._loose_uses(other, info, calls):
+                parent = other.parents[use]
+                if isinstance(parent, ast.Call) and parent.func is use:
+                    message = f"this may call {name} too, in a way that is not understood, and has no scaler to give it"
+                else:
+                    message = f"{name} is handed on: who calls it is not known, and would have to give it the scaler"
+                found.append(Obstacle(other, use, message, _RECIPE))
         return found or self._elsewhere(info)
 
     def _loose_uses(self, module: Module, info: FunctionFacts, calls: set[ast.Call]) -> list[ast.expr]:
@@ -164,14 +169,23 @@ class Passing:
 
     # ---- classes ---------------------------------------------------------------------------------------------------
 
+    def lineage(self, cls: ClassFacts) -> list[ClassFacts]:
+        """A class and its bases within the program, the nearest first."""
+        info = self._program.flow.classes.get(cls.node)
+        return [cls] if info is None else [item.facts for item in info.mro()]
+
+    def initializer(self, cls: ClassFacts) -> FunctionFacts | None:
+        """The ``__init__`` that a class has, or inherits within the program."""
+        return next((base.methods["__init__"] for base in self.lineage(cls) if "__init__" in base.methods), None)
+
     def can_hold(self, cls: ClassFacts) -> bool:
         """Whether every object of a class can be given one more attribute by ``__init__``."""
-        initializer = cls.method("__init__")
+        initializer = self.initializer(cls)
         if initializer is None or initializer.receiver is None or initializer.node not in self._program.flow.functions:
             return False
         for info in self._program.flow.classes.values():
             facts = info.facts
-            if cls not in facts.lineage and initializer.cls not in facts.lineage:
+            if initializer.cls not in self.lineage(facts):
                 continue
             own = facts.methods.get("__init__")
             if own is not None and own is not initializer and not _calls_super(own):

@@ -20,7 +20,7 @@ from amp_rules.roles.kinds import is_optimizer
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import FunctionNode
+from amp_rules.source.scopes import FunctionNode, Scope
 
 Gradients = Literal["none", "scaled", "old", "true", "mixed"]
 """What an optimizer's gradients are: cleared, scaled, scaled before the last update, true, or a sum of such."""
@@ -29,6 +29,8 @@ Stage = Literal["ready", "unscaled", "stepped"]
 
 _MAX_ROUNDS = 8
 """Times that a loop is gone through. States only grow, and each has few: it settles in three or four."""
+_MAX_CONDITIONS = 4
+"""Conditions that are followed together; each doubles the paths. What is beyond is taken to hold or not, each time."""
 _ONTO: dict[Gradients, Gradients] = {
     "none": "scaled",
     "scaled": "scaled",
@@ -87,7 +89,8 @@ class Rounds:
         self._is_fixed = is_fixed
         uses = [use for use in translation.uses if use.path.startswith("scaler.") and use.call is not None]
         self._events = {use.call: use for use in uses}
-        self._modules = {use.call: use.module for use in uses}
+        self._modules = {use.module: use.module for use in uses}
+        self._assumed: dict[tuple[ast.AST, str], bool] = {}
         self._optimizers = self._all_optimizers(uses)
         self._has_events = self._program.closure(self._is_event)
         self._running: list[FunctionFacts] = []
@@ -100,11 +103,37 @@ class Rounds:
         first = State(tuple((item, _FIRST) for item in self._optimizers), frozenset({False}))  # type: ignore[misc]
         bodies = [start.use.body] if start is not None else []
         bodies += [use.body for use in self._events.values() if use.body not in bodies]
-        for body in bodies:
-            if body not in self._visited:
-                self._body(body, first)
+        for assumed in self._assumptions():
+            self._assumed = assumed
+            self._visited.clear()
+            for body in bodies:
+                if body not in self._visited:
+                    self._body(body, first)
         for node, (module, message, recipe) in self._found.items():
             self._translation.decline(module, node, message, recipe, "precision")
+
+    def _assumptions(self) -> list[dict[tuple[ast.AST, str], bool]]:
+        """What several branches of a function ask alike, and no round changes: each holds everywhere or nowhere."""
+        asked: dict[tuple[ast.AST, str], int] = {}
+        for module in self._modules.values():
+            for node in module.nodes:
+                if isinstance(node, ast.If) and self._program.locate(node) is not None and self._has_events(node):
+                    key = (blocks.body_of(module, node), ast.unparse(node.test))
+                    if key not in asked and not self._is_lasting(module, node.test):
+                        continue
+                    asked[key] = asked.get(key, 0) + 1
+        found: list[dict[tuple[ast.AST, str], bool]] = [{}]
+        for key in [key for key, count in asked.items() if count > 1][:_MAX_CONDITIONS]:
+            found = [{**one, key: value} for one in found for value in (True, False)]
+        return found
+
+    def _is_lasting(self, module: Module, test: ast.expr) -> bool:
+        """Whether no loop around a condition changes what it asks."""
+        if any(isinstance(node, ast.Call) for node in ast.walk(test)):
+            return False
+        loops = [item for item in blocks.enclosing(module, test) if isinstance(item, blocks.LOOPS)]
+        read = blocks.reads(test)
+        return not any(blocks.touches(blocks.writes(loop), read) for loop in loops)
 
     def _all_optimizers(self, uses: Iterable[Use]) -> list[Value]:
         found: dict[Value, None] = {}
@@ -155,8 +184,7 @@ class Rounds:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             return state
         if isinstance(node, ast.If):
-            state = self._expression(node.test, state)
-            return _any_of([self._suite(node.body, state, leaving), self._suite(node.orelse, state, leaving)])
+            return self._branch(node, self._expression(node.test, state), leaving)
         if isinstance(node, blocks.LOOPS):
             return self._loop(node, state, leaving)
         if isinstance(node, (ast.With, ast.AsyncWith)):
@@ -177,8 +205,46 @@ class Rounds:
             leaving.continues.append(state)
         return None if isinstance(node, (ast.Return, ast.Break, ast.Continue, ast.Raise)) else state
 
+    def _branch(self, node: ast.If, state: State, leaving: _Leaving) -> State | None:
+        if self._is_absence(node.test) and not any(map(self._has_events, node.body)):
+            return self._suite(node.orelse, state, leaving)
+        known = self._assumed.get((blocks.body_of(self._module_of(node), node), ast.unparse(node.test)))
+        if known is not None:
+            return self._suite(node.body if known else node.orelse, state, leaving)
+        then, otherwise = self._suite(node.body, state, leaving), self._suite(node.orelse, state, leaving)
+        asked = self._optimizers_asked_for(node.test)
+        if asked and then is not None and otherwise is not None:
+            # Where there is no such optimizer, nothing happens to it.
+            joined = then.joined(otherwise)
+            return State(joined.with_({item: then.of(item) for item in asked}).optimizers, then.is_due)
+        return _any_of([then, otherwise])
+
+    def _is_absence(self, test: ast.expr) -> bool:
+        """Whether a condition asks whether there is no optimizer: nothing happens to it then."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return bool(self._optimizers_asked_for(test.operand))
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Is):
+            return bool(self._optimizers_asked_for(test.left))
+        return False
+
+    def _module_of(self, node: ast.AST) -> Module:
+        found = self._program.module_of(node)
+        assert found is not None
+        return found
+
+    def _optimizers_asked_for(self, test: ast.expr) -> set[Value]:
+        """The optimizers whose presence a condition asks for: ``if optimizer is not None``."""
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.IsNot):
+            test = test.left
+        located = self._program.locate(test) if isinstance(test, (ast.Name, ast.Attribute)) else None
+        if located is None:
+            return set()
+        return {value for value in self._program.flow.values(test, located[1]) if is_optimizer(value)}
+
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While, state: State, leaving: _Leaving) -> State | None:
         state = self._expression(node.test if isinstance(node, ast.While) else node.iter, state)
+        if isinstance(node, ast.For) and (cleared := self._clears_by_hand(node)):
+            return state.with_({item: frozenset(("none", stage) for _, stage in state.of(item)) for item in cleared})
         if not self._has_events(node):
             return state
         own = _Leaving([], [], leaving.returns)
@@ -233,15 +299,17 @@ class Rounds:
         use = self._events.get(node)
         if use is not None:
             return self._event(use, state)
+        callees = self._program.flow.callees(node)
         located = self._program.locate(node)
-        if located is not None:
+        if located is not None and not callees:
             cleared = self._owners.cleared(node, located[1])
+            cleared = cleared or self._cleared_as_stepped(node, located[1])
             if cleared:
                 return state.with_(
                     {item: frozenset(("none", stage) for _, stage in state.of(item)) for item in cleared}
                 )
         outcomes = []
-        for info in self._program.flow.callees(node):
+        for info in callees:
             if info in self._running or not any(map(self._has_events, blocks.own_parts(info.node))):
                 outcomes.append(state)
                 continue
@@ -250,6 +318,36 @@ class Rounds:
             self._running.pop()
         found = _any_of(outcomes)
         return state if found is None else found
+
+    def _cleared_as_stepped(self, node: ast.Call, scope: Scope) -> frozenset[Value]:
+        """The optimizers that ``self.opt.zero_grad()`` clears where ``self.opt`` is what steps, whatever else it may be."""
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
+            return frozenset()
+        key = self._program.flow.key(node.func.value, scope)
+        stepped = [use for use in self._events.values() if use.path == "scaler.step" and use.call and use.call.args]
+        if key is None or all(self._program.flow.key(use.argument, use.scope) != key for use in stepped):
+            return frozenset()
+        return self._owners.at(node.func.value, scope)
+
+    def _clears_by_hand(self, node: ast.For | ast.AsyncFor) -> frozenset[Value]:
+        """The optimizers whose gradients a loop over the parameters of their models clears, one by one."""
+        module = self._module_of(node)
+        located = self._program.locate(node.iter)
+        is_clearing = any(
+            isinstance(item, ast.Assign)
+            and isinstance(item.value, ast.Constant)
+            and item.value.value is None
+            and any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in item.targets)
+            for item in ast.walk(node)
+        ) or any(
+            isinstance(item, ast.Call) and (blocks.path_of(item.func) or "").endswith(".grad.zero_")
+            for item in ast.walk(node)
+        )
+        tests = [item.test for item in ast.walk(node) if isinstance(item, ast.If)]
+        if located is None or not is_clearing or not all(".grad" in module.text(test) for test in tests):
+            return frozenset()
+        values = self._program.flow.values(node.iter, located[1])
+        return self._owners.held_by({value.ref for value in values if value.kind == "parameters"})
 
     # ---- events ----------------------------------------------------------------------------------------------------
 
@@ -293,6 +391,8 @@ class Rounds:
         return frozenset(found)
 
     def _updated(self, use: Use, state: State) -> State:
+        if use.call is not None and use.call.args:
+            return state  # declined where it is written
         if False in state.is_due and not self._is_fixed:
             self._stop(
                 use,
