@@ -57,7 +57,7 @@ def test_another_one_is_told_and_never_copied(own, folder, invoke, version, code
     assert told in asked.stderr
     # A diff may be for anywhere.
     assert told not in invoke("train.py").stderr
-    written = invoke("train.py", "-w", "--vendor", "-o", "out")
+    written = invoke("train.py", "--vendor", "-o", "out")
     assert written.exit_code == 0 and told not in written.stderr
     copied = {path.name: path.read_text() for path in (folder / "work/out/amp_runtime").iterdir()}
     assert copied == {path.name: path.read_text() for path in own.iterdir()}
