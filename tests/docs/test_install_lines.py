@@ -150,7 +150,7 @@ def test_every_printed_line_works_in_an_empty_environment(tmp_path):
     # What the pages show. Torch stays: it is the same for all of them.
     for line in printed():
         there.run(
-            "pip uninstall --quiet -y amp-migrate amp-runtime click jinja2 libcst matplotlib pathspec pygls pygments rich",
+            "pip uninstall -qy amp-migrate amp-runtime click jinja2 libcst matplotlib pathspec pygls pygments rich",
             there.work,
         )
         there.run(line.replace(PLACEHOLDER, f"git+{there.checkout.as_uri()}@v0.1.0"), there.checkout)
