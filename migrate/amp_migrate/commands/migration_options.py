@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
-from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS
+from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, TARGETS
 
 from amp_migrate.commands.shared import color_option, config_option, listed
 from amp_migrate.settings.migration import parse_loss_scale
@@ -44,6 +44,11 @@ _MIGRATION = (
         metavar="dynamic|N",
         callback=_loss_scale,
         help="Dynamic, or a fixed loss scale. [default: dynamic]",
+    ),
+    click.option(
+        "--target",
+        type=click.Choice(TARGETS, case_sensitive=False),
+        help="What migrated scripts use: the runtime amp_runtime, or plain PyTorch alone. [default: runtime]",
     ),
     click.option(
         "--apex",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, Options
+from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, TARGETS, Options
 
 from amp_migrate.settings.pyproject import Key, boolean, choice, load_table, settings_folder, strings
 from amp_migrate.settings.selected_rewrites import known_codes
@@ -75,6 +75,7 @@ KEYS = {
     "fused": boolean(),
     "dtype": choice(DTYPES),
     "loss-scale": Key('"dynamic" or a positive number', parse_loss_scale),
+    "target": choice(TARGETS),
     "apex": choice(APEX_MODES),
     "modernize": boolean(),
     "select": CODES,

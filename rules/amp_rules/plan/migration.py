@@ -10,6 +10,7 @@ from pathlib import Path
 
 from amp_rules import rewrites
 from amp_rules.flow.statements import is_main_guard
+from amp_rules.plain_torch.stage import in_plain_torch
 from amp_rules.plan import (
     carried_state,
     declining,
@@ -89,7 +90,11 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         else Modernized(Program(Project(entry, files)))
     )
     program = modern.program
-    report = modern.joined(_decided(program, selection))
+    decided = _decided(program, selection)
+    if selection.options.target == "torch":
+        alone = Selection.of(replace(options, ddp=False))
+        decided = in_plain_torch(decided, program, selection.options, lambda: _decided(program, alone))
+    report = modern.joined(decided)
     originals = {path: draft.original for path, draft in modern.drafts.items()}
     modules = [originals.get(module.path, module) for module in program.flow.modules]
     of_comments = selection.notes(modules, report.precision, report.distribution)

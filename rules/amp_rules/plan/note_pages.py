@@ -36,6 +36,20 @@ _PAGES = {
         ## What to do by hand
         Write `# amp: skip` or `# amp: skip[AMP301]` at the end of a line of the statement, or take the comment away.
         """,
+    notes.PLAIN_TORCH: """
+        What plain PyTorch does not keep of a migration.
+
+        ## What is noted
+        With `--target torch`, once for a file: what the runtime would keep and torch does not, as far as it concerns
+        this script. Without the runtime each process decides alone whether a step is skipped, from gradients that are
+        averaged already; the scale has no floor; batch norm is synchronised on CUDA only; O2 and O3 are O1.
+
+        ## Why
+        The script has no dependency besides torch, so nothing but torch can keep it.
+
+        ## What to do by hand
+        Nothing, where it does not matter to you. Where it does, migrate with `--target runtime`.
+        """,
     notes.BATCH_SIZE: """
         The batch of all processes is larger than that of one.
 

@@ -17,6 +17,7 @@ from amp_rules.source.spans import Position, Span
 
 NOT_SCALED = Rule("AMP180", "step-not-scaled", "A step came after the migration, and is not scaled.", "precision")
 IDLE_COMMENT = Rule("AMP182", "idle-skip-comment", "A comment `# amp: skip` does nothing.", "precision")
+PLAIN_TORCH = Rule("AMP183", "not-kept-by-torch", "What plain PyTorch does not keep of a migration.", "precision")
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"
 )

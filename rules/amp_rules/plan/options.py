@@ -8,10 +8,11 @@ from typing import Literal
 OptLevel = Literal["O0", "O1", "O2", "O3"]
 Dtype = Literal["auto", "fp16", "bf16"]
 ApexMode = Literal["auto", "idiom", "compat"]
-Words = Literal["runtime"]
+Target = Literal["runtime", "torch"]
 
 OPT_LEVELS: tuple[OptLevel, ...] = ("O0", "O1", "O2", "O3")
 DTYPES: tuple[Dtype, ...] = ("auto", "fp16", "bf16")
+TARGETS: tuple[Target, ...] = ("runtime", "torch")
 APEX_MODES: tuple[ApexMode, ...] = ("auto", "idiom", "compat")
 
 
@@ -31,7 +32,7 @@ class Options:
         modernize: also replace what a current PyTorch no longer has.
         select: codes of rewrites, or their beginnings, that are wanted; empty for all.
         ignore: codes of rewrites, or their beginnings, that are not wanted.
-        words: which vocabulary writes the edits, see :mod:`amp_rules.text.vocabulary`.
+        target: what migrated scripts use: the runtime, or plain PyTorch, see :mod:`amp_rules.plain_torch`.
     """
 
     opt_level: OptLevel = "O1"
@@ -44,4 +45,4 @@ class Options:
     modernize: bool = False
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
-    words: Words = "runtime"
+    target: Target = "runtime"

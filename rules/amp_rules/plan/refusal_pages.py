@@ -39,6 +39,22 @@ _PAGES = {
         only one. Remove `model.half()`, and migrate with `--opt-level O2`. Migrate scripts that share modules in one
         run: `amp-migrate --undo` takes the earlier run back.
         """,
+    declining.NOT_IN_TORCH: """
+        Plain PyTorch has no words for something.
+
+        ## What is refused
+        With `--target torch`, a script that needs what only the runtime does: gradients that are averaged at the step,
+        a model's method called in place of `forward`, loaders whose samples DistributedSampler cannot share out, a
+        scaler that would have to be passed to functions whose callers are not all known.
+
+        ## Why
+        What a careful colleague would not write in plain PyTorch, or only wrongly, is left alone. Where only several
+        processes stand in the way, the precision is migrated.
+
+        ## What to do by hand
+        Migrate with the default, `--target runtime`, which does it, or rewrite the place that is named; then migrate
+        again.
+        """,
     declining.DRAFT: """
         The tool's own check found a defect in what it was about to show.
 

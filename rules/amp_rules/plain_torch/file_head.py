@@ -1,0 +1,208 @@
+"""What the new code of one file needs at its head: imports, constants and helper functions, under free names."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import dataclass, field
+
+from amp_rules.plain_torch.uses import import_of_runtime
+from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
+
+_STANDARD = sys.stdlib_module_names
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import: ``import os``, ``import torch.distributed as dist``, ``from a import B``.
+
+    Attributes:
+        target: the qualified name, as in ``torch.nn.parallel.DistributedDataParallel``.
+        name: what it is called in the file if that is free.
+        is_member: whether it is a member of a module.
+    """
+
+    target: str
+    name: str
+    is_member: bool = False
+
+    def line(self, name: str) -> str:
+        """The statement that binds it to a name."""
+        if self.is_member:
+            module, _, member = self.target.rpartition(".")
+            return f"from {module} import {member}" + ("" if name == member else f" as {name}")
+        return f"import {self.target}" + ("" if name == self.target else f" as {name}")
+
+
+OS = Import("os", "os")
+TORCH = Import("torch", "torch")
+DISTRIBUTED = Import("torch.distributed", "dist")
+DDP = Import("torch.nn.parallel.DistributedDataParallel", "DistributedDataParallel", is_member=True)
+SAMPLER = Import("torch.utils.data.distributed.DistributedSampler", "DistributedSampler", is_member=True)
+_ALSO_KNOWN = {SAMPLER.target: "torch.utils.data.DistributedSampler"}
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A name of the file's own level; ``code`` may name others in braces: ``{os}``, ``{torch}``, or constants."""
+
+    name: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A function of the file's own level; the source holds names in braces as that of constants does."""
+
+    name: str
+    code: str
+
+
+RANK = Constant("RANK", 'int({os}.environ.get("RANK", "0"))')
+LOCAL_RANK = Constant("LOCAL_RANK", 'int({os}.environ.get("LOCAL_RANK", "0"))')
+WORLD_SIZE = Constant("WORLD_SIZE", 'int({os}.environ.get("WORLD_SIZE", "1"))')
+DEVICE_TYPE = Constant("DEVICE_TYPE", '"cuda" if {torch}.cuda.is_available() else "cpu"')
+USE_AMP = Constant("USE_AMP", '{os}.environ.get("AMP_OPT_LEVEL", "%(level)s") != "O0"')
+AMP_DTYPE = Constant("AMP_DTYPE", "%(dtype)s")
+_CONSTANTS = (RANK, LOCAL_RANK, WORLD_SIZE, USE_AMP, DEVICE_TYPE, AMP_DTYPE)
+_IMPORTS = {"os": OS, "torch": TORCH, "dist": DISTRIBUTED, "DDP": DDP, "sampler": SAMPLER}
+
+
+@dataclass
+class FileHead:
+    """The head of one file on its way.
+
+    Attributes:
+        module: the file, in the runtime's words.
+        settings: what the constants are made of: ``level``, ``dtype``.
+    """
+
+    module: Module
+    settings: dict[str, str]
+    _imports: dict[Import, str] = field(default_factory=dict)
+    _constants: dict[Constant, str] = field(default_factory=dict)
+    _helpers: dict[Helper, tuple[str, str]] = field(default_factory=dict)
+
+    def code(self, template: str) -> str:
+        """New code with the names in braces replaced by those of this file, which are noted as needed.
+
+        ``{torch}``, ``{os}``, ``{dist}``, ``{DDP}`` and ``{sampler}`` are imports; capital letters are constants.
+        """
+        names = {name: item for name, item in _IMPORTS.items() if "{" + name + "}" in template}
+        found = {name: self.imported(item) for name, item in names.items()}
+        found |= {item.name: self.constant(item) for item in _CONSTANTS if "{" + item.name + "}" in template}
+        for name, text in found.items():
+            template = template.replace("{" + name + "}", text)
+        return template
+
+    def constant(self, constant: Constant) -> str:
+        """The name of a constant of the file."""
+        if constant not in self._constants:
+            self._constants[constant] = self._free(constant.name)
+            self.code(constant.code % self.settings)
+            if constant is AMP_DTYPE:
+                self.code(self.settings["dtype"])
+        return self._constants[constant]
+
+    def helper(self, helper: Helper) -> str:
+        """The name of a helper function of the file."""
+        if helper not in self._helpers:
+            name = self._free(helper.name)
+            self._helpers[helper] = name, self.code(helper.code)
+        return self._helpers[helper][0]
+
+    @property
+    def helpers(self) -> list[Helper]:
+        """The helper functions that the new code calls."""
+        return list(self._helpers)
+
+    def imported(self, item: Import) -> str:
+        """The name of something that is imported, by the file already or by a new import."""
+        if item not in self._imports:
+            names = names_of(self.module)
+            targets = (item.target, _ALSO_KNOWN.get(item.target))
+            own = next((name for name, target in names.imports.items() if target in targets), None)
+            if own is not None and own not in names.rebound:
+                return own
+            self._imports[item] = self._free(item.name)
+        return self._imports[item]
+
+    def _free(self, wanted: str) -> str:
+        names = names_of(self.module)
+        candidates = [wanted, f"AMP_{wanted}" if wanted.isupper() else f"torch_{wanted}"]
+        candidates += [f"{wanted}_{number}" for number in range(2, 100)]
+        return next(name for name in candidates if not names.is_taken(name))
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    def written(self, text: str) -> str:
+        """The text of the file, translated but for its head, with its new head in place of the runtime's import."""
+        newline = "\r\n" if "\r\n" in text else "\n"
+        lines = text.splitlines(keepends=True)
+        tree = ast.parse(text)
+        statement = import_of_runtime(Module(self.module.source, tree, is_entry=False))
+        if statement is None:
+            return text
+        first = statement.lineno - 1
+        below = _end_of_imports(tree, statement)
+        constants = [f"{name} = {self.code(item.code % self.settings)}" for item, name in self._ordered()]
+        functions = [code for _, code in self._helpers.values()]
+        block = ["", *constants] if constants else []
+        for code in functions:
+            block += ["", "", *code.splitlines()]
+        imports = [item.line(name) for item, name in self._imports.items() if item is not OS]
+        new = [row + newline for row in sorted(imports, key=lambda row: (row.startswith("from"), row))]
+        tail = [row + newline for row in block]
+        rest = lines[below:]
+        if tail and functions:
+            while rest and not rest[0].strip():
+                rest = rest[1:]
+            rest = [newline, newline, *rest]
+        elif tail and rest and rest[0].strip():
+            rest = [newline, *rest]
+        lines = [*lines[:first], *new, *lines[statement.end_lineno : below], *tail, *rest]
+        if OS in self._imports:
+            where = min(_place_of_os(tree, statement), first)
+            is_apart = _is_of_packages(lines[where]) if where < len(lines) else False
+            lines.insert(where, OS.line(self._imports[OS]) + newline + (newline if is_apart else ""))
+        return "".join(lines)
+
+    def _ordered(self) -> list[tuple[Constant, str]]:
+        return [(item, self._constants[item]) for item in _CONSTANTS if item in self._constants]
+
+
+def _end_of_imports(tree: ast.Module, statement: ast.stmt) -> int:
+    """The line after which the imports that follow a statement without a break end."""
+    index = tree.body.index(statement)
+    last: ast.stmt = statement
+    for item in tree.body[index + 1 :]:
+        if not isinstance(item, (ast.Import, ast.ImportFrom)):
+            break
+        last = item
+    assert last.end_lineno is not None
+    return last.end_lineno
+
+
+def _place_of_os(tree: ast.Module, statement: ast.stmt) -> int:
+    """The index of the line above which ``import os`` goes: among the standard library's imports, else above all."""
+    head = tree.body[: tree.body.index(statement)]
+    imports = [item for item in head if isinstance(item, (ast.Import, ast.ImportFrom)) and not _is_future(item)]
+    plain = [item for item in imports if isinstance(item, ast.Import) and item.names[0].name in _STANDARD]
+    for item in plain:
+        if item.names[0].name > "os":
+            return item.lineno - 1
+    if plain:
+        assert plain[-1].end_lineno is not None
+        return plain[-1].end_lineno
+    return (imports[0] if imports else statement).lineno - 1
+
+
+def _is_of_packages(line: str) -> bool:
+    """Whether a line imports from outside of the standard library, which stands apart from what does."""
+    words = line.split()
+    return words[:1] in (["import"], ["from"]) and words[1].partition(".")[0] not in _STANDARD
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"

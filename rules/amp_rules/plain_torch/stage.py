@@ -1,0 +1,79 @@
+"""The way from a report in the runtime's words to one in torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from amp_rules.plain_torch.translation import Translation
+from amp_rules.plan import notes
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.drafts import Draft, drafted
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Note, Refusal, Report
+from amp_rules.roles.steps import Program
+
+
+def in_plain_torch(
+    report: Report, program: Program, options: Options, without_distribution: Callable[[], Report]
+) -> Report:
+    """The report of a migration, with torch's own words in the files.
+
+    Args:
+        report: the report in the runtime's words.
+        program: the program that it is about, before the migration.
+        options: what was asked for.
+        without_distribution: decides again, for one process.
+    """
+    if not report.changes:
+        return report
+    drafts = {module.path: Draft.of(module, frozenset()) for module in program.flow.modules}
+    drafts = {change.path: drafts[change.path] for change in report.changes}
+    for change in report.changes:
+        drafts[change.path].become(change.after)
+    translation = Translation(drafted(program, drafts), options)
+    try:
+        texts = translation.texts()
+    except Declined as declined:
+        refusals = tuple(_placed(item, drafts) for item in declined.refusals)
+        return _declined(report, program, options, refusals, without_distribution)
+    changes = {change.path: change for change in report.changes}
+    changes |= {path: replace(changes[path], after=text) for path, text in texts.items()}
+    kept = tuple(change for change in changes.values() if change.before != change.after)
+    return replace(report, changes=kept, notes=(*report.notes, *_limits(translation, drafts)))
+
+
+def _declined(
+    report: Report,
+    program: Program,
+    options: Options,
+    refusals: tuple[Refusal, ...],
+    without_distribution: Callable[[], Report],
+) -> Report:
+    of_precision = any(item.unit == "precision" for item in refusals)
+    if options.ddp and not of_precision and report.precision == "migrated":
+        alone = in_plain_torch(without_distribution(), program, replace(options, ddp=False), without_distribution)
+        return replace(alone, distribution="declined", refusals=(*alone.refusals, *refusals))
+    return replace(
+        report,
+        precision="declined" if report.precision == "migrated" else report.precision,
+        distribution="declined" if report.distribution == "migrated" else report.distribution,
+        changes=(),
+        edits=(),
+        refusals=(*report.refusals, *refusals),
+        notes=(),
+    )
+
+
+def _placed(item: Refusal, drafts: dict[Path, Draft]) -> Refusal:
+    draft = drafts.get(item.path)
+    return item if draft is None or item.span is None else replace(item, span=draft.place(item.span))
+
+
+def _limits(translation: Translation, drafts: dict[Path, Draft]) -> list[Note]:
+    rule = notes.PLAIN_TORCH
+    return [
+        Note(module.path, None, rule.code, rule.name, f"plain torch does not keep: {'; '.join(sentences)}")
+        for module, sentences in translation.limits.items()
+    ]

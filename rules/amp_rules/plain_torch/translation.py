@@ -1,0 +1,180 @@
+"""One program on its way from the runtime's words to torch's own."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from amp_rules.plain_torch.file_head import FileHead
+from amp_rules.plain_torch.uses import Use, uses_of_runtime
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Reasons
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Refusal, Unit
+from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
+from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace
+from amp_rules.text.applying import apply
+from amp_rules.text.expression_edits import substitute
+
+Translate = Callable[["Translation", Use], None]
+"""Writes one use of the runtime in torch's words, or declines it."""
+
+_DTYPES = {
+    "fp16": "{torch}.float16",
+    "bf16": "{torch}.bfloat16",
+    "auto": "{torch}.float16 if {torch}.cuda.is_available() else {torch}.bfloat16",
+}
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Start:
+    """``amp.init(...)``.
+
+    Attributes:
+        use: the call.
+        level: the source of its level, as in ``'"O1"'`` or ``'args.opt_level'``.
+        dtype: the half type.
+        loss_scale: the source of a fixed scale; None where it adapts.
+        ddp: whether several processes join there.
+        sync_bn: whether batch norm is synchronised.
+    """
+
+    use: Use
+    level: str
+    dtype: str
+    loss_scale: str | None
+    ddp: bool
+    sync_bn: bool
+
+
+class Translation:
+    """What becomes of a program's files.
+
+    Attributes:
+        program: the program in the runtime's words.
+        options: what was asked for.
+        uses: every use of the runtime, by file and place.
+        limits: what torch cannot keep of this program, one sentence each, by the file that it is about.
+    """
+
+    def __init__(self, program: Program, options: Options) -> None:
+        self.program = program
+        self.options = options
+        self.uses = sorted(uses_of_runtime(program), key=lambda use: (str(use.module.path), use.module.start(use.node)))
+        self.limits: dict[Module, dict[str, None]] = defaultdict(dict)
+        self._actions: defaultdict[Module, list[Action]] = defaultdict(list)
+        self._heads: dict[Module, FileHead] = {}
+        self._reasons = Reasons()
+        self._parts: dict[type, object] = {}
+
+    # ---- what the program says -------------------------------------------------------------------------------------
+
+    def uses_of(self, *paths: str) -> Iterator[Use]:
+        """Yield the uses of names of the runtime."""
+        yield from (use for use in self.uses if use.path in paths)
+
+    @cached_property
+    def start(self) -> Start | None:
+        """Where the runtime is started; None where nothing starts it, or several places do."""
+        found = [use for use in self.uses_of("init") if use.call is not None]
+        if len(found) != 1:
+            return None
+        use = found[0]
+
+        def text(name: str) -> str | None:
+            given = use.keyword(name)
+            return None if given is None else ast.unparse(given)
+
+        dtype = use.keyword("dtype")
+        return Start(
+            use,
+            text("opt_level") or '"O1"',
+            dtype.value if isinstance(dtype, ast.Constant) and isinstance(dtype.value, str) else self.options.dtype,
+            text("loss_scale"),
+            text("ddp") == "True",
+            text("sync_bn") != "False",
+        )
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether the script joins other processes."""
+        return self.start is not None and self.start.ddp
+
+    def part(self, kind: type[_T]) -> _T:
+        """What is known for the whole program and made once: ``translation.part(LossScaling)``."""
+        if kind not in self._parts:
+            self._parts[kind] = kind(self)  # type: ignore[call-arg]
+        found = self._parts[kind]
+        assert isinstance(found, kind)
+        return found
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    def head(self, module: Module) -> FileHead:
+        """The head of a file."""
+        if module not in self._heads:
+            level = self.start.level.strip("\"'") if self.start else self.options.opt_level
+            dtype = self.start.dtype if self.start else self.options.dtype
+            self._heads[module] = FileHead(module, {"level": level, "dtype": _DTYPES[dtype]})
+        return self._heads[module]
+
+    def code(self, module: Module, template: str) -> str:
+        """New code for a file, see :meth:`FileHead.code`."""
+        return self.head(module).code(template)
+
+    def do(self, module: Module, *actions: Action) -> None:
+        """Have something done to a file."""
+        self._actions[module].extend(actions)
+
+    def replace(self, module: Module, node: ast.expr, edit: ExpressionEdit | str) -> None:
+        """Put something in the place of an expression; text is a template."""
+        self.do(module, Replace(node, substitute(self.code(module, edit)) if isinstance(edit, str) else edit))
+
+    def insert(
+        self, module: Module, statement: ast.stmt, template: str, *, after: bool = False, order: int = 0
+    ) -> None:
+        """Put lines beside a statement."""
+        self.do(module, Insert(statement, self.code(module, template), after=after, order=order))
+
+    def take_out(self, use: Use) -> None:
+        """Take out the statement that a use is."""
+        self.do(use.module, Remove(use.statement, keep_comments=True))
+
+    def put_for(self, use: Use, template: str) -> None:
+        """Put lines in the place of the statement that a use is."""
+        self.insert(use.module, use.statement, template)
+        self.do(use.module, Remove(use.statement))
+
+    # ---- declining -------------------------------------------------------------------------------------------------
+
+    def decline(self, module: Module, node: ast.AST, message: str, recipe: str, unit: Unit) -> None:
+        """Note why a unit cannot be written in torch's words."""
+        rule = declining.NOT_IN_TORCH
+        span = module.span(node)
+        refusal = Refusal(module.path, span, rule.code, rule.name, unit, message, recipe)
+        self._reasons.extend([declining.Declined(refusal)])
+
+    def cannot_keep(self, module: Module, sentence: str) -> None:
+        """Note what torch cannot keep, to be said once for the file."""
+        self.limits[module].setdefault(sentence)
+
+    def texts(self) -> dict[Path, str]:
+        """The files in torch's words.
+
+        Raises:
+            Declined: something has no words in torch.
+        """
+        from amp_rules.plain_torch.words import WORDS, unknown
+
+        for use in self.uses:
+            WORDS.get(use.path, unknown)(self, use)
+        self._reasons.decline()
+        modules = dict.fromkeys([*(use.module for use in self.uses), *self._actions])
+        return {module.path: self.head(module).written(apply(module, self._actions[module])) for module in modules}
