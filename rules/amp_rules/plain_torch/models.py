@@ -7,6 +7,7 @@ import ast
 from amp_rules.plain_torch.translation import Translate, Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plain_torch.wrapped_models import WrappedModels, first_argument
+from amp_rules.roles.steps import Site
 from amp_rules.text.actions import Remove
 
 
@@ -56,4 +57,16 @@ def _is_elif(use: Use, node: ast.If) -> bool:
     return isinstance(parent, ast.If) and parent.orelse == [node]
 
 
-WORDS: dict[str, Translate] = {"prepare_model": _prepared}
+def _unwrapped(translation: Translation, use: Use) -> None:
+    """``amp.unwrap(model)``: the model itself."""
+    if use.call is None or len(use.call.args) != 1:
+        message = f"`{use.module.text(use.whole)}` is no plain call for one model"
+        translation.decline(use.module, use.node, message, "call it with the model alone", "distribution")
+    elif translation.is_distributed:
+        translation.replace(use.module, use.whole, first_argument)
+        translation.part(WrappedModels).reads.take_itself(Site(use.module, use.scope, use.body, use.argument))
+    else:
+        translation.replace(use.module, use.whole, first_argument)
+
+
+WORDS: dict[str, Translate] = {"prepare_model": _prepared, "unwrap": _unwrapped}

@@ -54,7 +54,8 @@ class WrappedModels:
         uses = [use for use in translation.uses_of("prepare_model") if use.call is not None and use.call.args]
         self.models = [self._wrapped(use) for use in uses]
         self._options = AveragedPasses(translation, self.models).options
-        ModelReads(translation, self.models).rewrite()
+        self.reads = ModelReads(translation, self.models)
+        self.reads.rewrite()
         start = translation.start
         self._has_batch_norm = start is not None and start.sync_bn and may_have_batch_norm(self._program)
         if self._has_batch_norm:
