@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from amp_rules.plain_torch import telling
+from amp_rules.plain_torch import by_hand, telling
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.unbound import unbound_names
 from amp_rules.plan import declining, notes
-from amp_rules.plan.declining import Declined
+from amp_rules.plan.declining import Declined, Reasons
 from amp_rules.plan.drafts import Draft, drafted
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import FileChange, Note, Refusal, Report
@@ -28,6 +28,7 @@ def in_plain_torch(
         options: what was asked for.
         without_distribution: decides again, for one process.
     """
+    report = replace(report, refusals=telling.refusals_of_migration(report.refusals))
     if not report.changes:
         return report
     drafts = {module.path: Draft.of(module, frozenset()) for module in program.flow.modules}
@@ -62,7 +63,7 @@ def from_runtime(report: Report, program: Program, options: Options) -> Report:
     drafts = {module.path: Draft.of(module, frozenset()) for module in program.flow.modules}
     translation = Translation(program, options)
     try:
-        texts = _texts(translation, drafts)
+        texts = _texts(translation, drafts, by_hand.reasons(program, translation.uses))
     except Declined as declined:
         return replace(
             report,
@@ -82,13 +83,24 @@ def from_runtime(report: Report, program: Program, options: Options) -> Report:
     )
 
 
-def _texts(translation: Translation, drafts: dict[Path, Draft]) -> dict[Path, str]:
+def _texts(translation: Translation, drafts: dict[Path, Draft], known: Iterable[Declined] = ()) -> dict[Path, str]:
     """The new texts, unless one of them reads a name that is not bound there.
+
+    Args:
+        translation: the program on its way.
+        drafts: its files.
+        known: what stands against it already.
 
     Raises:
         Declined: something has no words in torch, or a text is wrong.
     """
-    texts = translation.texts()
+    reasons = Reasons()
+    reasons.extend(known)
+    reasons.extend(by_hand.parts(translation.program))
+    texts: dict[Path, str] = {}
+    with reasons.collecting():
+        texts = translation.texts()
+    reasons.decline()
     for path, text in texts.items():
         original = drafts[path].original
         names = sorted(unbound_names(text) - unbound_names(original.source.text))

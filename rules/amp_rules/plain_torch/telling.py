@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plan import notes
-from amp_rules.plan.report import Edit, FileChange, Note, Report, in_order
+from amp_rules.plan.report import Edit, FileChange, Note, Refusal, Report, in_order
 from amp_rules.rewrites import all_rules
 
 _START = "AMP101"
@@ -22,6 +23,9 @@ _SAID = {
 }
 _JOINING = "the processes join before the data are shared out"
 _SWITCH = "AMP_OPT_LEVEL=O0 turns mixed precision off"
+
+# Names in recipes; `amp.initialize` and `amp.scale_loss` are Apex's.
+_OF_RUNTIME = re.compile(r"\bamp\.(?!initialize\b|scale_loss\b)\w")
 
 # Rewrites that change the statement that they are about, where others put something beside it.
 _WITHIN = ("AMP103", "AMP202", "AMP301")
@@ -105,6 +109,19 @@ def notes_of_migration(found: Iterable[Note]) -> tuple[Note, ...]:
         replace(item, text=f"{text}, as AMP_OPT_LEVEL=O0 does") if item.code == notes.APEX_LEVEL.code else item
         for item in found
     )
+
+
+def refusals_of_migration(found: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    """The reasons for declining, with what to do by hand where only the runtime is left out."""
+    return tuple(replace(item, recipe=_recipe(item.recipe)) for item in found)
+
+
+def _recipe(recipe: str) -> str:
+    if "--apex compat" in recipe:
+        return recipe.replace("--apex compat", "--target runtime --apex compat")
+    if _OF_RUNTIME.search(recipe) and "--target runtime" not in recipe:
+        return f"{recipe} (`amp` is amp_runtime there: this goes with --target runtime)"
+    return recipe
 
 
 class _Touched:
