@@ -9,6 +9,7 @@ from pathlib import Path
 from amp_rules.plain_torch import by_hand, telling
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.unbound import unbound_names
+from amp_rules.plain_torch.words import WORDS, unknown
 from amp_rules.plan import declining, notes
 from amp_rules.plan.declining import Declined, Reasons
 from amp_rules.plan.drafts import Draft, drafted
@@ -99,7 +100,7 @@ def _texts(translation: Translation, drafts: dict[Path, Draft], known: Iterable[
     reasons.extend(by_hand.parts(translation.program))
     texts: dict[Path, str] = {}
     with reasons.collecting():
-        texts = translation.texts()
+        texts = translation.texts(WORDS, unknown)
     reasons.decline()
     for path, text in texts.items():
         original = drafts[path].original
