@@ -7,6 +7,7 @@ import re
 
 from amp_rules.flow.values import Value
 from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 
 _LOADER_WORD = re.compile("(data_?)?loader", re.IGNORECASE)
@@ -60,6 +61,19 @@ def _known_keywords(program: Program, node: ast.expr) -> dict[str | None, ast.ex
     if any(isinstance(item.ctx, ast.Load) and not isinstance(module.parents[item], ast.keyword) for item in uses):
         return None  # others may put something in
     return _known_keywords(program, first.value)
+
+
+def source_of(module: Module, node: ast.expr, column: int) -> str:
+    """The text of an expression that goes to another column, its rows below the first moved along."""
+    (line, start), (end_line, end) = module.start(node), module.end(node)
+    rows = list(module.lines[line - 1 : end_line])
+    rows[-1] = rows[-1][:end]
+    first = rows[0][start:]
+    moved = []
+    for row in rows[1:]:
+        space = len(row) - len(row.lstrip())
+        moved.append(" " * max(space + column - start, 0) + row.lstrip())
+    return "\n".join([first, *moved])
 
 
 def _writes_itself(statement: ast.stmt, name: str) -> bool:

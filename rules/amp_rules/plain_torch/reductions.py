@@ -69,7 +69,7 @@ def _by_helper(translation: Translation, use: Use, wanted: Helper) -> None:
     if any(value.kind == "sequence" for value in translation.program.flow.values(use.argument, use.scope)):
         _decline(translation, use, "exchanges several numbers at once")
         return
-    name = helper(translation, use, wanted, "distribution")
+    name = helper(translation, use, use.module, wanted, "distribution")
     if name is not None:
         translation.do(use.module, Replace(use.call, change_function(name)))
 
@@ -87,7 +87,7 @@ def _sum_of_shares(translation: Translation, use: Use) -> None:
         and len(statement.targets) == 1
         and ast.unparse(statement.targets[0]) == ast.unparse(value)
     )
-    name = helper(translation, use, _SUM, "distribution")
+    name = helper(translation, use, use.module, _SUM, "distribution")
     if name is None:
         return
     shared = translation.part(SharedLoaders)
@@ -96,8 +96,8 @@ def _sum_of_shares(translation: Translation, use: Use) -> None:
         edit = call_with(name)
         translation.do(use.module, Replace(use.whole, lambda node: edit(node.args[0].value)))  # type: ignore[attr-defined]
         return
-    condition = f"isinstance({use.module.text(loader)}.sampler, {{sampler}})"
-    text = use.module.text(value)
+    condition = f"isinstance({ast.unparse(loader)}.sampler, {{sampler}})"
+    text = ast.unparse(value)
     if is_own_line:
         translation.put_for(use, f"if {condition}:\n    {text} = {name}({text})")
     elif is_plain(value):
@@ -117,12 +117,12 @@ def _share_of(translation: Translation, use: Use) -> None:
         _decline(translation, use, "is not called with a number and a loader")
         return
     if len(use.call.args) == 2:
-        name = helper(translation, use, _SHARE, "distribution")
+        name = helper(translation, use, use.module, _SHARE, "distribution")
         if name is not None:
             translation.do(use.module, Replace(use.call, change_function(name)))
         return
     steps = use.call.args[0]
-    text = use.module.text(steps)
+    text = ast.unparse(steps)
     share = f"-(-({text}) // {{WORLD_SIZE}})" if isinstance(steps, ast.BinOp) else f"-(-{text} // {{WORLD_SIZE}})"
     if _is_whole(translation, steps, use):
         translation.replace(use.module, use.whole, share)
