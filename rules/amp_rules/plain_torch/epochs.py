@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from amp_rules.flow.values import CallSite, Value
-from amp_rules.plain_torch.loader_arguments import is_plain
+from amp_rules.plain_torch.loader_arguments import is_plain, text_of
 from amp_rules.plain_torch.loops import Counter, counter_of, is_over_phases, loops_around
 from amp_rules.plain_torch.shared_loaders import Made, SharedLoaders
 from amp_rules.plain_torch.translation import Translation
@@ -216,8 +216,10 @@ class Epochs:
             return names.pop(), "{WORLD_SIZE} > 1"
         if item.loader is None or not is_plain(item.loader):
             return None
-        sampler = f"{ast.unparse(item.loader)}.sampler"
-        if item.loader not in item.module.parents:
+        is_new = item.loader not in item.module.parents
+        text = ast.unparse(item.loader) if is_new else text_of(item.module, item.loader)
+        sampler = f"{text}.sampler"
+        if is_new:
             return sampler, "{WORLD_SIZE} > 1"
         held = {value for value in self._program.flow.values(item.loader, item.scope) if is_loader(value)}
         is_shared = held <= item.values and not any(self._shared.is_one_of_several(value) for value in item.values)

@@ -76,6 +76,12 @@ def source_of(module: Module, node: ast.expr, column: int) -> str:
     return "\n".join([first, *moved])
 
 
+def text_of(module: Module, node: ast.expr) -> str:
+    """The text of an expression on one line, as it is written where it has one."""
+    is_one_line = node.lineno == node.end_lineno
+    return source_of(module, node, 0) if is_one_line else ast.unparse(node)
+
+
 def _writes_itself(statement: ast.stmt, name: str) -> bool:
     """Whether a statement gives a variable a value, not one within it."""
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
@@ -98,6 +104,6 @@ def name_for(variable: str, kind: str) -> str:
     """``train_sampler`` for ``train_loader``, ``trainLoader`` and ``loader_train``."""
     found = _LOADER_WORD.search(variable)
     parts = [variable[: found.start()], variable[found.end() :]] if found is not None else []
-    if not variable.isascii() or (found is None and kind == "sampler"):
+    if not variable.isascii() or (found is None and variable and kind == "sampler"):
         parts = ["train"]
     return "_".join([*(part.strip("_").lower() for part in parts if part.strip("_")), kind])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from amp_rules.plain_torch.loader_arguments import is_plain, name_for
+from amp_rules.plain_torch.loader_arguments import is_plain, name_for, text_of
 from amp_rules.plain_torch.loops import loops_around
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.roles.steps import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import FunctionNode
 
 _MAX_CALLERS = 3
 """Functions through which a loader is handed to the loop that trains on it."""
@@ -78,7 +77,7 @@ class LoadersBeside:
         if statement is None:
             return False
         module = site.module
-        found[node] = Home(module, statement, ast.unparse(node), self._name(module, node))
+        found[node] = Home(module, statement, text_of(module, node), self._name(module, node))
         return True
 
     def _is_read_alike(self, site: Site, name: str) -> bool:
@@ -89,8 +88,6 @@ class LoadersBeside:
                 is_prepared = isinstance(parent, ast.Call) and self._is_use(parent)
                 if not is_prepared and not (isinstance(parent, ast.Attribute) and parent.attr in _READ_ALIKE):
                     return False
-            elif isinstance(node, (ast.Name, *FunctionNode)) and name in blocks.writes(node):
-                return False
         return not any(name in blocks.writes(part) for part in getattr(site.body, "body", []))
 
     def _is_use(self, call: ast.Call) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
-from amp_rules.plain_torch.loader_arguments import BY_PLACE, arguments_of, is_plain, is_stream, name_for
+from amp_rules.plain_torch.loader_arguments import BY_PLACE, arguments_of, is_plain, is_stream, name_for, text_of
 from amp_rules.plain_torch.loaders_beside import LoadersBeside
 from amp_rules.plain_torch.loops import loops_around
 from amp_rules.plain_torch.translation import Translation
@@ -257,7 +257,7 @@ class SharedLoaders:
         if shuffle is None or (isinstance(shuffle, ast.Constant) and not shuffle.value):
             text = "False"
         elif is_plain(shuffle):
-            text = ast.unparse(shuffle)
+            text = text_of(site.module, shuffle)
         else:
             return None
         hoisted = None
