@@ -44,6 +44,14 @@ class GradientPaths:
             found |= {path for source in self._sources(part) if (path := blocks.path_of(source)) is not None}
         return found
 
+    def calls(self, node: ast.AST) -> list[ast.Call]:
+        """The calls out of whose results a gradient can flow into an expression, or into what a statement assigns."""
+        found: list[ast.Call] = []
+        for part in self._parts(node):
+            for _ in self._sources(part, found):
+                pass
+        return found
+
     def assigns(self, statement: ast.stmt, wanted: set[str]) -> bool:
         """Whether running the statement gives one of the paths a value that a gradient can flow out of."""
         for node in blocks.walk_own(statement):
@@ -83,8 +91,11 @@ class GradientPaths:
 
     # ---- expressions ---------------------------------------------------------------------------------------------
 
-    def _sources(self, node: ast.AST) -> Iterable[ast.AST]:
-        """Yield the names, attributes and calls that a gradient can flow out of, into the value of an expression."""
+    def _sources(self, node: ast.AST, calls: list[ast.Call] | None = None) -> Iterable[ast.AST]:
+        """Yield the names, attributes and calls that a gradient can flow out of, into the value of an expression.
+
+        Every call on the way is put into ``calls``.
+        """
         stack: list[ast.AST] = [node]
         while stack:
             current = stack.pop()
@@ -99,7 +110,7 @@ class GradientPaths:
             elif isinstance(current, (ast.Name, ast.Attribute, ast.Subscript)):
                 yield from self._named(current, stack)
             elif isinstance(current, ast.Call):
-                yield from self._called(current, stack)
+                yield from self._called(current, stack, calls)
             elif isinstance(current, FunctionNode):
                 stack += blocks.own_parts(current)
             else:
@@ -115,7 +126,7 @@ class GradientPaths:
         elif not self._is_object(node):
             yield node
 
-    def _called(self, node: ast.Call, stack: list[ast.AST]) -> Iterable[ast.AST]:
+    def _called(self, node: ast.Call, stack: list[ast.AST], calls: list[ast.Call] | None) -> Iterable[ast.AST]:
         located = self._program.locate(node)
         names = self._program.callee_names(node, located[1]) if located is not None else set()
         if names and all(map(_gives_nothing_differentiable, names)):
@@ -126,6 +137,8 @@ class GradientPaths:
             stack.append(node.func.value)
         elif not isinstance(node.func, ast.Name):
             stack.append(node.func)
+        if calls is not None:
+            calls.append(node)
         stack += node.args
         stack += [item.value for item in node.keywords]
         if located is not None and self._program.called_models(node, located[1]):
