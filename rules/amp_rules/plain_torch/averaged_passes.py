@@ -81,10 +81,10 @@ class AveragedPasses:
         for backward in self._program.backwards:
             found = self._paths.passes(backward)
             where = f"`{backward.module.text(backward.node)}` (line {backward.line})"
-            if found is None:
+            if not found:
                 return self._decline(
                     item.use,
-                    f"{where} takes a loss that another function computes: whether each backward pass follows a "
+                    f"{where} takes a loss that is computed elsewhere: whether each backward pass follows a "
                     "forward pass of the model is not plain to see",
                     "compute the loss in the function that calls backward()",
                 )

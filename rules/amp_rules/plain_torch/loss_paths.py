@@ -39,7 +39,7 @@ class LossPaths:
 
     def __init__(self, program: Program, forwards: list[Site]) -> None:
         self._program = program
-        self._gradients = GradientPaths(program)
+        self._gradients = GradientPaths(program, results=True)
         self._forwards = forwards
         self._known: dict[ast.AST, list[Pass] | None] = {}
 
@@ -69,7 +69,8 @@ class LossPaths:
             if not self._gradients.assigns(statement, wanted):
                 continue
             calls += self._gradients.calls(statement)
-            if _replaces(statement, wanted) and set(blocks.enclosing(backward.module, statement)) <= around:
+            above = (item for item in blocks.enclosing(backward.module, statement) if not isinstance(item, ast.With))
+            if _replaces(statement, wanted) and set(above) <= around:
                 wanted -= blocks.writes(statement)
             wanted = wanted | self._gradients.reads(statement)
         if any(self._comes_from_elsewhere(path, backward) for path in wanted):
@@ -112,25 +113,27 @@ class LossPaths:
 
     def _comes_from_elsewhere(self, path: str, backward: Backward) -> bool:
         """Whether a variable may hold what a forward pass of another function gave."""
-        root, _, rest = path.partition(".")
+        root = path.partition(".")[0]
         info = self._program.function_of(backward.body)
         if info is not None and root in info.parameters and root != info.receiver:
             return any(
-                self._may_carry(given, caller.scope.module, blocks.body_of(caller.scope.module, caller.call))
+                self._may_carry(given, blocks.body_of(caller.scope.module, caller.call))
                 for caller in self._program.flow.callers(info)
                 for name, given in info.bound(caller.call)
                 if name in (root, None)
             )
+        variable = ast.parse(path, mode="eval").body
+        key = self._program.flow.key(variable, backward.scope)
         for node, body, scope in self._program.nodes():
             if body is backward.body or not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
                 continue
-            names = blocks.writes(node)
-            is_same = any(name == path or (rest and name.split(".")[1:] == rest.split(".")) for name in names)
-            if is_same and node.value is not None and self._may_carry(node.value, scope.module, body):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            keys = {self._program.flow.key(blocks.reading(item), scope) for target in targets for item in _flat(target)}
+            if (key in keys or key is None) and node.value is not None and self._may_carry(node.value, body):
                 return True
         return False
 
-    def _may_carry(self, node: ast.expr, module: object, body: ast.AST) -> bool:
+    def _may_carry(self, node: ast.expr, body: ast.AST) -> bool:
         """Whether what an expression gives may have come out of a forward pass."""
         pending = [node]
         seen: set[ast.AST] = set()
@@ -162,3 +165,9 @@ def _replaces(statement: ast.stmt, wanted: set[str]) -> bool:
 
 def _is_in_loop(site: Site) -> bool:
     return any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(site.module, site.node))
+
+
+def _flat(target: ast.expr) -> list[ast.expr]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [item for element in target.elts for item in _flat(element)]
+    return [target.value if isinstance(target, ast.Starred) else target]

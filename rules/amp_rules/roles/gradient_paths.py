@@ -28,10 +28,16 @@ _STEPS = (ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShif
 
 
 class GradientPaths:
-    """Tells which of the names that code reads can carry a gradient into what it gives."""
+    """Tells which of the names that code reads can carry a gradient into what it gives.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        program: the program.
+        results: whether what calling a library's module gave carries one for certain; else it may pass for a module.
+    """
+
+    def __init__(self, program: Program, *, results: bool = False) -> None:
         self._program = program
+        self._results = results
 
     def carries(self, node: ast.AST) -> bool:
         """Whether a gradient can flow out of an expression, for all that is known."""
@@ -149,13 +155,19 @@ class GradientPaths:
     def _is_object(self, node: ast.expr) -> bool:
         """Whether a name holds something that computes or hands out data, and no tensor."""
         located = self._program.locate(node)
-        return located is not None and _are_objects(self._program, node, located[1])
+        return located is not None and self._are_objects(node, located[1])
 
     def _gives_only_objects(self, node: ast.AST) -> bool:
         """Whether what is assigned is a module, an optimizer, a loader or a function."""
         value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
         located = self._program.locate(value) if value is not None else None
-        return value is not None and located is not None and _are_objects(self._program, value, located[1])
+        return value is not None and located is not None and self._are_objects(value, located[1])
+
+    def _are_objects(self, node: ast.expr, scope: Scope) -> bool:
+        values = self._program.flow.values(node, scope)
+        if self._results and any(value.is_result and is_module(value) for value in values):
+            return False
+        return bool(values) and all(map(_is_object, values))
 
     def _is_without_gradients(self, node: ast.AST) -> bool:
         located = self._program.locate(node)
@@ -163,11 +175,6 @@ class GradientPaths:
             return False
         body, scope = located
         return self._program.without_gradients(scope.module, node, body)
-
-
-def _are_objects(program: Program, node: ast.expr, scope: Scope) -> bool:
-    values = program.flow.values(node, scope)
-    return bool(values) and all(map(_is_object, values))
 
 
 def _is_object(value: Value) -> bool:
