@@ -53,7 +53,7 @@ class AveragedPasses:
         if not any(map(program.is_trained, item.values)):
             return self._decline(
                 item.use,
-                "no optimizer of the script is given its parameters: DistributedDataParallel takes only models that train",
+                "no optimizer is given its parameters, and DistributedDataParallel takes models that train alone",
                 "leave it to each process, and write by hand what must be shared",
             )
         delayed = item.use.keyword("delay_allreduce")

@@ -58,6 +58,8 @@ class ModelReads:
 
     def rewrite(self) -> None:
         """Have the model itself asked for what its wrapper lacks."""
+        if any(True for _ in self._translation.uses_of("keep_module_prefix")):
+            return  # DataParallel hands no attribute through either, and gives the same names
         for site in self._reads():
             node = site.node
             assert isinstance(node, ast.expr)
