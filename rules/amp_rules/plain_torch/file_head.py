@@ -108,7 +108,7 @@ class FileHead:
     def code(self, template: str) -> str:
         """New code with the names in braces replaced by those of this file, which are noted as needed.
 
-        ``{torch}``, ``{os}``, ``{dist}``, ``{DDP}``, ``{sampler}`` and others are imports; capital letters are constants.
+        ``{torch}``, ``{os}`` and the others of ``_IMPORTS`` are imports; capital letters are constants.
         """
         names = {name: item for name, item in _IMPORTS.items() if "{" + name + "}" in template}
         found = {name: self.imported(item) for name, item in names.items()}

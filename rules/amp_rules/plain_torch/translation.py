@@ -73,6 +73,7 @@ class Translation:
         self._heads: dict[Module, FileHead] = {}
         self._reasons = Reasons()
         self._parts: dict[type, object] = {}
+        self._at_end: list[Callable[[], None]] = []
 
     # ---- what the program says -------------------------------------------------------------------------------------
 
@@ -165,6 +166,10 @@ class Translation:
         """Note what torch cannot keep, to be said once for the file."""
         self.limits[module].setdefault(sentence)
 
+    def at_end(self, write: Callable[[], None]) -> None:
+        """Have something written once every use has been translated."""
+        self._at_end.append(write)
+
     def texts(self) -> dict[Path, str]:
         """The files in torch's words.
 
@@ -175,6 +180,8 @@ class Translation:
 
         for use in self.uses:
             WORDS.get(use.path, unknown)(self, use)
+        for write in self._at_end:
+            write()
         self._reasons.decline()
         modules = dict.fromkeys([*(use.module for use in self.uses), *self._actions])
         return {module.path: self.head(module).written(apply(module, self._actions[module])) for module in modules}

@@ -1,0 +1,87 @@
+"""The generators that a program draws from, and what makes them the same on all processes."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.flow.statements import is_main_guard
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import FunctionNode
+from amp_rules.torch.replication import SEEDS
+
+_STATES = {
+    "torch": ("{torch}.get_rng_state()", "{torch}.set_rng_state"),
+    "random": ("{random}.getstate()", "{random}.setstate"),
+    "numpy": ("{np}.random.get_state()", "{np}.random.set_state"),
+}
+
+_SEEDS_ALL = frozenset(
+    {"transformers.set_seed", "transformers.trainer_utils.set_seed", "lightning.seed_everything",
+     "pytorch_lightning.seed_everything", "lightning.pytorch.seed_everything", "accelerate.utils.set_seed"}
+)  # fmt: skip
+
+_DRAWS_FROM_NUMPY = frozenset({"sklearn", "scipy", "pandas"})
+"""Libraries that draw from NumPy's generator of the process where they are given none."""
+
+_MAX_CALLS = 8
+"""Calls from the entry to where a script sets its seeds; helpers of helpers do so in two or three."""
+
+
+def same_states(libraries: list[str]) -> str:
+    """Every process goes on with the random numbers of the first."""
+    getters = ", ".join(_STATES[library][0] for library in libraries)
+    setters = [f"    {_STATES[library][1]}(states[{index}])" for index, library in enumerate(libraries)]
+    head = [f"    states = [{getters}]", "    {dist}.broadcast_object_list(states)  # all draw the same random numbers"]
+    return "\n".join([*head, *setters])
+
+
+def drawn_from(program: Program) -> list[str]:
+    """The libraries whose generators the program draws from: torch, for weights at least."""
+    imported = {name.split(".")[0] for name in program.flow.imported}
+    found = ["torch"]
+    if "random" in imported:
+        found.append("random")
+    if "numpy" in imported and (_names_numpy_random(program) or imported & _DRAWS_FROM_NUMPY):
+        found.append("numpy")
+    return found
+
+
+def _names_numpy_random(program: Program) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and any(name == "numpy.random" or name.startswith("numpy.random.") for name in program.names(node, scope))
+        for node, _, scope in program.nodes()
+    )
+
+
+def is_seeded(program: Program, library: str) -> bool:
+    """Whether the script seeds a library's generator whatever it is started with."""
+    for site in program.calls_to(SEEDS | _SEEDS_ALL):
+        call = site.node
+        assert isinstance(call, ast.Call)
+        names = program.callee_names(call, site.scope)
+        given = [*call.args, *(item.value for item in call.keywords)]
+        if not given or (isinstance(given[0], ast.Constant) and given[0].value is None):
+            continue
+        seeds = names & _SEEDS_ALL or any(
+            name.split(".")[0] == library and not name.startswith("torch.cuda") for name in names
+        )
+        if seeds and _always_runs(program, site.module, call):
+            return True
+    return False
+
+
+def _always_runs(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
+    """Whether the script comes to a node once it is started, whatever it is told."""
+    around = [item for item in blocks.enclosing(module, node) if not isinstance(item, ast.With)]
+    body = blocks.body_of(module, node)
+    if isinstance(body, ast.Module):
+        return all(isinstance(item, ast.If) and is_main_guard(item) and module.is_entry for item in around)
+    if around or not isinstance(body, FunctionNode) or isinstance(body, ast.Lambda) or depth > _MAX_CALLS:
+        return False
+    info = program.flow.functions[body]
+    return any(
+        _always_runs(program, caller.scope.module, caller.call, depth + 1) for caller in program.flow.callers(info)
+    )
