@@ -23,7 +23,7 @@ if {WORLD_SIZE} > 1:
 
 _SILENT = """\
     if {RANK} != 0:
-        {sys}.stdout = open({os}.devnull, "w")"""
+        {sys}.stdout = open({os}.devnull, "w")  # the first process speaks for all"""
 
 _WITHOUT_LOG = """\
         {logging}.disable({logging}.INFO)"""
@@ -40,7 +40,7 @@ def join(translation: Translation, module: Module) -> list[str]:
     """The lines with which a process joins those that torchrun started; it parts from them where the script ends."""
     translation.part(Streams)
     lines = [_JOIN]
-    drawn = [library for library in drawn_from(translation.program) if not is_seeded(translation.program, library)]
+    drawn = [library for library in drawn_from(translation.program) if not _is_seeded(translation, library)]
     if drawn:
         lines.append(same_states(drawn))
     lines.append(_SILENT)
@@ -50,6 +50,12 @@ def join(translation: Translation, module: Module) -> list[str]:
     if start is not None and start.use.module is module and not module.cells:
         _part(translation, start.use)
     return translation.code(module, "\n".join(lines)).splitlines()
+
+
+def _is_seeded(translation: Translation, library: str) -> bool:
+    """Whether all processes draw the same from a library as it is."""
+    is_asked = library == "torch" and any(translation.uses_of("same_seed"))
+    return not is_asked and is_seeded(translation.program, library)
 
 
 # ---- the end -------------------------------------------------------------------------------------------------------

@@ -55,9 +55,9 @@ def _statement(translation: Translation, use: Use, call: ast.Call, names: set[st
 
 def compute_above(translation: Translation, module: Module, call: ast.Call, names: set[str]) -> None:
     """Give variables to the arguments that one process cannot leave out, and to those before them."""
-    disturbs = Skippable(translation.program).disturbs
+    is_missed = Skippable(translation.program).is_missed
     given = [(item, None) for item in call.args] + [(item.value, item.arg) for item in call.keywords]
-    needed = [index for index, (value, _) in enumerate(given) if disturbs(value)]
+    needed = [index for index, (value, _) in enumerate(given) if is_missed(value)]
     if any(isinstance(value, ast.Starred) for value, _ in given[: max(needed, default=-1) + 1]):
         _decline(translation, module, call, f"`{module.text(call)}` takes its arguments from a list that all compute")
         return
@@ -65,7 +65,7 @@ def compute_above(translation: Translation, module: Module, call: ast.Call, name
     for index in range(max(needed, default=-1) + 1):
         value, keyword = given[index]
         if index in needed or not _stays(value, [given[other][0] for other in needed]):
-            name = keyword or (known if index == 0 else "path" if _is_path(names, index) else "value")
+            name = keyword or ("path" if _is_path(names, index) else known if index == 0 else "value")
             translation.part(Hoisting).hoist(module, value, name)
 
 
@@ -91,7 +91,7 @@ def _file(translation: Translation, use: Use, call: ast.Call) -> None:
             translation, use.module, use.node, f"`{use.module.text(call)}` opens a file that only one process may open"
         )
         return
-    if Skippable(translation.program).disturbs(path):
+    if Skippable(translation.program).is_missed(path):
         translation.part(Hoisting).hoist(use.module, path, "path")
     test = cst.parse_expression(translation.code(use.module, "{RANK} == 0"))
     nowhere = cst.parse_expression(translation.code(use.module, "{os}.devnull"))

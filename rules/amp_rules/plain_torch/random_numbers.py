@@ -27,10 +27,6 @@ if {WORLD_SIZE} > 1:
     for parameter in %s.parameters():
         {dist}.broadcast(parameter.data, src=0)"""
 
-_TENSOR = """\
-if {WORLD_SIZE} > 1:
-    {dist}.broadcast(%s, src=0)"""
-
 _OF_CPU = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randperm", "torch.normal"})
 """Draws whose tensors lie on the CPU unless they are told a device."""
 
@@ -61,26 +57,31 @@ def _drawn_alike(translation: Translation, use: Use) -> None:
 def _weights(translation: Translation, use: Use, call: ast.Call, names: set[str]) -> None:
     """Weights that are drawn anew are those of the first process on all."""
     function = use.argument
-    lines = None
+    drawn: ast.expr | None = None
     if any(name.startswith("torch.nn.init.") for name in names):
-        if call.args and blocks.path_of(call.args[0]):
-            lines = _TENSOR % f"{use.module.text(call.args[0])}.data"
-    elif isinstance(function, ast.Attribute) and blocks.path_of(_root(function.value)):
-        owner = use.module.text(function.value)
-        if function.attr in RESETTING or function.attr == "apply":
-            lines = _WEIGHTS % owner if not names_of(use.module).is_taken("parameter") else None
-        elif function.attr in DRAWING_METHODS and function.attr.endswith("_"):
-            lines = _TENSOR % owner
-    if lines is None:
+        drawn = call.args[0] if call.args else None
+    elif isinstance(function, ast.Attribute) and (
+        function.attr in RESETTING or function.attr == "apply" or function.attr in DRAWING_METHODS
+    ):
+        drawn = function.value
+    model = _model_of(translation, use, drawn) if drawn is not None else None
+    if model is None or names_of(use.module).is_taken("parameter"):
         _decline(translation, use, f"`{use.module.text(call)}` draws what is not found again")
     else:
-        translation.insert(use.module, use.statement, lines, after=True)
+        translation.insert(use.module, use.statement, _WEIGHTS % use.module.text(model), after=True)
 
 
-def _root(node: ast.expr) -> ast.expr:
-    while isinstance(node, ast.Subscript) and isinstance(node.slice, (ast.Constant, ast.Name)):
+def _model_of(translation: Translation, use: Use, drawn: ast.expr) -> ast.expr | None:
+    """The model that weights belong to, as the outermost one that the expression names."""
+    found = None
+    node = drawn
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Name)):
+        if translation.program.roles.modules(node, use.scope):
+            found = node
+        if isinstance(node, ast.Name):
+            return found
         node = node.value
-    return node
+    return None
 
 
 def _same_seed(translation: Translation, use: Use) -> None:

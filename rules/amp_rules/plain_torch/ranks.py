@@ -112,7 +112,9 @@ def _main_process_first(translation: Translation, use: Use) -> None:
         translation.part(Hoisting).hoist(module, last.value, "result", below=_OTHERS_FOLLOW)
     else:
         translation.insert(module, block, _OTHERS_FOLLOW, after=True)
-    translation.cannot_keep(module, "on several machines with disks of their own each must have the files already")
+    translation.cannot_keep(
+        module, "a download on each of several machines (the first process alone fetches the files before all others)"
+    )
 
 
 def _goes_elsewhere(node: ast.AST) -> bool:

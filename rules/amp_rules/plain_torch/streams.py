@@ -10,15 +10,15 @@ from __future__ import annotations
 import ast
 from functools import cached_property
 
-from amp_rules.plain_torch.generators import drawn_from, same_states
+from amp_rules.plain_torch.generators import drawn_from, draws_of, same_states
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plan.sinks import Sinks
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind, Origin
 from amp_rules.ranks.world import Setting
-from amp_rules.torch.replication import DRAWING_METHODS, DRAWS, NOT_DRAWN
+from amp_rules.roles.batches import DataFlow
 
-_NOISE = "all processes draw the same dropout masks and noise"
+_NOISE = "noise and dropout masks of each process's own (all draw the same)"
 
 
 class Streams:
@@ -46,10 +46,14 @@ class Streams:
     # ---- what is drawn after training has begun --------------------------------------------------------------------
 
     def _judge(self) -> None:
-        if not self._translation.is_distributed or not self._draws:
+        start = self._translation.start
+        if start is None or not self._translation.is_distributed:
+            return
+        if self._has_noise and not any(self._translation.uses_of("seed_by_rank")):
+            self._translation.cannot_keep(start.use.module, _NOISE)
+        if not self._can_draw:
             return
         for need, origin in self._needed().items():
-            assert isinstance(origin, Origin)
             self._translation.decline(
                 origin.module,
                 origin.node,
@@ -59,28 +63,54 @@ class Streams:
                 "distribution",
             )
 
+    @property
+    def _has_noise(self) -> bool:
+        """Whether the program drops out, or draws in its models and data sets."""
+        if DataFlow(self._program).has_dropout or any(
+            name.startswith(_AUGMENTS) for name in self._program.flow.imported
+        ):
+            return True
+        bodies = {self._program.locate(call) for call in draws_of(self._program)}
+        infos = [self._program.function_of(located[0]) for located in bodies if located is not None]
+        return any(info is not None and info.name in ("forward", "__getitem__", "__iter__") for info in infos)
+
     @cached_property
-    def _draws(self) -> list[ast.Call]:
-        """The calls of the program that draw from the generators of the process."""
-        found = []
-        for call, _, scope in self._program.calls():
-            names = {name for name in self._program.callee_names(call, scope) if name not in NOT_DRAWN}
-            is_method = isinstance(call.func, ast.Attribute) and call.func.attr in DRAWING_METHODS
-            if is_method or any(name.startswith(DRAWS) for name in names):
-                found.append(call)
-        return found
+    def _can_draw(self) -> bool:
+        return bool(draws_of(self._program)) or any(
+            item.arg == "shuffle" for call, _, _ in self._program.calls() for item in call.keywords
+        )
+
+    def _is_drawn(self, origin: Origin) -> bool:
+        """Whether a value differs because it is drawn; loaders that are shared out are not shuffled by the process."""
+        if origin.kind is not Kind.DRAW:
+            return False
+        located = self._program.locate(origin.node)
+        if isinstance(origin.node, ast.Call) or not isinstance(origin.node, ast.expr) or located is None:
+            return True
+        sites = {value.site for value in self._program.flow.values(origin.node, located[1])}
+        return not sites & self._shared
+
+    @cached_property
+    def _shared(self) -> set[ast.AST | None]:
+        """Where the loaders are made that are shared out."""
+        return {
+            value.site
+            for use in self._translation.uses_of("prepare_loader")
+            if use.call is not None
+            for value in self._program.flow.values(use.argument, use.scope)
+        }
 
     def _needed(self) -> dict[str, Origin]:
         ranks = Ranks(self._program, self._setting)
         places = self._setting.reduced
         found: dict[str, Origin] = {}
         for sink in Sinks(self._program, ranks, places, forwards=True).find():
-            drawn = [origin for origin in sink.origins if origin.kind is Kind.DRAW]
+            drawn = list(filter(self._is_drawn, sink.origins))
             if drawn and len(drawn) == len(sink.origins):
                 found.setdefault(sink.need.value, drawn[0])
         for use in self._translation.uses_of("prepare_loader"):
             for given in (*use.call.args, *(item.value for item in use.call.keywords)) if use.call else ():
-                drawn = [origin for origin in ranks.origins(given) if origin.kind is Kind.DRAW]
+                drawn = list(filter(self._is_drawn, ranks.origins(given)))
                 if drawn:
                     found.setdefault("it makes the data of a loader that is shared out", drawn[0])
         return found
@@ -100,6 +130,15 @@ class Streams:
             stays_apart=True,
         )
 
+
+_AUGMENTS = (
+    "torchvision.transforms.Random",
+    "torchvision.transforms.ColorJitter",
+    "albumentations",
+    "imgaug",
+    "kornia",
+)
+"""What changes samples at random."""
 
 _REDUCED = ("reduce_mean", "reduce_sum", "reduce_max", "reduce_min", "from_main_process", "sum_of_shares", "gather")
 _PATHS = ("prepare_loader", "drawn_alike", *_REDUCED)
