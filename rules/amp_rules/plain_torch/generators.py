@@ -23,7 +23,7 @@ _SEEDS_ALL = frozenset(
      "pytorch_lightning.seed_everything", "lightning.pytorch.seed_everything", "accelerate.utils.set_seed"}
 )  # fmt: skip
 
-_DRAWS_FROM_NUMPY = frozenset({"sklearn", "scipy", "pandas"})
+DRAWS_FROM_NUMPY = frozenset({"sklearn", "scipy", "pandas"})
 """Libraries that draw from NumPy's generator of the process where they are given none."""
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -46,7 +46,7 @@ def drawn_from(program: Program) -> list[str]:
     found = ["torch"]
     if "random" in imported:
         found.append("random")
-    if "numpy" in imported and (_names_numpy_random(program) or imported & _DRAWS_FROM_NUMPY):
+    if "numpy" in imported and (_names_numpy_random(program) or imported & DRAWS_FROM_NUMPY):
         found.append("numpy")
     return found
 

@@ -45,6 +45,9 @@ def _drawn_alike(translation: Translation, use: Use) -> None:
     if isinstance(use.module.parents[outer], ast.Expr):
         _weights(translation, use, outer, names)
         return
+    roots = {name.split(".")[0] for name in names}
+    if roots and not any(map(translation.part(Streams).parts, roots)) and not any(translation.uses_of("seed_by_rank")):
+        return  # nothing leads the processes' generators apart
     is_tensor = any(name.startswith("torch.") for name in names)
     is_elsewhere = not names & _OF_CPU or any(item.arg == "device" for item in outer.keywords)
     if not names or (is_tensor and is_elsewhere):

@@ -8,15 +8,20 @@ What decides over training after that is the first process's draw, or declines.
 from __future__ import annotations
 
 import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
-from amp_rules.plain_torch.generators import drawn_from, draws_of, same_states
+from amp_rules.plain_torch.generators import DRAWS_FROM_NUMPY, drawn_from, draws_of, same_states
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plan.sinks import Sinks
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind, Origin
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import DataFlow
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
 
 _NOISE = "noise and dropout masks of each process's own (all draw the same)"
 
@@ -53,15 +58,28 @@ class Streams:
             self._translation.cannot_keep(start.use.module, _NOISE)
         if not self._can_draw:
             return
-        for need, origin in self._needed().items():
-            self._translation.decline(
-                origin.module,
-                origin.node,
-                f"`{origin.module.text(origin.node)}` draws what has to be the same in all processes, whose random "
-                f"numbers have parted by then: {need}",
-                "draw it before the training, or from a generator of its own with one seed on all processes",
-                "distribution",
-            )
+        ranks = Ranks(self._program, self._setting)
+        again: dict[ast.stmt, Origin] = {}
+        for need, origin in self._needed(ranks):
+            if isinstance(origin.node, ast.Call) and not ranks.control_origins(origin.node):
+                again[blocks.statement_of(origin.module, origin.node)] = origin
+            else:
+                self._decline(need, origin)
+        for statement, origin in again.items():
+            located = self._program.locate(origin.node)
+            assert located is not None and isinstance(origin.node, ast.Call)
+            library = self._library(origin.node, located[1]) or "torch"
+            self._translation.insert(origin.module, statement, "if {WORLD_SIZE} > 1:\n" + same_states([library]))
+
+    def _decline(self, need: str, origin: Origin) -> None:
+        text = origin.module.text(origin.node)
+        self._translation.decline(
+            origin.module,
+            origin.node,
+            f"`{text}` differs between processes whose random numbers have parted: {need}",
+            "draw it before the training, or from a generator of its own with one seed on all processes",
+            "distribution",
+        )
 
     @property
     def _has_noise(self) -> bool:
@@ -80,13 +98,60 @@ class Streams:
             item.arg == "shuffle" for call, _, _ in self._program.calls() for item in call.keywords
         )
 
+    def parts(self, library: str) -> bool:
+        """Whether one process may take more numbers from a library's generator than another, in training."""
+        return library == "torch" or library in self._parted
+
+    @cached_property
+    def _parted(self) -> set[str]:
+        roots = {name.split(".")[0] for name in self._program.flow.imported}
+        if roots - _DRAW_NOTHING - sys.stdlib_module_names or self._program.flow.imported & _DRAW_FROM_PYTHON:
+            return {"random", "numpy"}
+        found = {"numpy"} if roots & DRAWS_FROM_NUMPY else set()
+        for call in draws_of(self._program):
+            located = self._program.locate(call)
+            if located is None or call in self._setting.alike:
+                continue
+            library = self._library(call, located[1])
+            info = self._program.function_of(located[0])
+            is_called = info is None or bool(self._program.flow.callers(info))
+            is_of_batch = info is not None and (info.name.startswith("__") or info.name == "forward")
+            if library is not None and (not is_called or is_of_batch or self._is_apart(self._common, call)):
+                found.add(library)
+        return found
+
+    def _library(self, call: ast.Call, scope: Scope) -> str | None:
+        """The library whose generator a call draws from; None where it is torch's."""
+        names = self._program.callee_names(call, scope)
+        return next((root for name in names for root in ("random", "numpy") if name.startswith(f"{root}.")), None)
+
+    @cached_property
+    def _common(self) -> Ranks:
+        """The program with the runtime's two streams: what is drawn apart there is drawn for a batch."""
+        return Ranks(self._program, replace(self._setting, stays_apart=False))
+
+    @staticmethod
+    def _is_apart(ranks: Ranks, call: ast.Call) -> bool:
+        return any(origin.kind is Kind.DRAW and origin.node is call for origin in ranks.origins(call))
+
+    def _shuffles(self, ranks: Ranks) -> Iterator[Origin]:
+        """Yield what puts lists in another order in each process, once training has begun."""
+        for site in self._program.calls_to(_SHUFFLES):
+            call = site.node
+            assert isinstance(call, ast.Call)
+            if self._is_apart(ranks, call) and not self._is_apart(self._common, call):
+                yield Origin(Kind.DRAW, site.module, call)
+
     def _is_drawn(self, origin: Origin) -> bool:
         """Whether a value differs because it is drawn; loaders that are shared out are not shuffled by the process."""
         if origin.kind is not Kind.DRAW:
             return False
         located = self._program.locate(origin.node)
-        if isinstance(origin.node, ast.Call) or not isinstance(origin.node, ast.expr) or located is None:
+        if located is None or not isinstance(origin.node, ast.expr):
             return True
+        if isinstance(origin.node, ast.Call):
+            library = self._library(origin.node, located[1])
+            return library is None or self.parts(library)
         sites = {value.site for value in self._program.flow.values(origin.node, located[1])}
         return not sites & self._shared
 
@@ -100,20 +165,18 @@ class Streams:
             for value in self._program.flow.values(use.argument, use.scope)
         }
 
-    def _needed(self) -> dict[str, Origin]:
-        ranks = Ranks(self._program, self._setting)
-        places = self._setting.reduced
-        found: dict[str, Origin] = {}
-        for sink in Sinks(self._program, ranks, places, forwards=True).find():
+    def _needed(self, ranks: Ranks) -> Iterator[tuple[str, Origin]]:
+        """Yield what is drawn in training and has to be the same on all processes, with the reason."""
+        for sink in Sinks(self._program, ranks, self._setting.reduced, forwards=True).find():
             drawn = list(filter(self._is_drawn, sink.origins))
-            if drawn and len(drawn) == len(sink.origins):
-                found.setdefault(sink.need.value, drawn[0])
+            if len(drawn) == len(sink.origins):
+                yield from ((sink.need.value, origin) for origin in drawn)
         for use in self._translation.uses_of("prepare_loader"):
             for given in (*use.call.args, *(item.value for item in use.call.keywords)) if use.call else ():
                 drawn = list(filter(self._is_drawn, ranks.origins(given)))
-                if drawn:
-                    found.setdefault("it makes the data of a loader that is shared out", drawn[0])
-        return found
+                yield from (("it makes the data of a loader that is shared out", origin) for origin in drawn)
+        for origin in filter(self._is_drawn, self._shuffles(ranks)):
+            yield "it orders samples", origin
 
     @cached_property
     def _setting(self) -> Setting:
@@ -130,6 +193,19 @@ class Streams:
             stays_apart=True,
         )
 
+
+_SHUFFLES = frozenset({"random.shuffle", "numpy.random.shuffle"})
+"""What puts a list in another order, and gives nothing back."""
+
+_DRAW_FROM_PYTHON = frozenset({"torchvision.transforms.RandomOrder", "torchvision.transforms.RandomChoice"})
+
+_DRAW_NOTHING = frozenset(
+    {
+        "torch", "torchvision", "torchaudio", "numpy", "amp_runtime", "tqdm", "matplotlib", "PIL", "cv2", "yaml",
+        "tensorboard", "tensorboardX", "wandb", "sklearn", "scipy", "pandas", "einops", "h5py", "omegaconf",
+    }
+)  # fmt: skip
+"""Libraries that take no numbers from Python's generators while a batch is worked on, unless they are told to."""
 
 _AUGMENTS = (
     "torchvision.transforms.Random",
