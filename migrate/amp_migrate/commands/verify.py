@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -127,10 +128,19 @@ def _verify(arguments: dict[str, Any]) -> int:
         with progress.shown(), starter(command, interpreter_environment(threads), asked.processes) as maker.starter:
             maker.budget.besides = time.monotonic() - began
             traces = make_all(maker, asked, progress)
-        asked = replace(asked, steps=maker.budget.original_steps, notes=(*asked.notes, *maker.notes()))
+        notes = (*asked.notes, *maker.notes(), *_notes_of_runtime(arguments, versions))
+        asked = replace(asked, steps=maker.budget.original_steps, notes=notes)
         evidence = judge(asked, traces)
         _deliver(evidence, versions, arguments)
     return _OF_VERDICT[evidence.verdict]
+
+
+def _notes_of_runtime(arguments: dict[str, Any], versions: Versions) -> Iterator[str]:
+    """What is to know where another runtime is installed than the one that the runs import."""
+    from amp_migrate.runtimes import other_runtime
+
+    if arguments["python"] is None and not versions.native and (other := other_runtime()):
+        yield f"The runs import the runtime of amp-migrate itself; {other}."
 
 
 def _launched(arguments: dict[str, Any], *, procs_given: bool, separated: bool) -> dict[str, Any]:
@@ -153,7 +163,7 @@ def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
         return versions.given(script, arguments["against"], project)
     if arguments["base"] is not None:
         return versions.since(script, arguments["base"])
-    given = {**arguments, "paths": (script,), "stdin_filename": None, "vendor": None}
+    given = {**arguments, "paths": (script,), "stdin_filename": None, "vendor": False}
     options = settings_of(given).options
     if arguments["ddp"] is None:
         options = replace(options, ddp=arguments["procs"] > 1)
@@ -176,11 +186,13 @@ def _asked(arguments: dict[str, Any], versions: Versions) -> Asked:
         levels=("O0", *(level for level in levels if level != "O0" and level in arguments["levels"])),
         precision=versions.precision,
         distribution=versions.distribution,
-        sync_bn=versions.options.sync_bn and not versions.native,
+        sync_bn=versions.options.sync_bn and versions.target != "",
         notes=versions.notes,
         versions=(("amp-migrate", version("amp-migrate")),),
         native=versions.native,
         half_types=arguments["types"],
+        target=versions.target,
+        types=versions.plain.types if versions.plain is not None else None,
     )
 
 
@@ -232,7 +244,9 @@ def _by_hand(arguments: dict[str, Any], project: CopiedProject, versions: Versio
         raise click.UsageError(f"--launch starts {launch.script}, and what is compared is {script.name}.")
     own = versions.distribution == "already" and launch is None and arguments["procs"] > 1
     return ByHand(
-        native=versions.native,
+        native=versions.native and versions.plain is None,
+        plain=versions.plain,
+        on_runtime_before=versions.on_runtime_before,
         native_before=versions.native_before,
         half_type=arguments["types"][0] if arguments["types"] else None,
         script=versions.script,

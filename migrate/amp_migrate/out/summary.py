@@ -10,13 +10,14 @@ from pathlib import Path
 
 from amp_rules.plan.report import Note, Outcome, Refusal, Report, Unit
 
-from amp_migrate.installation import install_line
+from amp_migrate.installation import runtime_line
 from amp_migrate.launch.launches import Launches, nearest_first
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
 from amp_migrate.run.discovery import NOTEBOOK
 from amp_migrate.run.migration import Run
 from amp_migrate.run.scripts import Scripts
+from amp_migrate.runtimes import other_runtime
 
 _LISTED = 12
 # Of one script and unit: as many as somebody mends in one go. More would bury the first, which decides.
@@ -81,13 +82,13 @@ class Summary(Messages):
         numbers = f"{plural(len(edits), 'edit')} in {plural(len(run.updates), 'file')}"
         self.line((numbers, "bold"), f": {rules}" if rules else "")
 
-    def next_steps(self, run: Run, written: Mapping[Path, Path], vendored: bool, *, is_patch: bool) -> None:
+    def next_steps(self, run: Run, written: Mapping[Path, Path], *, needs_runtime: bool, is_patch: bool) -> None:
         """Print what to do with the result.
 
         Args:
             run: what came of all scripts.
             written: where each file went, if anywhere.
-            vendored: whether the runtime is copied.
+            needs_runtime: whether the runtime must be installed where it trains.
             is_patch: whether what was printed can be applied to files.
         """
         migrated = [report for report in run.reports if "migrated" in (report.precision, report.distribution)]
@@ -104,10 +105,12 @@ class Summary(Messages):
         if distributed and not run.launches.found:
             launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"
             steps.insert(0, f"launch N processes: {launch}")
-        if not vendored:
-            steps.append(f"where it trains: {install_line('runtime')}, or copy the runtime with --vendor")
+        if needs_runtime:
+            steps.append(f"where it trains: {runtime_line()}, or copy the runtime with --vendor")
         for step in steps:
             self.line(("next: ", "bold"), step)
+        if needs_runtime and (other := other_runtime()):
+            self.line("note: ", other)
 
     def launches(self, launches: Launches) -> None:
         """Print the commands that start one process, nearest to their scripts first."""

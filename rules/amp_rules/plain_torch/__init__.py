@@ -6,6 +6,8 @@ given, and who calls the function around it; it serves plain scripts, scripts th
 runtime since an earlier run alike. What torch has no words for declines, with its line.
 
 ``stage``         the way from a report in the runtime's words to one in torch's
+``telling``       what is told of the edits then; ``unbound`` finds names that lost their binding on the way
+``by_hand``       uses of the runtime that somebody edited since an earlier migration
 ``translation``   one program on its way: what is used of the runtime, and what becomes of it
 ``uses``          where a program uses the runtime
 ``file_head``     imports, constants and helper functions of one file

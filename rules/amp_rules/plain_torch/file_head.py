@@ -50,6 +50,8 @@ TORCH = Import("torch", "torch")
 DISTRIBUTED = Import("torch.distributed", "dist")
 DDP = Import("torch.nn.parallel.DistributedDataParallel", "DistributedDataParallel", is_member=True)
 SAMPLER = Import("torch.utils.data.distributed.DistributedSampler", "DistributedSampler", is_member=True)
+LOADER = Import("torch.utils.data.DataLoader", "DataLoader", is_member=True)
+RANDOM_SAMPLER = Import("torch.utils.data.RandomSampler", "RandomSampler", is_member=True)
 _ALSO_KNOWN = {SAMPLER.target: "torch.utils.data.DistributedSampler"}
 
 
@@ -87,6 +89,8 @@ _IMPORTS = {
     "dist": DISTRIBUTED,
     "DDP": DDP,
     "sampler": SAMPLER,
+    "loader": LOADER,
+    "random_sampler": RANDOM_SAMPLER,
 }
 
 
@@ -108,7 +112,7 @@ class FileHead:
     def code(self, template: str) -> str:
         """New code with the names in braces replaced by those of this file, which are noted as needed.
 
-        ``{torch}``, ``{os}`` and the others of ``_IMPORTS`` are imports; capital letters are constants.
+        Names in small letters, ``{DDP}`` too, are imports; capital letters are constants.
         """
         names = {name: item for name, item in _IMPORTS.items() if "{" + name + "}" in template}
         found = {name: self.imported(item) for name, item in names.items()}

@@ -9,6 +9,7 @@ from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.torch.replication import DRAWING_METHODS, DRAWS, NOT_DRAWN, SEEDS
 
@@ -32,11 +33,16 @@ _MAX_CALLS = 8
 """Calls from the entry to where a script sets its seeds; helpers of helpers do so in two or three."""
 
 
-def same_states(libraries: list[str]) -> str:
-    """Every process goes on with the random numbers of the first."""
+def same_states(module: Module, libraries: list[str]) -> str:
+    """The lines, a template within a block, with which every process goes on with the random numbers of the first."""
+    is_taken = names_of(module).is_taken
+    name = next(item for item in ("states", "random_states", "states_of_generators") if not is_taken(item))
     getters = ", ".join(_STATES[library][0] for library in libraries)
-    setters = [f"    {_STATES[library][1]}(states[{index}])" for index, library in enumerate(libraries)]
-    head = [f"    states = [{getters}]", "    {dist}.broadcast_object_list(states)  # all draw the same random numbers"]
+    setters = [f"    {_STATES[library][1]}({name}[{index}])" for index, library in enumerate(libraries)]
+    head = [
+        f"    {name} = [{getters}]",
+        f"    {{dist}}.broadcast_object_list({name})  # all draw the same random numbers",
+    ]
     return "\n".join([*head, *setters])
 
 

@@ -42,7 +42,7 @@ def join(translation: Translation, module: Module) -> list[str]:
     lines = [_JOIN]
     drawn = [library for library in drawn_from(translation.program) if not _is_seeded(translation, library)]
     if drawn:
-        lines.append(same_states(drawn))
+        lines.append(same_states(module, drawn))
     lines.append(_SILENT)
     if any(name.split(".")[0] == "logging" for name in translation.program.flow.imported):
         lines.append(_WITHOUT_LOG)

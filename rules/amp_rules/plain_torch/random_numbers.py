@@ -126,7 +126,7 @@ def _seed_alike(translation: Translation, use: Use) -> None:
     if not use.is_statement:
         _decline(translation, use, f"`{use.module.text(use.whole)}` is used in a way that is not understood")
         return
-    translation.put_for(use, translation.part(Streams).same_again())
+    translation.put_for(use, translation.part(Streams).same_again(use.module))
 
 
 def _same_order(translation: Translation, use: Use) -> None:

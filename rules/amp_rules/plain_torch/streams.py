@@ -21,6 +21,7 @@ from amp_rules.ranks.origins import Kind, Origin
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import DataFlow
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 
 _NOISE = "noise and dropout masks of each process's own (all draw the same)"
@@ -44,9 +45,9 @@ class Streams:
         """The libraries whose generators the program draws from."""
         return drawn_from(self._program)
 
-    def same_again(self) -> str:
+    def same_again(self, module: Module) -> str:
         """The lines with which all processes go on with the numbers of the first."""
-        return "if {WORLD_SIZE} > 1:\n" + same_states(self.drawn_from)
+        return _SEVERAL + same_states(module, self.drawn_from)
 
     # ---- what is drawn after training has begun --------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ class Streams:
             located = self._program.locate(origin.node)
             assert located is not None and isinstance(origin.node, ast.Call)
             library = self._library(origin.node, located[1]) or "torch"
-            self._translation.insert(origin.module, statement, "if {WORLD_SIZE} > 1:\n" + same_states([library]))
+            self._translation.insert(origin.module, statement, _SEVERAL + same_states(origin.module, [library]))
 
     def _decline(self, need: str, origin: Origin) -> None:
         text = origin.module.text(origin.node)
@@ -193,6 +194,8 @@ class Streams:
             stays_apart=True,
         )
 
+
+_SEVERAL = "if {WORLD_SIZE} > 1:\n"
 
 _SHUFFLES = frozenset({"random.shuffle", "numpy.random.shuffle"})
 """What puts a list in another order, and gives nothing back."""

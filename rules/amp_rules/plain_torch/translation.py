@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -170,16 +170,18 @@ class Translation:
         """Have something written once every use has been translated."""
         self._at_end.append(write)
 
-    def texts(self) -> dict[Path, str]:
+    def texts(self, words: Mapping[str, Translate], unknown: Translate) -> dict[Path, str]:
         """The files in torch's words.
+
+        Args:
+            words: what writes each name of the runtime.
+            unknown: what declines the others.
 
         Raises:
             Declined: something has no words in torch.
         """
-        from amp_rules.plain_torch.words import WORDS, unknown
-
         for use in self.uses:
-            WORDS.get(use.path, unknown)(self, use)
+            words.get(use.path, unknown)(self, use)
         for write in self._at_end:
             write()
         self._reasons.decline()
