@@ -75,6 +75,7 @@ class Translation:
         self._heads: dict[Module, FileHead] = {}
         self._reasons = Reasons()
         self._parts: dict[type, object] = {}
+        self._at_end: list[Callable[[], None]] = []
 
     # ---- what the program says -------------------------------------------------------------------------------------
 
@@ -176,6 +177,10 @@ class Translation:
         """Note what torch cannot keep, to be said once for the file."""
         self.limits[module].setdefault(sentence)
 
+    def at_end(self, write: Callable[[], None]) -> None:
+        """Have something written once every use has been translated."""
+        self._at_end.append(write)
+
     def texts(self, words: Mapping[str, Translate], unknown: Translate) -> dict[Path, str]:
         """The files in torch's words.
 
@@ -188,6 +193,8 @@ class Translation:
         """
         for use in self.uses:
             words.get(use.path, unknown)(self, use)
+        for write in self._at_end:
+            write()
         self._reasons.decline()
         modules = dict.fromkeys([*(use.module for use in self.uses), *self._actions])
         return {module.path: self.head(module).written(apply(module, self._actions[module])) for module in modules}
