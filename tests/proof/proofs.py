@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,8 +183,11 @@ class Proofs:
         ended = self._warm.run([start], folder / "project", seconds=TIMEOUT)
         return _read(folder, ended.statuses[0], ended.in_time)
 
-    def _run_together(self, argv: list[str], project: Path, folder: Path) -> Run:
-        env = _environment() | _prepare(project, folder)
+    def _run_together(
+        self, argv: list[str], project: Path, folder: Path, env: Mapping[str, str] = {}, packages: Sequence[Path] = ()
+    ) -> Run:
+        """The same in two processes."""
+        env = _environment(packages) | _prepare(project, folder) | env
         logs = folder / "stdout", folder / "stderr"
         ended = self._warm.launch(argv, env, folder / "project", [logs] * 2, seconds=TIMEOUT)
         return _read(folder, ended.status, ended.in_time)
