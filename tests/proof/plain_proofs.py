@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -11,10 +11,10 @@ from typing import Any
 
 from amp_migrate.verify.evidence import Evidence
 from amp_migrate.verify.joined import joined_batches
-from amp_migrate.verify.plan import O0, O0_TOGETHER, O1_TOGETHER, ORIGINAL, ORIGINAL_MERGED, Asked
+from amp_migrate.verify.plan import O0, O0_TOGETHER, O1_TOGETHER, ORIGINAL, ORIGINAL_MERGED, PLAIN_AMP, Asked
 from amp_migrate.verify.reading import read_ranks
 from amp_migrate.verify.runs import STAND_IN
-from amp_migrate.verify.traces import Trace
+from amp_migrate.verify.traces import Failure, Trace
 from amp_migrate.verify.verdict import judge
 from apex_proofs import ApexScript, all_apex_scripts
 from proofs import HERE, PROJECTS, Migrated, Proofs, Run, Script, all_scripts, migrate_copy
@@ -86,6 +86,18 @@ class PlainProofs(Proofs):
             lambda folder: self._run_together(script.argv, project, folder, env, [WITHOUT_RUNTIME]),
         )
 
+    def _run_together(
+        self, argv: list[str], project: Path, folder: Path, env: Mapping[str, str] = {}, packages: Sequence[Path] = ()
+    ) -> Run:
+        """One run in two processes, of which each has its own output; that of rank 0 is the run's."""
+        logs = [(folder / f"stdout{end}", folder / f"stderr{end}") for end in ("", "1")]
+        return super()._run_together(argv, project, folder, env, packages, logs)
+
+    def plain_autocast(self, script: Script) -> Run:
+        """The original under torch's own autocast: what half precision does to it by itself."""
+        env = {"AMP_VERIFY_PLAIN_AMP": "bf16", "AMP_VERIFY_NATIVE": "leveled"}
+        return self.original(script, "plain_autocast", **env)
+
     def joined(self, script: Script) -> Run | None:
         """The original in one process on the batches that the samplers of two gave together; None if there are none."""
         ranks = read_ranks(record_of(self.together_at(script, "O0")))
@@ -104,6 +116,7 @@ class PlainProofs(Proofs):
         """What ``amp-migrate verify`` finds in these runs."""
         runs: dict[str, tuple[Run | None, str | None, int]] = {ORIGINAL: (self.original(script), None, 1)}
         runs |= {O0: (self.at(script, "O0"), "O0", 1), "O1": (self.at(script, "O1"), "O1", 1)}
+        runs |= {PLAIN_AMP: (self.plain_autocast(script), None, 1)}
         report = self.migrated(script).report
         if report.distribution == "migrated":
             runs |= {O0_TOGETHER: (self.together_at(script, "O0"), "O0", 2)}
@@ -130,10 +143,12 @@ def record_of(run: Run) -> Path:
 
 def _trace(name: str, run: Run | None, level: str | None, processes: int) -> Trace:
     assert run is not None
-    ranks = read_ranks(record_of(run.check()))
+    if run.status:
+        return Trace(name, level, processes, "failed", failure=Failure(run.stderr.strip().rpartition("\n")[2]))
+    ranks = read_ranks(record_of(run))
     factor = 2 if name == ORIGINAL_MERGED else 1
-    half_type = "bf16" if level == "O1" else None
-    printed = (run.stdout, *("" for _ in ranks[1:]))
+    half_type = "bf16" if level == "O1" or name == PLAIN_AMP else None
+    printed = (run.stdout, *((run.folder.parent / f"stdout{rank.rank}").read_text() for rank in ranks[1:]))
     return Trace(name, level, processes, "ended", ranks, batch_factor=factor, half_type=half_type, printed=printed)
 
 

@@ -184,12 +184,18 @@ class Proofs:
         return _read(folder, ended.statuses[0], ended.in_time)
 
     def _run_together(
-        self, argv: list[str], project: Path, folder: Path, env: Mapping[str, str] = {}, packages: Sequence[Path] = ()
+        self,
+        argv: list[str],
+        project: Path,
+        folder: Path,
+        env: Mapping[str, str] = {},
+        packages: Sequence[Path] = (),
+        logs: Sequence[tuple[Path, Path]] = (),
     ) -> Run:
-        """The same in two processes."""
+        """The same in two processes; ``logs`` are their outputs, without which both write to the same."""
         env = _environment(packages) | _prepare(project, folder) | env
-        logs = folder / "stdout", folder / "stderr"
-        ended = self._warm.launch(argv, env, folder / "project", [logs] * 2, seconds=TIMEOUT)
+        logs = logs or [(folder / "stdout", folder / "stderr")] * 2
+        ended = self._warm.launch(argv, env, folder / "project", logs, seconds=TIMEOUT)
         return _read(folder, ended.status, ended.in_time)
 
 
