@@ -199,7 +199,7 @@ LAYERS = (
     ("lattice",),
     ("lint",),
     ("checks",),
-    ("plan", "rewrites"),
+    ("plan", "rewrites", "plain_torch"),
     ("folder",),
 )
 """The packages of the rules, each knowing those of its own row and of rows above it."""

@@ -284,7 +284,8 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
         summary.launches(run.launches)
         if not run.problems:
             is_patch = given is None and arguments["output_format"] == "diff"
-            summary.next_steps(run, written, settings.vendor, is_patch=is_patch)
+            needs_runtime = not settings.vendor and settings.options.target == "runtime"
+            summary.next_steps(run, written, needs_runtime=needs_runtime, is_patch=is_patch)
     for problem in run.problems:
         summary.problem(problem)
     if run.problems:

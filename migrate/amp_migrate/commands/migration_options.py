@@ -35,7 +35,7 @@ _MIGRATION = (
         default=None,
         help="With --ddp, synchronise batch norm over the processes. [default: yes]",
     ),
-    click.option("--fused/--no-fused", default=None, help="Use the runtime's fused optimizers. [default: yes]"),
+    click.option("--fused/--no-fused", default=None, help="Use fused kernels of optimizers. [default: yes]"),
     click.option(
         "--dtype", type=click.Choice(DTYPES, case_sensitive=False), help="Half precision type. [default: auto]"
     ),
@@ -48,7 +48,8 @@ _MIGRATION = (
     click.option(
         "--target",
         type=click.Choice(TARGETS, case_sensitive=False),
-        help="What migrated scripts use: the runtime amp_runtime, or plain PyTorch alone. [default: runtime]",
+        help="What migrated scripts use: the package amp_runtime, or plain PyTorch alone (O0 and O1). "
+        "[default: runtime]",
     ),
     click.option(
         "--apex",

@@ -82,13 +82,13 @@ class Summary(Messages):
         numbers = f"{plural(len(edits), 'edit')} in {plural(len(run.updates), 'file')}"
         self.line((numbers, "bold"), f": {rules}" if rules else "")
 
-    def next_steps(self, run: Run, written: Mapping[Path, Path], vendored: bool, *, is_patch: bool) -> None:
+    def next_steps(self, run: Run, written: Mapping[Path, Path], *, needs_runtime: bool, is_patch: bool) -> None:
         """Print what to do with the result.
 
         Args:
             run: what came of all scripts.
             written: where each file went, if anywhere.
-            vendored: whether the runtime is copied.
+            needs_runtime: whether the runtime must be installed where it trains.
             is_patch: whether what was printed can be applied to files.
         """
         migrated = [report for report in run.reports if "migrated" in (report.precision, report.distribution)]
@@ -105,11 +105,11 @@ class Summary(Messages):
         if distributed and not run.launches.found:
             launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"
             steps.insert(0, f"launch N processes: {launch}")
-        if not vendored:
+        if needs_runtime:
             steps.append(f"where it trains: {runtime_line()}, or copy the runtime with --vendor")
         for step in steps:
             self.line(("next: ", "bold"), step)
-        if not vendored and (other := other_runtime()):
+        if needs_runtime and (other := other_runtime()):
             self.line("note: ", other)
 
     def launches(self, launches: Launches) -> None:

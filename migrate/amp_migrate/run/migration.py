@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amp_rules.folder.shared_modules import disturbs, join
+from amp_rules.folder.torch_users import join_in_torch
 from amp_rules.plan.declining import SHARED_MODULE
 from amp_rules.plan.report import FileChange, Report
 from amp_rules.source.text import SourceError, SourceFile, parse_source
@@ -138,7 +139,8 @@ def _again(run: Run, plan: MigrationJob, jobs: int) -> None:
 def _keep(run: Run, decided: Sequence[Decided], plan: MigrationJob) -> None:
     """Join what the scripts want; a change that cannot be made costs the scripts that want it."""
     run.problems += [result.problem for result in decided if result.problem is not None]
-    joined = join([result.report for result in decided if result.report is not None])
+    found = [result.report for result in decided if result.report is not None]
+    joined = join_in_torch(found) if plan.options.target == "torch" else join(found)
     reports, updates, broken = joined.reports, dict[Path, Update](), set[Path]()
     for path, change in joined.changes.items():
         try:

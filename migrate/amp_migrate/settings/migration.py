@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, TARGETS, Options
 
+from amp_migrate.problems import UserError
 from amp_migrate.settings.pyproject import Key, boolean, choice, load_table, settings_folder, strings
 from amp_migrate.settings.selected_rewrites import known_codes
 
@@ -97,4 +98,32 @@ def settings_of(arguments: dict[str, Any]) -> Settings:
     given = known_codes(Options(select=arguments["select"] or (), ignore=arguments["ignore"] or ()), "--")
     arguments |= {key: getattr(given, key) for key in ("select", "ignore") if arguments[key] is not None}
     keys = [key for key in KEYS if key != "exclude"]
-    return settings.overridden({key: arguments[key.replace("-", "_")] for key in keys})
+    settings = settings.overridden({key: arguments[key.replace("-", "_")] for key in keys})
+    _refuse_beside_torch(settings)
+    return settings
+
+
+def _refuse_beside_torch(settings: Settings) -> None:
+    """Refuse what only the runtime can do where it is to be left out; see :mod:`amp_rules.plain_torch`.
+
+    Raises:
+        UserError: the two cannot both be followed, wherever each of them was said.
+    """
+    options = settings.options
+    if options.target != "torch":
+        return
+    if options.opt_level in ("O2", "O3"):
+        raise UserError(
+            f"--target torch has O0 and O1 only: --opt-level {options.opt_level} needs the runtime's half parameters. "
+            f"Take --opt-level O1, or --target runtime"
+        )
+    if options.apex == "compat":
+        raise UserError(
+            "--target torch leaves nothing of Apex's interface: --apex compat takes it from the runtime. "
+            "Take --apex idiom or auto, or --target runtime"
+        )
+    if settings.vendor:
+        raise UserError(
+            "--target torch has scripts that need torch alone: --vendor has no runtime to copy. "
+            "Take --no-vendor, or --target runtime"
+        )

@@ -1,17 +1,18 @@
 """Several scripts that share modules: each is decided on alone, then their changes are joined.
 
 A module that two scripts share is rewritten once and must be right for both. The runtime does nothing before
-``amp.init``, so a script that is not migrated runs as before whatever is rewritten in the modules that it shares; and
-what stands in functions that a script never runs cannot concern it. Anything else that the one script wants in a
-function which both run, and the other does not, is a conflict: then the one that is migrated further is kept, and the
-other is left alone with the reason, or decided on again with the shared modules as they will be."""
+``amp.init``, so a script that is not migrated runs as before whatever is rewritten in the modules that it shares (in
+plain torch it does not: see :mod:`amp_rules.folder.torch_users`); and what stands in functions that a script never runs
+cannot concern it. Anything else that the one script wants in a function which both run, and the other does not, is a
+conflict: then the one that is migrated further is kept, and the other is left alone with the reason, or decided on
+again with the shared modules as they will be."""
 
 from __future__ import annotations
 
 import difflib
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from amp_rules.plan.report import Edit, FileChange, Outcome, Refusal, Report
 from amp_rules.source.spans import Position, Span
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
+_OF_HEAD = re.compile(r"(?:import|from)\s|[A-Z][A-Z_]+ = ")
 _GUARD = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 _DISTRIBUTION = "AMP2"
 # Right in any script, whether its model is prepared or not and however many processes there are.
@@ -47,11 +49,13 @@ class Hunk:
             )
         return self.first < other.last and other.first < self.last
 
-    def only_imports(self) -> bool:
-        """Whether nothing is added but imports of the runtime."""
-        return self.first == self.last and all(
-            not line.strip() or line.startswith("import amp_runtime") for line in self.lines
-        )
+    def only_head(self) -> bool:
+        """Whether nothing is added but what a file has at its head for the new code: imports, and constants."""
+        return self.first == self.last and all(not line.strip() or _OF_HEAD.match(line) for line in self.lines)
+
+    def with_head(self, other: Hunk) -> Hunk:
+        """Two of them at one place as one, with each line once."""
+        return Hunk(self.first, self.last, (*self.lines, *(line for line in other.lines if line not in self.lines)))
 
 
 @dataclass
@@ -142,12 +146,12 @@ def disturbs(report: Report, others: Sequence[Report]) -> bool:
     What stands under the main guard of the script's own file is nobody else's.
     """
     for change in report.changes:
-        if not any(_is_migrated(other) and other.reach and change.path in other.reach.files for other in others):
+        if not any(is_migrated(other) and other.reach and change.path in other.reach.files for other in others):
             continue
         guard = _GUARD.search(change.before)
         own = change.before.count("\n", 0, guard.start()) if guard and change.path == report.entry else None
         for hunk in hunks(change.before, change.after):
-            if not hunk.only_imports() and (own is None or hunk.first <= own):
+            if not hunk.only_head() and (own is None or hunk.first <= own):
                 return True
     return False
 
@@ -166,12 +170,24 @@ def hunks(before: str, after: str) -> list[Hunk]:
 def applied(before: str, changes: Iterable[Hunk]) -> str:
     """The text with hunks that do not overlap."""
     lines: list[str] = _LINES.findall(before)
-    for hunk in sorted(changes, reverse=True):
+    for hunk in sorted(_with_one_head(changes), reverse=True):
         lines[hunk.first : hunk.last] = hunk.lines
     return "".join(lines)
 
 
-def _is_migrated(report: Report) -> bool:
+def _with_one_head(changes: Iterable[Hunk]) -> Iterator[Hunk]:
+    """The hunks, of which those for the head that are at one place are joined."""
+    heads: dict[int, Hunk] = {}
+    for hunk in sorted(changes, key=lambda hunk: (hunk.first, -len(hunk.lines))):
+        if hunk.only_head():
+            heads[hunk.first] = heads[hunk.first].with_head(hunk) if hunk.first in heads else hunk
+        else:
+            yield hunk
+    yield from heads.values()
+
+
+def is_migrated(report: Report) -> bool:
+    """Whether a script is migrated in any way."""
     return "migrated" in (report.precision, report.distribution)
 
 
@@ -193,7 +209,7 @@ def _conflict(report: Report, mine: Wanted, shared: dict[Path, _Shared], kept: S
             if hunk in taken:
                 continue
             for other, owners in taken.items():
-                if hunk.overlaps(other):
+                if hunk.overlaps(other) and not (hunk.only_head() and other.only_head()):
                     return _Conflict(path, hunk, owners[0])
             for other_report in kept:
                 if _concerns(path, hunk, report, other_report):
@@ -208,20 +224,23 @@ def _conflict(report: Report, mine: Wanted, shared: dict[Path, _Shared], kept: S
 
 def _concerns(path: Path, hunk: Hunk, owner: Report, other: Report) -> bool:
     """Whether a change that ``owner`` wants, and ``other`` does not, is one that ``other`` would run and feel."""
-    if not _is_migrated(other):
-        return False
-    if hunk.only_imports() or other.reach is None or path not in other.reach.files:
+    return is_migrated(other) and felt_by(path, hunk, owner, other)
+
+
+def felt_by(path: Path, hunk: Hunk, owner: Report, other: Report) -> bool:
+    """Whether ``other`` runs what ``owner`` changes, and not as it did."""
+    if hunk.only_head() or other.reach is None or path not in other.reach.files:
         return False
     codes = {edit.code for edit in _edits(path, hunk, owner)}
     if codes and codes <= _HARMLESS:
         return False
-    if other.distribution != "migrated" and all(code.startswith(_DISTRIBUTION) for code in codes):
+    if other.distribution != "migrated" and codes and all(code.startswith(_DISTRIBUTION) for code in codes):
         # Without processes of its own, what shares out the data or writes once does nothing.
         return False
-    return _runs(path, hunk, owner, other)
+    return runs(path, hunk, owner, other)
 
 
-def _runs(path: Path, hunk: Hunk, owner: Report, other: Report) -> bool:
+def runs(path: Path, hunk: Hunk, owner: Report, other: Report) -> bool:
     """Whether ``other`` runs the innermost function around the hunk that any of the two knows."""
     assert other.reach is not None
     lines = range(hunk.first + 1, max(hunk.last, hunk.first + 1) + 1)
@@ -249,8 +268,6 @@ def _edits(path: Path, hunk: Hunk, report: Report) -> list[Edit]:
 
 
 def _left_alone(report: Report, conflict: _Conflict) -> Report:
-    rule = declining.SHARED_MODULE
-    line = Position(conflict.hunk.first + 1, 1)
     other = conflict.other.entry
     sharing = "is a script of its own" if conflict.path == other else f"is shared with {other.name}"
     message = f"{conflict.path.name} {sharing}, which needs it rewritten in another way here"
@@ -258,7 +275,14 @@ def _left_alone(report: Report, conflict: _Conflict) -> Report:
         f"migrate this script by itself with --entry {report.entry.name} to see what it would need, and give the two "
         "scripts functions of their own for it"
     )
-    found = Refusal(conflict.path, Span(line, line), rule.code, rule.name, "precision", message, recipe)
+    return left_alone(report, conflict.path, conflict.hunk.first + 1, message, recipe)
+
+
+def left_alone(report: Report, path: Path, line: int, message: str, recipe: str) -> Report:
+    """The report of a script that stays as it is for the sake of another, with the reason and its place."""
+    rule = declining.SHARED_MODULE
+    place = Position(line, 1)
+    found = Refusal(path, Span(place, place), rule.code, rule.name, "precision", message, recipe)
 
     def outcome(before: Outcome) -> Outcome:
         return "declined" if before == "migrated" else before

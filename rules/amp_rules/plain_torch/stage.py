@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from amp_rules.plain_torch import by_hand, telling
 from amp_rules.plain_torch.translation import Translation
-from amp_rules.plan import notes
-from amp_rules.plan.declining import Declined
+from amp_rules.plain_torch.unbound import unbound_names
+from amp_rules.plain_torch.words import WORDS, unknown
+from amp_rules.plan import declining, notes
+from amp_rules.plan.declining import Declined, Reasons
 from amp_rules.plan.drafts import Draft, drafted
 from amp_rules.plan.options import Options
-from amp_rules.plan.report import Note, Refusal, Report
+from amp_rules.plan.report import FileChange, Note, Refusal, Report
 from amp_rules.roles.steps import Program
 
 
@@ -26,6 +29,7 @@ def in_plain_torch(
         options: what was asked for.
         without_distribution: decides again, for one process.
     """
+    report = replace(report, refusals=telling.refusals_of_migration(report.refusals))
     if not report.changes:
         return report
     drafts = {module.path: Draft.of(module, frozenset()) for module in program.flow.modules}
@@ -34,14 +38,82 @@ def in_plain_torch(
         drafts[change.path].become(change.after)
     translation = Translation(drafted(program, drafts), options)
     try:
-        texts = translation.texts()
+        texts = _texts(translation, drafts)
     except Declined as declined:
         refusals = tuple(_placed(item, drafts) for item in declined.refusals)
         return _declined(report, program, options, refusals, without_distribution)
     changes = {change.path: change for change in report.changes}
     changes |= {path: replace(changes[path], after=text) for path, text in texts.items()}
     kept = tuple(change for change in changes.values() if change.before != change.after)
-    return replace(report, changes=kept, notes=(*report.notes, *_limits(translation, drafts)))
+    return replace(
+        report,
+        changes=kept,
+        edits=telling.of_migration(report, kept, distributed=translation.is_distributed),
+        notes=(*telling.notes_of_migration(report.notes), *_limits(translation, drafts)),
+    )
+
+
+def from_runtime(report: Report, program: Program, options: Options) -> Report:
+    """The report for a program that uses the runtime since an earlier migration, and is to use torch alone.
+
+    Args:
+        report: what is to be said of it where it keeps the runtime.
+        program: the program.
+        options: what was asked for.
+    """
+    drafts = {module.path: Draft.of(module, frozenset()) for module in program.flow.modules}
+    translation = Translation(program, options)
+    try:
+        texts = _texts(translation, drafts, by_hand.reasons(program, translation.uses))
+    except Declined as declined:
+        return replace(
+            report,
+            precision="declined",
+            distribution="declined" if options.ddp or translation.is_distributed else report.distribution,
+            refusals=(*report.refusals, *declined.refusals),
+        )
+    before = {path: drafts[path].original.source.text for path in texts}
+    changes = [FileChange(path, before[path], text) for path, text in texts.items() if before[path] != text]
+    return replace(
+        report,
+        precision="migrated",
+        distribution="migrated" if translation.is_distributed else report.distribution,
+        changes=tuple(sorted(changes, key=lambda item: str(item.path))),
+        edits=telling.of_uses(translation.uses),
+        notes=(*report.notes, *_limits(translation, drafts)),
+    )
+
+
+def _texts(translation: Translation, drafts: dict[Path, Draft], known: Iterable[Declined] = ()) -> dict[Path, str]:
+    """The new texts, unless one of them reads a name that is not bound there.
+
+    Args:
+        translation: the program on its way.
+        drafts: its files.
+        known: what stands against it already.
+
+    Raises:
+        Declined: something has no words in torch, or a text is wrong.
+    """
+    reasons = Reasons()
+    reasons.extend(known)
+    reasons.extend(by_hand.parts(translation.program))
+    texts: dict[Path, str] = {}
+    with reasons.collecting():
+        texts = translation.texts(WORDS, unknown)
+    reasons.decline()
+    for path, text in texts.items():
+        original = drafts[path].original
+        names = sorted(unbound_names(text) - unbound_names(original.source.text))
+        if names:
+            raise declining.decline(
+                declining.DRAFT,
+                original,
+                None,
+                f"a defect of amp-migrate, not of the script: its draft reads `{names[0]}` where it may not be bound",
+                "report it with the lines that use it; until it is mended, migrate with --target runtime",
+            )
+    return texts
 
 
 def _declined(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -165,16 +165,18 @@ class Translation:
         """Note what torch cannot keep, to be said once for the file."""
         self.limits[module].setdefault(sentence)
 
-    def texts(self) -> dict[Path, str]:
+    def texts(self, words: Mapping[str, Translate], unknown: Translate) -> dict[Path, str]:
         """The files in torch's words.
+
+        Args:
+            words: what writes each name of the runtime.
+            unknown: what declines the others.
 
         Raises:
             Declined: something has no words in torch.
         """
-        from amp_rules.plain_torch.words import WORDS, unknown
-
         for use in self.uses:
-            WORDS.get(use.path, unknown)(self, use)
+            words.get(use.path, unknown)(self, use)
         self._reasons.decline()
         modules = dict.fromkeys([*(use.module for use in self.uses), *self._actions])
         return {module.path: self.head(module).written(apply(module, self._actions[module])) for module in modules}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from amp_rules import rewrites
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.plain_torch.stage import in_plain_torch
+from amp_rules.plain_torch.stage import from_runtime, in_plain_torch
 from amp_rules.plan import (
     carried_state,
     declining,
@@ -83,6 +83,9 @@ def _migrate_file(entry: Path, options: Options, files: Files) -> Report:
 
 
 def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
+    if options.target == "torch":
+        # What is not understood of Apex cannot have its interface from torch.
+        options = replace(options, apex="idiom")
     selection = Selection.of(options)
     modern = (
         modernized(entry, files, selection)
@@ -90,11 +93,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         else Modernized(Program(Project(entry, files)))
     )
     program = modern.program
-    decided = _decided(program, selection)
-    if selection.options.target == "torch":
-        alone = Selection.of(replace(options, ddp=False))
-        decided = in_plain_torch(decided, program, selection.options, lambda: _decided(program, alone))
-    report = modern.joined(decided)
+    report = modern.joined(_decided(program, selection))
     originals = {path: draft.original for path, draft in modern.drafts.items()}
     modules = [originals.get(module.path, module) for module in program.flow.modules]
     of_comments = selection.notes(modules, report.precision, report.distribution)
@@ -105,7 +104,16 @@ def _decided(program: Program, selection: Selection) -> Report:
     options = selection.options
     migrated = _migrated_before(program, options)
     if migrated is not None:
-        return migrated
+        return migrated if options.target == "runtime" else _without_runtime(program, options, migrated)
+    if options.target == "runtime":
+        return _decided_now(program, selection)
+    alone = Selection.of(replace(options, ddp=False))
+    return in_plain_torch(_decided_now(program, selection), program, options, lambda: _decided_now(program, alone))
+
+
+def _decided_now(program: Program, selection: Selection) -> Report:
+    """The report for a program that does not use the runtime yet, in the runtime's words."""
+    options = selection.options
     if uses_apex(program):
         return migrate_apex(
             program,
@@ -335,6 +343,25 @@ def _migrated_before(program: Program, options: Options) -> Report | None:
                 )
             )
     return Report(program.entry.path, "already", outcome, refusals=tuple(refusals), notes=tuple(_added_since(program)))
+
+
+def _without_runtime(program: Program, options: Options, report: Report) -> Report:
+    """The report for a script that uses the runtime already, and is to use torch alone."""
+    for module in program.flow.modules:
+        if _imports_parts_of_runtime(module):
+            rule = declining.NOT_IN_TORCH
+            reason = Refusal(
+                module.path,
+                None,
+                rule.code,
+                rule.name,
+                rule.unit,
+                "the script has Apex's interface from the runtime, which torch does not have",
+                "take the script as it was for Apex, which amp-migrate --undo or git gives back, and migrate that with "
+                "--target torch",
+            )
+            return replace(report, precision="declined", refusals=(*report.refusals, reason))
+    return from_runtime(report, program, options)
 
 
 def _added_since(program: Program) -> Iterator[Note]:

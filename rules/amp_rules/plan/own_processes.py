@@ -23,7 +23,7 @@ def reasons(program: Program) -> Iterator[Declined]:
             module,
             node,
             f"the script sets up several processes itself (`{name}`)",
-            "nothing to do for several processes; remove its own set-up first to use the runtime's",
+            "nothing to do for several processes; remove its own set-up first to have it written anew",
             already=True,
         )
     for call, _, scope in program.calls():
