@@ -19,7 +19,7 @@ wanted() {
     .venv/bin/python -c '
 import hashlib, os, sys
 from pathlib import Path
-asked = b"".join(Path(name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))
+asked = b"".join(Path(name).read_bytes() for name in ("pyproject.toml", "constraints.txt", "runtime/amp_runtime/_version.py"))
 print(hashlib.sha256(asked).hexdigest(), os.getcwd(), sys.version.split()[0])
 '
 }

@@ -1,7 +1,7 @@
-"""How this program was installed, and the line that installs an extra of it.
+"""How this program was installed, and the lines that install an extra of it, or its runtime alone.
 
 The package is not published, so its name alone means nothing to pip. What pip noted when it installed the program does:
-a folder, a wheel or a repository. This is the only place that makes such a line.
+a folder, a wheel or a repository. This is the only place that makes such lines.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 _PACKAGE = "amp-migrate"
+_RUNTIME = "amp-runtime"
+# Where its pyproject.toml stands in a checkout, and in a source distribution.
+_RUNTIME_FOLDER = "runtime"
 _OF_EXTRA = re.compile(r"""^(?P<requirement>[^;]+?)\s*;.*\bextra\s*==\s*(['"])(?P<extra>[\w-]+)\2""")
 
 
@@ -38,23 +41,65 @@ def install_line(extra: str, *, here: bool = False) -> str:
     return shlex.join([*words, *(_source(installed, extra) or _requirements(installed, extra))])
 
 
+def runtime_line() -> str:
+    """Return the command that installs the runtime alone, of this version, into an environment of the user's choice."""
+    words = ["pip", "install"]
+    try:
+        installed = distribution(_PACKAGE)
+    except PackageNotFoundError:
+        return shlex.join([*words, str(Path(__file__).resolve().parents[2] / _RUNTIME_FOLDER)])
+    source = _runtime_source(installed)
+    return shlex.join([*words, *source]) if source is not None else install_line("runtime")
+
+
+def _runtime_source(installed: Distribution) -> list[str] | None:
+    """What pip takes to install the runtime from where the program came from, if it is known to be there."""
+    noted = _noted(installed)
+    url = str(noted.get("url", ""))
+    if "vcs_info" in noted:
+        vcs = noted["vcs_info"]
+        return [f"{_RUNTIME} @ {vcs['vcs']}+{url}@{vcs['commit_id']}#subdirectory={_RUNTIME_FOLDER}"]
+    path = _path(url)
+    if path is None:
+        # Archives of the source have the folder; beside a wheel the other one may lie or not.
+        return [f"{_RUNTIME} @ {url}#subdirectory={_RUNTIME_FOLDER}"] if url.endswith((".tar.gz", ".zip")) else None
+    if path.is_dir():
+        folder = path / _RUNTIME_FOLDER
+        # Of an installation that follows the checkout, the runtime is to follow it too.
+        editable = ["-e"] if noted.get("dir_info", {}).get("editable") else []
+        return [*editable, str(folder)] if (folder / "pyproject.toml").is_file() else None
+    beside = path.with_name(path.name.replace(_PACKAGE.replace("-", "_"), _RUNTIME.replace("-", "_")))
+    return [str(beside)] if beside != path and beside.is_file() else None
+
+
 def _source(installed: Distribution, extra: str) -> list[str] | None:
     """What pip takes to install the program from where it came from, if that is known and still there."""
-    # https://packaging.python.org/en/latest/specifications/direct-url/
-    noted: dict[str, Any] = json.loads(installed.read_text("direct_url.json") or "{}")
+    noted = _noted(installed)
     url = str(noted.get("url", ""))
     if "vcs_info" in noted:
         vcs = noted["vcs_info"]
         return [f"{_PACKAGE}[{extra}] @ {vcs['vcs']}+{url}@{vcs['commit_id']}"]
-    parts = urlsplit(url)
-    if parts.scheme != "file":
+    path = _path(url)
+    if path is None:
         return [f"{_PACKAGE}[{extra}] @ {url}"] if url else None
-    path = Path(url2pathname(parts.path))
     if not path.exists():
         return None
     # An editable installation is to stay one.
     editable = ["-e"] if noted.get("dir_info", {}).get("editable") else []
     return [*editable, f"{path}[{extra}]"]
+
+
+def _noted(installed: Distribution) -> dict[str, Any]:
+    """What pip noted of where it took the program from."""
+    # https://packaging.python.org/en/latest/specifications/direct-url/
+    noted: dict[str, Any] = json.loads(installed.read_text("direct_url.json") or "{}")
+    return noted
+
+
+def _path(url: str) -> Path | None:
+    """The path that the address of a file names."""
+    parts = urlsplit(url)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
 def _requirements(installed: Distribution, extra: str) -> list[str]:

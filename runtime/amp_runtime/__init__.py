@@ -82,6 +82,7 @@ from amp_runtime._scaling.scaler import GradientOverflowError as GradientOverflo
 from amp_runtime._scaling.scaler import Scaler as Scaler
 from amp_runtime._scaling.scaler import scaler as scaler
 from amp_runtime._timing import StepTimer as StepTimer
+from amp_runtime._version import __version__ as __version__
 
 __all__ = [
     "EMA",

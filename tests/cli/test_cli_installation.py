@@ -1,4 +1,4 @@
-"""The line that installs an extra names what pip can find."""
+"""The lines that install an extra, or the runtime alone, name what pip can find."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from amp_migrate import installation
-from amp_migrate.installation import install_line
+from amp_migrate.installation import install_line, runtime_line
 
 ROOT = Path(__file__).resolve().parents[2]
 METADATA = """\
@@ -83,3 +83,52 @@ def test_what_this_program_misses_is_installed_by_its_own_pip(installed, tmp_pat
     pip = "pip" if beside else f"{sys.executable} -m pip"
     assert install_line("runtime", here=True) == f"{pip} install 'torch>=2.4'"
     assert install_line("runtime") == "pip install 'torch>=2.4'"
+
+
+def test_the_runtime_is_a_folder_of_the_checkout_that_was_installed(installed, tmp_path):
+    installed({"url": tmp_path.as_uri(), "dir_info": {}})
+    # A checkout of before has no such folder.
+    assert runtime_line() == f"pip install '{tmp_path}[runtime]'"
+    (tmp_path / "runtime").mkdir()
+    (tmp_path / "runtime/pyproject.toml").touch()
+    assert runtime_line() == f"pip install {tmp_path}/runtime"
+
+
+def test_the_runtime_of_an_editable_installation_is_one_too(installed):
+    installed({"url": ROOT.as_uri(), "dir_info": {"editable": True}})
+    assert runtime_line() == f"pip install -e {ROOT}/runtime"
+
+
+@pytest.mark.parametrize(
+    ("noted", "source"),
+    [
+        ({"url": "https://host/x.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}, "git+https://host/x.git@abc"),
+        ({"url": "https://host/v1.tar.gz", "archive_info": {}}, "https://host/v1.tar.gz"),
+    ],
+)
+def test_the_runtime_is_a_folder_of_the_repository_and_of_its_archives(installed, noted, source):
+    installed(noted)
+    assert runtime_line() == f"pip install 'amp-runtime @ {source}#subdirectory=runtime'"
+
+
+@pytest.mark.parametrize("suffix", ["-py3-none-any.whl", ".tar.gz"])
+def test_the_runtime_is_named_if_it_lies_beside(installed, tmp_path, suffix):
+    own, beside = (tmp_path / f"amp_{name}-0.1.0{suffix}" for name in ("migrate", "runtime"))
+    own.touch()
+    installed({"url": own.as_uri(), "archive_info": {}})
+    assert runtime_line() == f"pip install '{own}[runtime]'"
+    beside.touch()
+    assert runtime_line() == f"pip install {beside}"
+
+
+def test_where_the_source_is_unknown_the_runtime_is_that_of_this_program(installed):
+    installed(None)
+    assert runtime_line() == install_line("runtime") == "pip install 'torch>=2.4'"
+
+
+def test_the_runtime_of_a_checkout_on_the_path_is_named(monkeypatch):
+    def distribution(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(installation, "distribution", distribution)
+    assert runtime_line() == f"pip install {ROOT}/runtime"

@@ -24,6 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SOURCES = ("migrate", "rules", "runtime")
 PLACEHOLDER = "git+https://github.com/OWNER/amp-migrate@v0.1.0"
 """Pages tell readers to put in their own repository, as long as none is public."""
+RUNTIME_ALONE = {"pip install ./runtime", f"pip install 'amp-runtime @ {PLACEHOLDER}#subdirectory=runtime'"}
 MODULES = {"runtime": ["torch", "amp_runtime"], "report": ["jinja2", "pygments", "matplotlib"], "server": ["pygls"]}
 
 
@@ -49,6 +50,7 @@ def printed() -> list[str]:
 def test_lines_are_found_on_pages_of_every_kind():
     lines = printed()
     assert {"pip install .", "pip install '.[runtime,report]'", f"pip install {PLACEHOLDER}"} <= set(lines)
+    assert set(lines) >= RUNTIME_ALONE
 
 
 def test_messages_take_their_line_from_one_place():
@@ -130,8 +132,8 @@ class Environment:
 @pytest.mark.skipif(sys.platform == "win32", reason="lines are those of a POSIX shell")
 def test_every_printed_line_works_in_an_empty_environment(tmp_path):
     there = Environment(tmp_path)
-    there.run("pip wheel --quiet --no-deps --wheel-dir ../dist .", there.checkout)
-    there.run("pip install --quiet ../dist/*.whl", there.checkout)
+    there.run("pip wheel --quiet --no-deps --wheel-dir ../dist . ./runtime", there.checkout)
+    there.run("pip install --quiet ../dist/amp_migrate-*.whl", there.checkout)
     assert not there.has("torch") and not there.has("jinja2")
 
     # What the commands print themselves.
@@ -141,16 +143,20 @@ def test_every_printed_line_works_in_an_empty_environment(tmp_path):
     there.run("amp-migrate train.py --report report.html", there.work)
     assert (there.work / "report.html").stat().st_size > 0 and not there.has("torch")
     (line,) = re.findall(r"where it trains: (.*), or copy", there.run("amp-migrate train.py -w", there.work))
+    assert "amp_runtime-" in line
     there.run(line, there.work)
     there.run("python train.py", there.work)
 
     # What the pages show. Torch stays: it is the same for all of them.
     for line in printed():
         there.run(
-            "pip uninstall --quiet -y amp-migrate click jinja2 libcst matplotlib pathspec pygls pygments rich",
+            "pip uninstall -qy amp-migrate amp-runtime click jinja2 libcst matplotlib pathspec pygls pygments rich",
             there.work,
         )
         there.run(line.replace(PLACEHOLDER, f"git+{there.checkout.as_uri()}@v0.1.0"), there.checkout)
+        if line in RUNTIME_ALONE:
+            assert there.has("amp_runtime") and not there.has("amp_migrate")
+            continue
         there.run("amp-migrate --version && amp-lint --version", there.work)
         extras = re.findall(r"\[([\w,]+)\]", line)
         missing = [

@@ -19,7 +19,7 @@ SOURCES = ("migrate/amp_migrate", "rules/amp_rules", "runtime/amp_runtime")
 HOLE = "\0"
 
 # An exception says these for Python itself, or a program of the past said them.
-OF_PYTHON = {"No module named 'amp_runtime'"}
+OF_PYTHON = {"No module named 'amp_runtime'", "module 'amp_runtime' has no attribute '...'"}
 # Only a build of torch with CUDA holds these.
 OF_CUDA = {"CUDA out of memory.", "Watchdog caught collective operation timeout"}
 

@@ -147,7 +147,14 @@ class _Command(CommandWithOthers):
 )
 @voice_options
 @stdin_filename_option("diff")
-@click.version_option(package_name="amp-migrate", prog_name="amp-migrate")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=lambda ctx, _, asked: _show_version(ctx) if asked and not ctx.resilient_parsing else None,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def main(ctx: click.Context, /, **arguments: Any) -> None:
     """Rewrite PyTorch training scripts for mixed precision and several GPUs.
@@ -401,3 +408,15 @@ def _read_stdin(name: Path | None) -> SourceFile:
         return source_of(sys.stdin.buffer.read(), path)
     except SourceError as error:
         raise UserError(str(Problem.from_source_error(error))) from error
+
+
+def _show_version(ctx: click.Context) -> None:
+    """Print the version; where scripts import a runtime of another one, that too."""
+    from importlib.metadata import version
+
+    from amp_migrate.runtimes import other_runtime
+
+    click.echo(f"amp-migrate, version {version('amp-migrate')}")
+    if other := other_runtime():
+        click.echo(f"note: {other}", err=True)
+    ctx.exit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -127,10 +128,19 @@ def _verify(arguments: dict[str, Any]) -> int:
         with progress.shown(), starter(command, interpreter_environment(threads), asked.processes) as maker.starter:
             maker.budget.besides = time.monotonic() - began
             traces = make_all(maker, asked, progress)
-        asked = replace(asked, steps=maker.budget.original_steps, notes=(*asked.notes, *maker.notes()))
+        notes = (*asked.notes, *maker.notes(), *_notes_of_runtime(arguments, versions))
+        asked = replace(asked, steps=maker.budget.original_steps, notes=notes)
         evidence = judge(asked, traces)
         _deliver(evidence, versions, arguments)
     return _OF_VERDICT[evidence.verdict]
+
+
+def _notes_of_runtime(arguments: dict[str, Any], versions: Versions) -> Iterator[str]:
+    """What is to know where another runtime is installed than the one that the runs import."""
+    from amp_migrate.runtimes import other_runtime
+
+    if arguments["python"] is None and not versions.native and (other := other_runtime()):
+        yield f"The runs import the runtime of amp-migrate itself; {other}."
 
 
 def _launched(arguments: dict[str, Any], *, procs_given: bool, separated: bool) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from amp_rules.plan.report import Note, Outcome, Refusal, Report, Unit
 
-from amp_migrate.installation import install_line
+from amp_migrate.installation import runtime_line
 from amp_migrate.launch.launches import Launches, nearest_first
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
 from amp_migrate.run.discovery import NOTEBOOK
 from amp_migrate.run.migration import Run
 from amp_migrate.run.scripts import Scripts
+from amp_migrate.runtimes import other_runtime
 
 _LISTED = 12
 # Of one script and unit: as many as somebody mends in one go. More would bury the first, which decides.
@@ -105,9 +106,11 @@ class Summary(Messages):
             launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"
             steps.insert(0, f"launch N processes: {launch}")
         if needs_runtime:
-            steps.append(f"where it trains: {install_line('runtime')}, or copy the runtime with --vendor")
+            steps.append(f"where it trains: {runtime_line()}, or copy the runtime with --vendor")
         for step in steps:
             self.line(("next: ", "bold"), step)
+        if needs_runtime and (other := other_runtime()):
+            self.line("note: ", other)
 
     def launches(self, launches: Launches) -> None:
         """Print the commands that start one process, nearest to their scripts first."""

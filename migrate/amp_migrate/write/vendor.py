@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
-from importlib.machinery import PathFinder
 from pathlib import Path
 
+from amp_migrate.installation import runtime_line
 from amp_migrate.problems import Problem, UserError
-
-PACKAGE = "amp_runtime"
+from amp_migrate.runtimes import PACKAGE as PACKAGE
+from amp_migrate.runtimes import own_runtime
 
 
 def runtime_folder() -> Path:
-    """Return the folder of the installed runtime without importing it: it would import torch.
+    """Return the folder of this program's runtime.
 
     Raises:
-        UserError: the runtime is not installed.
+        UserError: it is gone.
     """
-    # Under ``python -m`` the working directory leads the path, and may hold an older copy.
-    cwd = os.getcwd()
-    search = [entry for entry in sys.path if entry and os.path.realpath(entry) != os.path.realpath(cwd)]
-    spec = PathFinder.find_spec(PACKAGE, search)
-    if spec is None or spec.origin is None:
-        raise UserError(f"--vendor: the package {PACKAGE} is not installed")
-    return Path(spec.origin).parent
+    folder = own_runtime()
+    if folder is None:
+        raise UserError(f"the package {PACKAGE}, which is to be copied, is missing here: {runtime_line()}")
+    return folder
 
 
 def state(folder: Path, source: Path) -> str:

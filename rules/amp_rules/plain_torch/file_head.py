@@ -40,6 +40,8 @@ TORCH = Import("torch", "torch")
 DISTRIBUTED = Import("torch.distributed", "dist")
 DDP = Import("torch.nn.parallel.DistributedDataParallel", "DistributedDataParallel", is_member=True)
 SAMPLER = Import("torch.utils.data.distributed.DistributedSampler", "DistributedSampler", is_member=True)
+LOADER = Import("torch.utils.data.DataLoader", "DataLoader", is_member=True)
+RANDOM_SAMPLER = Import("torch.utils.data.RandomSampler", "RandomSampler", is_member=True)
 _ALSO_KNOWN = {SAMPLER.target: "torch.utils.data.DistributedSampler"}
 
 
@@ -66,7 +68,15 @@ DEVICE_TYPE = Constant("DEVICE_TYPE", '"cuda" if {torch}.cuda.is_available() els
 USE_AMP = Constant("USE_AMP", '{os}.environ.get("AMP_OPT_LEVEL", "%(level)s") != "O0"')
 AMP_DTYPE = Constant("AMP_DTYPE", "%(dtype)s")
 _CONSTANTS = (RANK, LOCAL_RANK, WORLD_SIZE, USE_AMP, DEVICE_TYPE, AMP_DTYPE)
-_IMPORTS = {"os": OS, "torch": TORCH, "dist": DISTRIBUTED, "DDP": DDP, "sampler": SAMPLER}
+_IMPORTS = {
+    "os": OS,
+    "torch": TORCH,
+    "dist": DISTRIBUTED,
+    "DDP": DDP,
+    "sampler": SAMPLER,
+    "loader": LOADER,
+    "random": RANDOM_SAMPLER,
+}
 
 
 @dataclass
@@ -87,7 +97,7 @@ class FileHead:
     def code(self, template: str) -> str:
         """New code with the names in braces replaced by those of this file, which are noted as needed.
 
-        ``{torch}``, ``{os}``, ``{dist}``, ``{DDP}`` and ``{sampler}`` are imports; capital letters are constants.
+        Names in small letters, ``{DDP}`` too, are imports; capital letters are constants.
         """
         names = {name: item for name, item in _IMPORTS.items() if "{" + name + "}" in template}
         found = {name: self.imported(item) for name, item in names.items()}

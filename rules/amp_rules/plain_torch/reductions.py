@@ -1,7 +1,165 @@
-"""Sums and means over all processes."""
+"""Sums and means over all processes, and one process's share of a number of steps."""
 
 from __future__ import annotations
 
-from amp_rules.plain_torch.translation import Translate
+import ast
 
-WORDS: dict[str, Translate] = {}
+from amp_rules.plain_torch.file_head import Helper
+from amp_rules.plain_torch.helpers import helper
+from amp_rules.plain_torch.loader_arguments import is_plain
+from amp_rules.plain_torch.shared_loaders import SharedLoaders
+from amp_rules.plain_torch.translation import Translate, Translation
+from amp_rules.plain_torch.uses import Use
+from amp_rules.roles.loaders import is_loader
+from amp_rules.text.actions import Replace
+from amp_rules.text.expression_edits import call_with, change_function
+
+_SUM = Helper(
+    "all_reduce_sum",
+    '''\
+def all_reduce_sum(value):
+    """The sum of a number or a tensor over all processes."""
+    if {WORLD_SIZE} == 1:
+        return value
+    is_tensor = {torch}.is_tensor(value)
+    total = {torch}.as_tensor(value, dtype=None if is_tensor else {torch}.float64).detach()
+    total = total.to({DEVICE_TYPE}, copy=True)
+    {dist}.all_reduce(total)
+    return total.to(value.device) if is_tensor else type(value)(total.item())''',
+)
+_MEAN = Helper(
+    "all_reduce_mean",
+    '''\
+def all_reduce_mean(value):
+    """The mean of a number or a tensor over all processes."""
+    if {WORLD_SIZE} == 1:
+        return value
+    is_tensor = {torch}.is_tensor(value)
+    mean = {torch}.as_tensor(value, dtype=None if is_tensor else {torch}.float64).detach() / {WORLD_SIZE}
+    mean = mean.to({DEVICE_TYPE})
+    {dist}.all_reduce(mean)
+    return mean.to(value.device) if is_tensor else mean.item()''',
+)
+_SHARE = Helper(
+    "steps_of_process",
+    '''\
+def steps_of_process(steps, loader):
+    """How many steps one process makes of those over the whole data."""
+    if {WORLD_SIZE} == 1:
+        return steps
+    whole = len({loader}(loader.dataset, batch_size=loader.batch_size, drop_last=loader.drop_last))
+    return -(-steps * len(loader) // whole)''',
+)
+
+
+def _sum(translation: Translation, use: Use) -> None:
+    """``amp.reduce_sum(total)`` becomes ``all_reduce_sum(total)``."""
+    _by_helper(translation, use, _SUM)
+
+
+def _mean(translation: Translation, use: Use) -> None:
+    """``amp.reduce_mean(loss)`` becomes ``all_reduce_mean(loss)``."""
+    _by_helper(translation, use, _MEAN)
+
+
+def _by_helper(translation: Translation, use: Use, wanted: Helper) -> None:
+    if use.call is None or len(use.call.args) != 1 or use.call.keywords:
+        _decline(translation, use, "is not called with one value")
+        return
+    if any(value.kind == "sequence" for value in translation.program.flow.values(use.argument, use.scope)):
+        _decline(translation, use, "exchanges several numbers at once")
+        return
+    name = helper(translation, use, wanted, "distribution")
+    if name is not None:
+        translation.do(use.module, Replace(use.call, change_function(name)))
+
+
+def _sum_of_shares(translation: Translation, use: Use) -> None:
+    """``amp.sum_of_shares(total, loader)``: a sum where the loader is shared out, else what it is."""
+    if use.call is None or len(use.call.args) != 2 or use.call.keywords or not is_plain(use.call.args[1]):
+        _decline(translation, use, "is not called with a value and a loader in a variable")
+        return
+    value, loader = use.call.args
+    statement = use.statement
+    is_own_line = (
+        isinstance(statement, ast.Assign)
+        and statement.value is use.whole
+        and len(statement.targets) == 1
+        and ast.unparse(statement.targets[0]) == ast.unparse(value)
+    )
+    name = helper(translation, use, _SUM, "distribution")
+    if name is None:
+        return
+    shared = translation.part(SharedLoaders)
+    held = {item for item in translation.program.flow.values(loader, use.scope) if is_loader(item)}
+    if held and held <= shared.values and not any(shared.is_one_of_several(item) for item in held):
+        edit = call_with(name)
+        translation.do(use.module, Replace(use.whole, lambda node: edit(node.args[0].value)))  # type: ignore[attr-defined]
+        return
+    condition = f"isinstance({use.module.text(loader)}.sampler, {{sampler}})"
+    text = use.module.text(value)
+    if is_own_line:
+        translation.put_for(use, f"if {condition}:\n    {text} = {name}({text})")
+    elif is_plain(value):
+        code = f"{name}({text}) if {condition} else {text}"
+        parent = use.module.parents[use.whole]
+        is_alone = isinstance(parent, (ast.Assign, ast.Call, ast.keyword, ast.Return)) and use.whole is not getattr(
+            parent, "func", None
+        )
+        translation.replace(use.module, use.whole, code if is_alone else f"({code})")
+    else:
+        _decline(translation, use, "computes the value that is summed where a loader is shared out")
+
+
+def _share_of(translation: Translation, use: Use) -> None:
+    """``amp.share_of(steps, loader)``: how many of the steps one process makes."""
+    if use.call is None or not 1 <= len(use.call.args) <= 2 or use.call.keywords:
+        _decline(translation, use, "is not called with a number and a loader")
+        return
+    if len(use.call.args) == 2:
+        name = helper(translation, use, _SHARE, "distribution")
+        if name is not None:
+            translation.do(use.module, Replace(use.call, change_function(name)))
+        return
+    steps = use.call.args[0]
+    text = use.module.text(steps)
+    share = f"-(-({text}) // {{WORLD_SIZE}})" if isinstance(steps, ast.BinOp) else f"-(-{text} // {{WORLD_SIZE}})"
+    if _is_whole(translation, steps, use):
+        translation.replace(use.module, use.whole, share)
+    elif is_plain(steps):
+        translation.replace(use.module, use.whole, f"({text} if {{WORLD_SIZE}} == 1 else {share})")
+    else:
+        _decline(translation, use, "is given what may be no whole number")
+
+
+_WHOLE = frozenset({"builtins.len", "builtins.int", "math.ceil", "math.floor"})
+
+
+def _is_whole(translation: Translation, node: ast.expr, use: Use) -> bool:
+    """Whether a number is an ``int``: what is divided by one process is then just that number."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, (ast.FloorDiv, ast.Mult, ast.Add, ast.Sub)) and all(
+            _is_whole(translation, part, use) for part in (node.left, node.right)
+        )
+    if isinstance(node, ast.Call):
+        return bool(translation.program.callee_names(node, use.scope) & _WHOLE)
+    values = translation.program.flow.values(node, use.scope)
+    return bool(values) and all(value.kind == "constant" and type(value.ref) is int for value in values)
+
+
+def _decline(translation: Translation, use: Use, reason: str) -> None:
+    translation.decline(
+        use.module,
+        use.node,
+        f"`{use.module.text(use.whole)}` {reason}",
+        "keep the runtime (--target runtime), or write the exchange of this number by hand",
+        "distribution",
+    )
+
+
+WORDS: dict[str, Translate] = {
+    "reduce_sum": _sum,
+    "reduce_mean": _mean,
+    "sum_of_shares": _sum_of_shares,
+    "share_of": _share_of,
+}

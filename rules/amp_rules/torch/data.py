@@ -4,6 +4,9 @@ from __future__ import annotations
 
 LOADER_CLASSES = frozenset({"DataLoader"})
 
+LOADERS_OF_TORCH = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+"""The names of torch's own loader."""
+
 LOADER_PREFIXES = ("torch.utils.data", "torch_geometric", "dgl.dataloading", "monai.data")
 
 DATASETS = frozenset(

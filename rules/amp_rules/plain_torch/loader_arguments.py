@@ -1,0 +1,89 @@
+"""What the constructor of a loader is given."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from amp_rules.flow.values import Value
+from amp_rules.roles.steps import Program
+from amp_rules.source.syntax import walk
+
+_LOADER_WORD = re.compile("(data_?)?loader", re.IGNORECASE)
+BY_PLACE = ("dataset", "batch_size", "shuffle", "sampler")
+_PLAIN = (
+    ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.cmpop, ast.boolop,
+    ast.unaryop, ast.expr_context,
+)  # fmt: skip
+"""What an expression may consist of that gives the same when it is read twice, and changes nothing."""
+
+
+def arguments_of(program: Program, call: ast.Call) -> dict[str | None, ast.expr]:
+    """What a loader is given, by name; under None what stars give, where that is not known."""
+    given: dict[str | None, ast.expr] = {}
+    for name, item in zip((*BY_PLACE, "batch_sampler"), call.args, strict=False):
+        given[None if isinstance(item, ast.Starred) else name] = item
+    for keyword in call.keywords:
+        if keyword.arg is not None:
+            given[keyword.arg] = keyword.value
+            continue
+        known = _known_keywords(program, keyword.value)
+        given |= {None: keyword.value} if known is None else known
+    return given
+
+
+def _known_keywords(program: Program, node: ast.expr) -> dict[str | None, ast.expr] | None:
+    """What ``**`` gives: a dictionary written out, in a variable of the same body that nothing else touches."""
+    if isinstance(node, ast.IfExp):
+        parts = [_known_keywords(program, part) for part in (node.body, node.orelse)]
+        return None if parts[0] is None or parts[1] is None else {**parts[0], **parts[1]}
+    if isinstance(node, ast.Dict):
+        names = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+        known: dict[str | None, ast.expr] = {
+            name: value for name, value in zip(names, node.values, strict=True) if isinstance(name, str)
+        }
+        return known if len(known) == len(node.keys) else None
+    located = program.locate(node)
+    if isinstance(node, ast.Call):
+        is_dict = located is not None and program.callee_names(node, located[1]) == {"builtins.dict"}
+        if not is_dict or node.args or any(item.arg is None for item in node.keywords):
+            return None
+        return {item.arg: item.value for item in node.keywords}
+    if not isinstance(node, ast.Name) or located is None:
+        return None
+    module = located[1].module
+    writers = [item for item in module.nodes if isinstance(item, ast.stmt) and _writes_itself(item, node.id)]
+    first = writers[0] if len(writers) == 1 else None
+    if not isinstance(first, ast.Assign) or not isinstance(first.targets[0], ast.Name):
+        return None
+    uses = [item for item in module.nodes if isinstance(item, ast.Name) and item.id == node.id]
+    if any(isinstance(item.ctx, ast.Load) and not isinstance(module.parents[item], ast.keyword) for item in uses):
+        return None  # others may put something in
+    return _known_keywords(program, first.value)
+
+
+def _writes_itself(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement gives a variable a value, not one within it."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return any(isinstance(item, ast.Name) and item.id == name for item in targets)
+
+
+def is_stream(value: Value) -> bool:
+    """Whether a dataset gives its samples one after the other, without a length."""
+    if value.kind != "instance":
+        return value.kind == "object" and value.ref.rpartition(".")[2] == "IterableDataset"
+    return any(name.rpartition(".")[2].startswith("IterableDataset") for name in value.ref.external_bases())
+
+
+def is_plain(node: ast.expr) -> bool:
+    """Whether an expression gives the same when it is read twice, and changes nothing."""
+    return all(isinstance(item, _PLAIN) for item in walk(node))
+
+
+def name_for(variable: str, kind: str) -> str:
+    """``train_sampler`` for ``train_loader``, ``trainLoader`` and ``loader_train``."""
+    found = _LOADER_WORD.search(variable)
+    parts = [variable[: found.start()], variable[found.end() :]] if found is not None else []
+    if not variable.isascii() or (found is None and kind == "sampler"):
+        parts = ["train"]
+    return "_".join([*(part.strip("_").lower() for part in parts if part.strip("_")), kind])

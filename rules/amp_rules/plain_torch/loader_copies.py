@@ -1,0 +1,78 @@
+"""Loaders that get one of the process's own beside them, where their constructor cannot be given a sampler."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.plain_torch.file_head import Helper
+from amp_rules.plain_torch.helpers import helper
+from amp_rules.plain_torch.loader_arguments import arguments_of
+from amp_rules.plain_torch.shared_loaders import SharedLoaders
+from amp_rules.plain_torch.translation import Translation
+from amp_rules.plain_torch.uses import Use
+from amp_rules.source.modules import Module
+from amp_rules.text.actions import Replace
+from amp_rules.text.expression_edits import change_function
+
+_KEPT = (
+    "batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn",
+    "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers",
+)  # fmt: skip
+"""What a loader was given and can be asked for."""
+
+_CODE = '''\
+def distributed_loader(loader):
+    """A loader that gives this process its share of another one's data."""
+    if {WORLD_SIZE} == 1:
+        return loader
+    return {loader}(
+        loader.dataset,
+%s
+        sampler={sampler}(loader.dataset, shuffle=%s),
+    )'''
+
+
+class LoaderCopies:
+    """The helper function that makes a loader of the process's own."""
+
+    def __init__(self, translation: Translation) -> None:
+        self._translation = translation
+        self._shared = translation.part(SharedLoaders)
+        self._helpers: dict[Module, Helper] = {}
+
+    def helper(self, module: Module) -> Helper:
+        """The helper of a file, for all the loaders that it has copied there."""
+        if module not in self._helpers:
+            self._helpers[module] = self._made(module)
+        return self._helpers[module]
+
+    def _made(self, module: Module) -> Helper:
+        program = self._translation.program
+        given: set[str | None] = set()
+        shuffled: set[bool | None] = set()
+        for use, made in self._shared.decided.items():
+            if made or use.module is not module:
+                continue
+            for value in program.flow.values(use.argument, use.scope):
+                if isinstance(value.site, ast.Call) and value in self._shared.values:
+                    found = arguments_of(program, value.site)
+                    given |= set(found)
+                    shuffle = found.get("shuffle")
+                    unknown = None in found or not (shuffle is None or isinstance(shuffle, ast.Constant))
+                    shuffled.add(None if unknown else bool(getattr(shuffle, "value", False)))
+        kept = _KEPT if None in given else [name for name in _KEPT if name in given]
+        rows = [f"        {name}=loader.{name}," for name in kept]
+        order = (
+            str(*shuffled) if len(shuffled) == 1 and None not in shuffled else "isinstance(loader.sampler, {random})"
+        )
+        code = _CODE % ("\n".join(rows), order)
+        code = code.replace(", shuffle=True", "").replace("dataset,\n\n", "dataset,\n")
+        return Helper("distributed_loader", code)
+
+
+def own_copy(translation: Translation, use: Use) -> None:
+    """``amp.prepare_loader(loader)`` becomes ``distributed_loader(loader)``."""
+    assert use.call is not None
+    name = helper(translation, use, translation.part(LoaderCopies).helper(use.module), "distribution")
+    if name is not None:
+        translation.do(use.module, Replace(use.call, change_function(name)))

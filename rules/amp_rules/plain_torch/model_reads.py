@@ -1,0 +1,226 @@
+"""What reads a model after DistributedDataParallel was put around it, which hands no attribute through."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from amp_rules.flow.values import Value
+from amp_rules.plain_torch.training_nodes import TrainingNodes
+from amp_rules.plain_torch.translation import Translation
+from amp_rules.plain_torch.wrapped_references import WrappedReferences
+from amp_rules.roles.kinds import is_module
+from amp_rules.roles.steps import Site
+from amp_rules.source.syntax import walk
+from amp_rules.text.runtime_vocabulary import RUNTIME
+from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL, RETURNS_FIRST_ARGUMENT
+
+if TYPE_CHECKING:
+    from amp_rules.plain_torch.wrapped_models import Wrapped
+
+_SAME_OF_WRAPPER = frozenset(
+    {
+        "train", "eval", "training", "parameters", "zero_grad", "to", "cuda", "cpu", "float", "requires_grad_",
+        "forward", "__call__", "module", "share_memory", "no_sync",
+    }
+)  # fmt: skip
+"""What the wrapper does, or gives, as the model does."""
+
+_COMPUTES_NOTHING = frozenset(
+    {
+        "state_dict", "load_state_dict", "named_parameters", "named_modules", "named_buffers", "named_children",
+        "modules", "children", "buffers", "apply", "get_submodule", "get_parameter", "get_buffer", "add_module",
+        "register_buffer", "register_parameter", "register_forward_hook", "register_forward_pre_hook", "extra_repr",
+        "half", "double", "bfloat16", "type", "save_pretrained", "__class__", "append", "extend", "items", "keys",
+    }
+)  # fmt: skip
+"""Methods of every model that run none of its layers."""
+
+_TAKES_EITHER = frozenset(
+    f"builtins.{name}" for name in ("print", "str", "repr", "id", "bool", "callable", "super", "format")
+)
+_WRAPPERS = DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL | {"torch.nn.Module", "torch.nn.modules.module.Module"}
+_KEEPS = frozenset({"append", "add", "extend", "insert", "setdefault", "update", "put"})
+
+
+class ModelReads:
+    """The reads of the wrapped models of a program."""
+
+    def __init__(self, translation: Translation, models: list[Wrapped]) -> None:
+        self._translation = translation
+        self._program = translation.program
+        self._values = frozenset(value for item in models for value in item.values)
+        self._references = WrappedReferences(self._program, models)
+        self._training = TrainingNodes(self._program)
+
+    def rewrite(self) -> None:
+        """Have the model itself asked for what its wrapper lacks."""
+        for site in self._reads():
+            node = site.node
+            assert isinstance(node, ast.expr)
+            if not self._asks_model(site) or not self._references.may_be_wrapped(node, site.scope):
+                continue
+            if self._is_trained_through(site):
+                text = site.module.text(self._asked(site))
+                self._translation.decline(
+                    site.module,
+                    node,
+                    f"`{text}` runs a part of the model in a training step, not the model: DistributedDataParallel "
+                    "averages no gradients of that",
+                    "let the model's own forward do it, and call the model",
+                    "distribution",
+                )
+            else:
+                self.take_itself(site)
+
+    def take_itself(self, site: Site) -> None:
+        """Put the model itself in the place of an expression that may be its wrapper."""
+        node = site.node
+        assert isinstance(node, ast.expr)
+        text = ast.unparse(node)
+        if not _is_path(node):
+            message = f"`{site.module.text(node)}` may be the wrapper of DistributedDataParallel, and is no variable"
+            self._decline(site, message, "put the model into a variable first")
+        elif self._has_module(node, site):
+            message = f"`{site.module.text(node)}` has a part `module`, which is what DistributedDataParallel calls the model"
+            self._decline(site, message, "give the part another name")
+        else:
+            code = f'getattr({text}, "module", {text})'
+            self._translation.replace(site.module, node, lambda _: cst.parse_expression(code))
+
+    def _decline(self, site: Site, message: str, recipe: str) -> None:
+        self._translation.decline(site.module, site.node, message, recipe, "distribution")
+
+    # ---- which ------------------------------------------------------------------------------------------------------
+
+    def _reads(self) -> Iterator[Site]:
+        """Yield the expressions that can be a wrapped model."""
+        for node, body, scope in self._program.nodes():
+            if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
+                continue
+            if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or self._is_self(node, body):
+                continue
+            parent = scope.module.parents[node]
+            if isinstance(parent, ast.Call) and node in parent.args and self._is_of_runtime(parent, scope.module):
+                continue
+            if self._holds(node, scope):
+                yield Site(scope.module, scope, body, node)
+
+    def _holds(self, node: ast.expr, scope: object) -> bool:
+        return bool(self._program.roles.modules(node, scope) & self._values)  # type: ignore[arg-type]
+
+    def _is_self(self, node: ast.expr, body: ast.AST) -> bool:
+        """Whether a name is what a method of a model is called on: the model itself."""
+        info = self._program.function_of(body)
+        while info is not None:
+            if isinstance(node, ast.Name) and node.id == info.receiver:
+                return True
+            info = info.outer
+        return isinstance(node, ast.Call) and ast.unparse(node.func) == "super"
+
+    def _is_of_runtime(self, call: ast.Call, module: object) -> bool:
+        located = self._program.locate(call)
+        return located is not None and any(
+            name.startswith(f"{RUNTIME}.") for name in self._program.callee_names(call, located[1])
+        )
+
+    # ---- what is asked ----------------------------------------------------------------------------------------------
+
+    def _asks_model(self, site: Site) -> bool:
+        """Whether the wrapper cannot stand where the expression does."""
+        node = site.node
+        parent = site.module.parents[node]
+        if isinstance(parent, ast.Attribute):
+            return parent.attr not in _SAME_OF_WRAPPER
+        if isinstance(parent, ast.Call) and node is not parent.func:
+            return self._is_wanted_by(parent, site)
+        if isinstance(parent, ast.keyword):
+            call = site.module.parents[parent]
+            return isinstance(call, ast.Call) and self._is_wanted_by(call, site)
+        if isinstance(parent, ast.Subscript):
+            return parent.value is node
+        if isinstance(parent, (ast.For, ast.comprehension)):
+            return parent.iter is node
+        if isinstance(parent, ast.Compare):
+            return any(isinstance(item, (ast.In, ast.NotIn)) for item in parent.ops) and parent.left is not node
+        if isinstance(parent, ast.Assign):
+            return any(isinstance(target, (ast.Tuple, ast.List)) for target in parent.targets)
+        return isinstance(parent, ast.Starred)
+
+    def _is_wanted_by(self, call: ast.Call, site: Site) -> bool:
+        """Whether a function that is given the model must have the model itself."""
+        if self._program.flow.callees(call):
+            return False  # its own reads are looked at
+        names = self._program.callee_names(call, site.scope)
+        if names & {"builtins.isinstance", "builtins.issubclass"} or ast.unparse(call.func) == "isinstance":
+            kinds = call.args[1] if len(call.args) > 1 else call
+            found = {name for part in walk(kinds) for name in self._names(part, site)}
+            return not found & _WRAPPERS
+        if names & (_TAKES_EITHER | RETURNS_FIRST_ARGUMENT | _WRAPPERS) or _is_plain(call):
+            return False
+        made = self._program.flow.values(call, site.scope)
+        if any(map(is_module, made)):
+            return False  # a model that calls this one
+        return not (isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPS and not names)
+
+    def _names(self, node: ast.AST, site: Site) -> set[str]:
+        return self._program.names(node, site.scope) if isinstance(node, (ast.Name, ast.Attribute)) else set()
+
+    def _is_trained_through(self, site: Site) -> bool:
+        """Whether what is asked of the model computes, in a training step, what its forward pass does not."""
+        outer = self._asked(site)
+        parent = site.module.parents[outer]
+        if isinstance(outer, ast.Attribute) and outer.value is site.node and outer.attr in _COMPUTES_NOTHING:
+            return False
+        if not isinstance(parent, (ast.Call, ast.For, ast.comprehension, ast.keyword)):
+            return False
+        if isinstance(parent, ast.Call) and parent.func is not outer and outer is site.node:
+            # ``ema.update(model)`` gives nothing that a loss could be made of.
+            if isinstance(site.module.parents[parent], ast.Expr):
+                return False
+            if self._program.callee_names(parent, site.scope) & {"copy.deepcopy", "builtins.isinstance"}:
+                return False
+        elif isinstance(parent, ast.Call) and parent.func is outer and self._gives_no_tensor(parent, site):
+            return False
+        return self._training.has(outer, site.body, site.module)
+
+    def _gives_no_tensor(self, call: ast.Call, site: Site) -> bool:
+        """Whether a method of the project runs no layer."""
+        return bool(self._program.flow.callees(call)) and not self._program.runs_model(call)
+
+    def _asked(self, site: Site) -> ast.expr:
+        """The whole chain of attributes and items that is asked for: ``model.encoder.layers[0]``."""
+        node = site.node
+        assert isinstance(node, ast.expr)
+        while isinstance(parent := site.module.parents[node], (ast.Attribute, ast.Subscript)) and parent.value is node:
+            node = parent
+        return node
+
+    def _has_module(self, node: ast.expr, site: Site) -> bool:
+        """Whether the model has an attribute of the name that its wrapper has for the model."""
+        return any(
+            "module" in self._program.flow.attribute_names.get(info.facts.node, set()) | info.facts.methods.keys()
+            for value in self._program.flow.values(node, site.scope)
+            if _is_instance(value)
+            for info in value.ref.mro()
+        )
+
+
+def _is_instance(value: Value) -> bool:
+    return value.kind == "instance"
+
+
+def _is_path(node: ast.expr) -> bool:
+    """Whether reading an expression twice gives the same: ``self.models["encoder"]``."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Constant, ast.Name)):
+            return False
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def _is_plain(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and f"builtins.{call.func.id}" in _TAKES_EITHER

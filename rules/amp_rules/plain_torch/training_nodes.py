@@ -1,0 +1,37 @@
+"""What runs in a training step with gradients."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+from amp_rules.text.runtime_vocabulary import RUNTIME
+
+
+class TrainingNodes:
+    """The nodes of a program's training steps: the loops around backward passes, regions, and all that they call."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        covered: set[ast.AST] = set()
+        for site in program.backwards:
+            loop = next((item for item in blocks.enclosing(site.module, site.node) if isinstance(item, blocks.LOOPS)), None)
+            covered |= set(walk(loop if loop is not None else site.body))
+        regions = program.calls_to(frozenset({f"{RUNTIME}.autocast"}))
+        for site in regions:
+            covered |= set(walk(site.statement))
+        self._covered = covered
+        self._called = program.called_from(
+            node
+            for node in covered
+            if isinstance(node, ast.Call) and not program.is_without_gradients(node)
+        )
+
+    def has(self, node: ast.AST, body: ast.AST, module: Module) -> bool:
+        """Whether a node may run in a training step, with gradients."""
+        if self._program.without_gradients(module, node, body):
+            return False
+        return node in self._covered or body in self._called

@@ -1,0 +1,146 @@
+"""Models that DistributedDataParallel wraps: where, and with what options."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+import libcst as cst
+
+from amp_rules.flow.values import Value
+from amp_rules.plain_torch.averaged_passes import AveragedPasses
+from amp_rules.plain_torch.batch_norm import may_have_batch_norm, reasons_against
+from amp_rules.plain_torch.file_head import Helper
+from amp_rules.plain_torch.model_reads import ModelReads
+from amp_rules.plain_torch.translation import Translation
+from amp_rules.plain_torch.uses import Use
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.text.expression_edits import call_with
+
+_MANY = 3
+"""Models of one file from which on a function wraps them."""
+
+_ORDER = -10
+"""A model is wrapped before what else comes after the statement that makes it."""
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """One model.
+
+    Attributes:
+        use: the call of ``prepare_model``.
+        values: what it is.
+        variable: what holds it after the call, as in ``self.model``; None where the call stands in an expression.
+    """
+
+    use: Use
+    values: frozenset[Value]
+    variable: str | None
+
+    @property
+    def has_own_line(self) -> bool:
+        """Whether the call is a line of its own, ``model = amp.prepare_model(model)``."""
+        return self.variable is not None and ast.unparse(self.use.argument) == self.variable
+
+
+class WrappedModels:
+    """The models of a program that are wrapped for several processes."""
+
+    def __init__(self, translation: Translation) -> None:
+        self._translation = translation
+        self._program = translation.program
+        uses = [use for use in translation.uses_of("prepare_model") if use.call is not None and use.call.args]
+        self.models = [self._wrapped(use) for use in uses]
+        self._options = AveragedPasses(translation, self.models).options
+        self.reads = ModelReads(translation, self.models)
+        self.reads.rewrite()
+        start = translation.start
+        self._has_batch_norm = start is not None and start.sync_bn and may_have_batch_norm(self._program)
+        if self._has_batch_norm:
+            reasons_against(translation)
+            translation.cannot_keep(
+                self._program.entry, "batch norm over all processes on the CPU, where each has its own"
+            )
+
+    def wrap(self, use: Use) -> None:
+        """Wrap a model where it is prepared."""
+        found = next(item for item in self.models if item.use is use)
+        options = self._options.get(use)
+        if options is None:
+            return  # declined
+        module = use.module
+        if found.variable is None or self._are_many(module):
+            helper = self._translation.head(module).helper(self._function(use, options))
+            self._translation.replace(module, use.whole, lambda node: call_with(helper)(first_argument(node)))
+        elif found.has_own_line:
+            self._translation.put_for(use, self._lines(use, found.variable, options))
+        else:
+            self._translation.replace(module, use.whole, first_argument)
+            lines = self._lines(use, found.variable, options)
+            self._translation.insert(module, use.statement, lines, after=True, order=_ORDER)
+
+    # ---- the text --------------------------------------------------------------------------------------------------
+
+    def _lines(self, use: Use, variable: str, options: str) -> str:
+        """The statements that wrap a variable's model, as a template."""
+        return "if {WORLD_SIZE} > 1:\n" + _indented(self._wrapping(variable, options))
+
+    def _function(self, use: Use, options: str) -> Helper:
+        """A function that wraps a model."""
+        body = ["if {WORLD_SIZE} == 1:", "    return model", *self._wrapping("model", options)]
+        body[-1] = body[-1].replace("model = ", "return ", 1)
+        text = '"""Average the gradients of a model over all processes."""'
+        return Helper("distributed", "def distributed(model):\n" + _indented([text, *body]))
+
+    def _wrapping(self, variable: str, options: str) -> list[str]:
+        lines = []
+        if self._has_batch_norm:
+            lines += [
+                "if {torch}.cuda.is_available():",
+                f"    {variable} = {{torch}}.nn.SyncBatchNorm.convert_sync_batchnorm({variable})",
+            ]
+        devices = ""
+        if self._names_cuda:
+            devices = ", device_ids=[{LOCAL_RANK}] if {torch}.cuda.is_available() else None"
+        return [*lines, f"{variable} = {{DDP}}({variable}{devices}{options})"]
+
+    # ---- what there is ---------------------------------------------------------------------------------------------
+
+    def _wrapped(self, use: Use) -> Wrapped:
+        statement = use.statement
+        variable = None
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is use.call:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if len(targets) == 1 and _is_variable(targets[0]):
+                variable = ast.unparse(targets[0])
+        return Wrapped(use, frozenset(self._program.roles.modules(use.argument, use.scope)), variable)
+
+    def _are_many(self, module: Module) -> bool:
+        return sum(item.use.module is module for item in self.models) >= _MANY
+
+    @property
+    def _names_cuda(self) -> bool:
+        """Whether the program may put its models on a GPU."""
+        return any(
+            (isinstance(node, ast.Constant) and isinstance(node.value, str) and "cuda" in node.value)
+            or (isinstance(node, ast.Attribute) and node.attr == "cuda")
+            for module in self._program.flow.modules
+            for node in module.nodes
+        )
+
+
+def first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``f(x, ...)`` becomes ``x``."""
+    return cst.ensure_type(node, cst.Call).args[0].value
+
+
+def _is_variable(node: ast.expr) -> bool:
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and blocks.path_of(node) is not None
+    return isinstance(node, (ast.Name, ast.Attribute)) and blocks.path_of(node) is not None
+
+
+def _indented(rows: list[str]) -> str:
+    return "\n".join("    " + row for row in rows)

@@ -1,0 +1,129 @@
+"""Which expressions may be the wrapper of a model, and which are the model itself for certain."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amp_rules.flow.cells import CellKey
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+
+if TYPE_CHECKING:
+    from amp_rules.plain_torch.wrapped_models import Wrapped
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a variable is given, by which statement, which is None where a caller gives it; no value is known of stars."""
+
+    value: ast.expr | None
+    scope: Scope
+    statement: ast.stmt | None
+
+
+class WrappedReferences:
+    """Answers for the expressions of a program.
+
+    A variable is the model itself before the line that wraps it; a parameter is where no call gives the wrapper. What
+    is not plain to see may be the wrapper.
+    """
+
+    def __init__(self, program: Program, models: list[Wrapped]) -> None:
+        self._program = program
+        self._wrapping = {item.use.whole for item in models}
+        self._sources: defaultdict[CellKey, list[_Source]] = defaultdict(list)
+        for node, _, scope in program.nodes():
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    self._take(target, node.value, scope, node)
+
+    def _take(self, target: ast.expr, value: ast.expr, scope: Scope, statement: ast.stmt) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            given = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            for index, element in enumerate(target.elts):
+                self._take(element, given[index] if len(given) == len(target.elts) else value, scope, statement)
+            return
+        key = self._program.flow.key(blocks.reading(target), scope)
+        if key is not None:
+            self._sources[key].append(_Source(value, scope, statement))
+
+    def may_be_wrapped(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression may be a wrapper."""
+        pending: list[tuple[ast.expr, Scope] | None] = [(node, scope)]
+        seen: set[ast.expr] = set()
+        while pending:
+            current = pending.pop()
+            if current is None or current[0] in self._wrapping:
+                return True
+            if current[0] not in seen:
+                seen.add(current[0])
+                pending += self._origins(*current)
+        return False
+
+    def _origins(self, node: ast.expr, scope: Scope) -> Iterator[tuple[ast.expr, Scope] | None]:
+        """Yield what an expression may have its value from; None for what is not known."""
+        if isinstance(node, ast.Constant):
+            return
+        if isinstance(node, ast.Call):
+            yield from self._given_back(node, scope)
+        elif isinstance(node, ast.IfExp):
+            yield from ((node.body, scope), (node.orelse, scope))
+        elif isinstance(node, ast.Attribute) and node.attr == "module" and self._is_model(node.value, scope):
+            return
+        elif not isinstance(node, (ast.Name, ast.Attribute)):
+            yield None
+        else:
+            key = self._program.flow.key(node, scope)
+            sources = [*self._sources.get(key, ()), *self._from_callers(node, scope)] if key is not None else []
+            if not sources:
+                yield None
+            for item in sources:
+                if item.statement is None or not self._is_later(item.statement, item.scope, node, scope):
+                    yield (item.value, item.scope) if item.value is not None else None
+
+    def _is_model(self, node: ast.expr, scope: Scope) -> bool:
+        return bool(self._program.roles.modules(node, scope))
+
+    def _from_callers(self, node: ast.expr, scope: Scope) -> Iterator[_Source]:
+        if not isinstance(node, ast.Name):
+            return
+        info = self._program.function_of(scope.owner(node.id).node)
+        if info is None or node.id not in info.parameters:
+            return
+        callers = self._program.flow.callers(info)
+        for caller in callers:
+            starred = any(isinstance(item, ast.Starred) for item in caller.call.args)
+            starred = starred or any(item.arg is None for item in caller.call.keywords)
+            given = None if starred else info.argument(caller.call, node.id)
+            if given is not None:
+                yield _Source(given, caller.scope, None)
+            elif starred or node.id not in info.positional:
+                yield _Source(None, caller.scope, None)
+
+    def _given_back(self, call: ast.Call, scope: Scope) -> Iterator[tuple[ast.expr, Scope] | None]:
+        """What a call may give back: what a function of the project returns, or a model that it was given."""
+        program = self._program
+        callees = [info for info in program.flow.callees(call) if info.name != "__init__" and not info.is_forward]
+        for info in callees:
+            inner = program.flow.scopes.get(info.node)
+            yield from ((value, inner) if inner is not None else None for value in info.returns)
+        if callees or any(value.kind == "class" for value in program.flow.values(call.func, scope)):
+            return
+        given = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+        yield from ((item, scope) for item in [*given, *call.args] if self._is_model(item, scope))
+
+    def _is_later(self, statement: ast.stmt, scope: Scope, node: ast.expr, other: Scope) -> bool:
+        """Whether a statement runs only after an expression of the same body."""
+        module = scope.module
+        if module is not other.module or blocks.body_of(module, statement) is not blocks.body_of(module, node):
+            return False
+        if module.start(statement) <= module.start(node) and node not in set(ast.walk(statement)):
+            return False
+        around = {item for item in blocks.enclosing(module, statement) if isinstance(item, blocks.LOOPS)}
+        return not around & set(blocks.enclosing(module, node))
