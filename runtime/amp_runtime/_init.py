@@ -15,7 +15,16 @@ from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow
 from amp_runtime._noticing import setting, start
-from amp_runtime._precision import lacking, masters, mixed_writes, optimizer_state, properties, recompute, registered
+from amp_runtime._precision import (
+    half_models,
+    lacking,
+    masters,
+    mixed_writes,
+    optimizer_state,
+    properties,
+    recompute,
+    registered,
+)
 from amp_runtime._precision.kept import keeping, remember
 from amp_runtime._scaling.scaler import scaler
 
@@ -149,6 +158,8 @@ def init(
         custom_black_list=custom_black_list,
         combine_grad=combine_grad,
     )
+    if chosen.opt_level in ("O2", "O3"):
+        half_models.require_here()
     scaler.agrees_always = setting.setting() == "every"
     if backend is not None and backend not in _BACKENDS:
         raise ValueError(f"amp.init got backend={backend!r}; allowed: None, {', '.join(map(repr, _BACKENDS))}")

@@ -17,7 +17,8 @@ from amp_runtime._distributed.exchange import checked_exchange
 from amp_runtime._distributed.module_prefix import only_names
 from amp_runtime._distributed.operations import try_operations
 from amp_runtime._distributed.syncbn import synchronise_batch_norm
-from amp_runtime._precision.levels import set_precision
+from amp_runtime._precision import half_models
+from amp_runtime._precision.levels import watch_outputs
 
 
 def prepare_model(
@@ -115,7 +116,7 @@ def prepare_model(
     context.watch(first)
     if not context.mixed and not context.distributed:
         if context.cast_model_outputs is not None:
-            set_precision(model)
+            watch_outputs(model)
         if context.cast_model_outputs is not None or context.scales_always:
             remember(model, model)  # the scaler looks for gradients in it that no optimizer holds
         return model
@@ -129,7 +130,7 @@ def prepare_model(
         # Here and not at the first region: every rank comes here, and nothing is compiled or captured yet.
         try_operations(torch.device(context.device_type()) if first.is_meta else first.device)
     if context.mixed or context.cast_model_outputs is not None:
-        set_precision(model)
+        _set_precision(model)
     result = model
     if context.distributed and any(p.requires_grad for p in model.parameters()):
         if delay_allreduce:
@@ -151,6 +152,13 @@ def unwrap(model: Any) -> Any:
     while isinstance(model, (DistributedModel, nn.DataParallel, nn.parallel.DistributedDataParallel)):
         model = model.module
     return model
+
+
+def _set_precision(model: nn.Module) -> None:
+    """Gives ``model`` the precision of ``amp.init``; a second time it changes nothing."""
+    if context.opt_level in ("O2", "O3"):
+        half_models.make_half(model)
+    watch_outputs(model)
 
 
 def _without_parameters(model: nn.Module, sync_bn: bool | None) -> nn.Module:

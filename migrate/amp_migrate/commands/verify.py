@@ -186,11 +186,13 @@ def _asked(arguments: dict[str, Any], versions: Versions) -> Asked:
         levels=("O0", *(level for level in levels if level != "O0" and level in arguments["levels"])),
         precision=versions.precision,
         distribution=versions.distribution,
-        sync_bn=versions.options.sync_bn and not versions.native,
+        sync_bn=versions.options.sync_bn and versions.target != "",
         notes=versions.notes,
         versions=(("amp-migrate", version("amp-migrate")),),
         native=versions.native,
         half_types=arguments["types"],
+        target=versions.target,
+        types=versions.plain.types if versions.plain is not None else None,
     )
 
 
@@ -242,7 +244,9 @@ def _by_hand(arguments: dict[str, Any], project: CopiedProject, versions: Versio
         raise click.UsageError(f"--launch starts {launch.script}, and what is compared is {script.name}.")
     own = versions.distribution == "already" and launch is None and arguments["procs"] > 1
     return ByHand(
-        native=versions.native,
+        native=versions.native and versions.plain is None,
+        plain=versions.plain,
+        on_runtime_before=versions.on_runtime_before,
         native_before=versions.native_before,
         half_type=arguments["types"][0] if arguments["types"] else None,
         script=versions.script,

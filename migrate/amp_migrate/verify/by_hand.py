@@ -1,7 +1,9 @@
-"""How runs are started of a version that a person, another tool or a model has migrated, and of what the user launches.
+"""How runs are started of a version without the runtime, and of what the user launches.
 
-Such a version knows no levels: the recorder gives them to it by what it intercepts. It may be written for GPUs alone;
-where there is none, and only then, a stand-in takes their place. Both is found out while the runs are made.
+One that a person, another tool or a model has migrated knows no levels: the recorder gives them to it by what it
+intercepts. It may be written for GPUs alone; where there is none, and only then, a stand-in takes their place. Both is
+found out while the runs are made. One that ``--target torch`` wrote has levels, and nothing is done for it but to turn
+on its scaler for the run in float32 with a loss scale.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from amp_migrate.problems import NothingShownError
 from amp_migrate.verify.checks.loaders import epochs, indices
 from amp_migrate.verify.failures import wants_gpu
 from amp_migrate.verify.launches import Launch
+from amp_migrate.verify.plain_torch import PlainTorch
 from amp_migrate.verify.plan import O0, ORIGINAL, Planned
 from amp_migrate.verify.traces import RankTrace, Trace
 
@@ -40,7 +43,9 @@ class ByHand:
     """What sets the runs apart.
 
     Attributes:
-        native: whether the migrated version does without the runtime.
+        native: whether the migrated version does without the runtime and without levels of its own.
+        plain: what is known of one that has levels of its own, in plain PyTorch; None for any other.
+        on_runtime_before: whether the original uses the runtime, which is then turned off in its runs.
         native_before: whether the original uses torch's autocast or GradScaler itself.
         script: which file of the project the migrated version starts with; None for that of the original.
         module: its name, where it is run as ``python -m`` does.
@@ -54,6 +59,8 @@ class ByHand:
     """
 
     native: bool = False
+    plain: PlainTorch | None = None
+    on_runtime_before: bool = False
     native_before: bool = False
     script: Path | None = None
     module: str | None = None
@@ -73,6 +80,10 @@ class ByHand:
                 # One that starts a process for each GPU is to start one.
                 visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
                 yield "CUDA_VISIBLE_DEVICES", visible.partition(",")[0]
+        if self.on_runtime_before and not planned.migrated:
+            yield "AMP_OPT_LEVEL", "O0"
+        if self.plain is not None:
+            yield "AMP_VERIFY_NATIVE", "leveled" if planned.loss_scale is None else "leveled, scaled"
         if not self.native:
             return
         yield "AMP_VERIFY_NATIVE", self._mode(planned)
@@ -94,6 +105,17 @@ class ByHand:
         if planned.level != "O0":
             return "own"
         return "off" if planned.loss_scale is None else "scaled"
+
+    def needs_runtime(self, planned: Planned) -> bool:
+        """Whether the runtime is put beside the files of a run."""
+        return self.plain is None if planned.migrated else self.on_runtime_before
+
+    def choice(self, planned: Planned) -> tuple[str, tuple[Path, ...]] | None:
+        """The half type to choose in some files of a run; None where they are left as they are."""
+        half_type = planned.half_type or self.half_type
+        if self.plain is None or not planned.migrated or half_type is None or not self.plain.can_compute_in(half_type):
+            return None
+        return half_type, self.plain.choosing
 
     def starts(self, planned: Planned) -> int:
         """How many processes are started from outside; the script may start others."""
@@ -149,6 +171,8 @@ class ByHand:
 
     def notes(self) -> Iterator[str]:
         """What a reader has to know of how the runs were made."""
+        if self.plain is not None:
+            yield from self._notes_on_plain(self.plain)
         if self.native:
             yield (
                 "The migrated version does without the runtime: at O0 its torch.autocast and GradScaler are turned off "
@@ -163,3 +187,15 @@ class ByHand:
                 "It asks for a GPU, and there is none: .cuda() and CUDA devices mean the CPU, NCCL is Gloo, autocast "
                 "for CUDA is that of the CPU."
             )
+
+    def _notes_on_plain(self, plain: PlainTorch) -> Iterator[str]:
+        yield (
+            "The migrated version is plain PyTorch: AMP_OPT_LEVEL=O0 turns it off by itself, and O1 is all that it "
+            "computes in half. Its GradScaler is turned on from outside for the run in float32 with a loss scale."
+        )
+        if plain.choosing:
+            yield "Where it is to compute in the half type of another device, its AMP_DTYPE names that."
+        elif self.half_type is not None and not plain.can_compute_in(self.half_type):
+            yield f"It names its half type itself, so it is not compared in {self.half_type}."
+        if self.on_runtime_before:
+            yield "The original uses the runtime: it is compared with its own O0."

@@ -112,6 +112,7 @@ class Evidence:
         notes: what a reader has to know besides.
         reach: one sentence on what ran, beyond which nothing is said: steps, data, device, levels and types, processes.
         speeds: those that may be said: none where the spread is larger than the difference.
+        target: what the migrated version is made of: ``"runtime"`` or ``"torch"``; empty where it was made by hand.
     """
 
     script: str
@@ -127,6 +128,7 @@ class Evidence:
     notes: tuple[str, ...] = ()
     reach: str = ""
     speeds: tuple[Speed, ...] = ()
+    target: str = ""
 
     def to_json(self) -> str:
         """The evidence as JSON, version 1 of a format that only grows."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _RUNTIME = re.compile(rb"\bamp_runtime\b")
+_LEVELS = re.compile(rb"\bAMP_OPT_LEVEL\b")
 _PRECISION = re.compile(rb"autocast|GradScaler|\bb?float16\b|\.half\(|\bamp\b|\bfp16\b|\bbf16\b")
 _AUTOCAST = re.compile(rb"autocast|GradScaler")
 # Frameworks that start or join processes for a script count: nothing is said of what they do.
@@ -26,11 +27,13 @@ class HandMade:
 
     Attributes:
         runtime: the runtime, whose levels it so has.
+        levels: the variable that chooses levels, which a version in plain PyTorch reads by itself.
         precision: something of mixed precision.
         distribution: something of several processes.
     """
 
     runtime: bool
+    levels: bool
     precision: bool
     distribution: bool
 
@@ -38,7 +41,7 @@ class HandMade:
 def look_at(texts: Iterable[bytes]) -> HandMade:
     """Look over the files of a version."""
     whole = b"\n".join(texts)
-    return HandMade(*(bool(words.search(whole)) for words in (_RUNTIME, _PRECISION, _DISTRIBUTION)))
+    return HandMade(*(bool(words.search(whole)) for words in (_RUNTIME, _LEVELS, _PRECISION, _DISTRIBUTION)))
 
 
 def has_autocast(texts: Iterable[bytes]) -> bool:

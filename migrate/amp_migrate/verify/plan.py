@@ -64,6 +64,8 @@ class Asked:
         notes: what a reader has to know besides, such as why distribution was declined.
         versions: of ``amp-migrate``; those of the runs are in their traces.
         native: whether the migrated version does without the runtime, so that O1 is all that it computes in half.
+        target: what the migrated version is made of: ``"runtime"`` or ``"torch"``; empty where it was made by hand.
+        types: the half types that a version in plain PyTorch can compute in; None where it is not known before it runs.
         half_types: those to compute in; empty for the usual ones.
     """
 
@@ -80,6 +82,8 @@ class Asked:
     versions: tuple[tuple[str, str], ...] = ()
     native: bool = False
     half_types: tuple[str, ...] = ()
+    target: str = "runtime"
+    types: frozenset[str] | None = None
 
 
 Reach = Literal["whole", "part"]
@@ -153,6 +157,8 @@ def is_wanted(planned: Planned, asked: Asked, half_type: str | None, made: Mappi
     """
     if planned.half_type == half_type or (asked.half_types and planned.half_type not in asked.half_types):
         return False
+    if asked.types is not None:
+        return planned.half_type in asked.types
     before = made.get(planned.level or "")
     if not asked.native or before is None or not before.ranks:
         return True

@@ -24,6 +24,7 @@ from amp_migrate.verify.endings import Made
 from amp_migrate.verify.environment import interpreter_environment, launched, search_path
 from amp_migrate.verify.interpreter import Interpreter
 from amp_migrate.verify.joined import Joined
+from amp_migrate.verify.plain_torch import in_type
 from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN, Planned
 from amp_migrate.verify.processes import Fresh, Outcome, Rank, Starter, run_together
 from amp_migrate.verify.runtime_copy import RuntimeCopy
@@ -137,7 +138,7 @@ class Maker:
         self._has_made = True
         self.budget.note(planned, trace, time.monotonic() - began)
         if self._half_type is None and trace.ranks:
-            self._half_type = self.by_hand.half_type or self._type_for(trace.ranks[0])
+            self._half_type = self._type_for(trace.ranks[0])
         return trace
 
     def _repeats(self, trace: Trace) -> bool:
@@ -174,6 +175,12 @@ class Maker:
 
         The drop-in for Apex takes Apex's float16 on every GPU.
         """
+        by_hand = self.by_hand
+        if by_hand.plain is not None:
+            asked = by_hand.half_type if by_hand.plain.can_compute_in(by_hand.half_type or "") else None
+            return asked or by_hand.plain.usual(rank.device) or rank.half_type
+        if by_hand.half_type is not None:
+            return by_hand.half_type
         drop_in = any(data is not None and _DROP_IN in data for data in self.migrated.values())
         return "fp16" if drop_in and rank.device != "cpu" else rank.half_type
 
@@ -213,6 +220,7 @@ class Maker:
         record.mkdir(parents=True)
         copy_project(self.project, copy, self.settings.copy_limit, besides=self.folder)
         self._overlay(copy, self.migrated if planned.migrated else self.original)
+        self._choose_type(planned, copy)
         before = listing(copy)
         bound = self.budget.bound(planned)
         if not self._is_timed:
@@ -280,6 +288,13 @@ class Maker:
                 target.chmod(target.stat().st_mode | stat.S_IWUSR)
             target.write_bytes(data)
 
+    def _choose_type(self, planned: Planned, copy: Path) -> None:
+        """Let a version in plain PyTorch compute in a half type that it would take on another device."""
+        half_type, files = self.by_hand.choice(planned) or ("", ())
+        for path in files:
+            target = self.project.within(copy, path)
+            target.write_bytes(in_type(target.read_bytes(), half_type))
+
     def _ranks(self, planned: Planned, environment: dict[str, str], folder: Path, copy: Path) -> Iterator[Rank]:
         own = self.by_hand.script if planned.migrated else None
         module = self.settings.module if own is None else self.by_hand.module
@@ -295,9 +310,9 @@ class Maker:
     def _environment(self, planned: Planned, bound: Bound, record: Path, copy: Path) -> dict[str, str]:
         settings = self.settings
         first = [RECORDER]
-        if planned.migrated:
+        if self.by_hand.needs_runtime(planned):
             first.append(self._runtime.folder())
-        elif self.stand_in:
+        if self.stand_in and not planned.migrated:
             first.append(STAND_IN)
         environment = interpreter_environment(settings.threads) | {
             "PYTHONPATH": search_path(self.project, copy, first, self._imported_from),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify import speed
-from amp_migrate.verify.checks import CHECKS, band, files, o0_exact, printed, repeats, runs
+from amp_migrate.verify.checks import CHECKS, band, files, o0_exact, printed, repeats, runs, sync_bn
 from amp_migrate.verify.checks.common import LOSSY, Traces, as_far, first_rank, site_numbers, together_in_words
 from amp_migrate.verify.checks.differences import first_difference
 from amp_migrate.verify.evidence import Check, Evidence, Measured, Verdict, finite
@@ -23,6 +23,7 @@ from amp_migrate.verify.plan import (
 )
 from amp_migrate.verify.reach import reach
 from amp_migrate.verify.traces import RankTrace, Trace
+from amp_migrate.verify.what_to_do import in_target
 
 _TOGETHER = (O0_TOGETHER, O1_TOGETHER)
 _AT_END = ("steps", "parameters")
@@ -38,14 +39,14 @@ def judge(asked: Asked, traces: Mapping[str, Trace]) -> Evidence:
     original = traces.get(ORIGINAL)
     checks: tuple[Check, ...] = ()
     if original is not None and original.usable:
-        checks = tuple(found for module in CHECKS for found in module.check(traces, asked))
+        checks = tuple(in_target(found, asked) for module in CHECKS for found in module.check(traces, asked))
     verdict = _verdict(checks)
     first = first_rank(traces, ORIGINAL)
     return Evidence(
         script=asked.script,
         arguments=asked.arguments,
         verdict=verdict,
-        summary=_summary(original, verdict, checks),
+        summary=_summary(original, verdict, checks, asked),
         checks=checks,
         runs=tuple(measured(trace, first) for trace in traces.values()),
         steps=asked.steps,
@@ -55,6 +56,7 @@ def judge(asked: Asked, traces: Mapping[str, Trace]) -> Evidence:
         notes=(*asked.notes, *_notes(traces, asked), *speed.notes(traces)),
         reach=reach(traces),
         speeds=speed.speeds(traces),
+        target=asked.target,
     )
 
 
@@ -119,25 +121,26 @@ def _verdict(checks: Sequence[Check]) -> Verdict:
     return "proved" if exact and all(check.verdict == "proved" for check in checks) else "unproved"
 
 
-def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check]) -> str:
+def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check], asked: Asked) -> str:
     if original is None:
         return "The original was not run."
     if not original.usable:
         return f"The original does not run: {runs.reason(original)}."
+    script = "migrated script in plain PyTorch" if asked.target == "torch" else "migrated script"
     failed = [check.id for check in checks if check.verdict == "disproved"]
     open_ = [check.id for check in checks if check.verdict == "unproved"]
     if failed:
         count = f"{len(failed)} of {plural(len(checks), 'check')}"
-        return f"The migrated script is wrong: {count} failed ({together_in_words(failed)})."
+        return f"The {script} is wrong: {count} failed ({together_in_words(failed)})."
     if repeats.ID in open_:
         others = [id_ for id_ in open_ if id_ != repeats.ID]
         besides = f", and {together_in_words(others)} stayed open" if others else ""
         return f"It is not known that the original repeats itself ({repeats.ID}){besides}."
     if open_:
-        return f"Open: {together_in_words(open_)}; nothing else speaks against the migrated script."
+        return f"Open: {together_in_words(open_)}; nothing else speaks against the {script}."
     if verdict == "unproved":
-        return "The migrated script was not held against the original to the last bit."
-    return f"The migrated script repeats the original in float32 bit for bit; all {len(checks)} checks hold."
+        return f"The {script} was not held against the original to the last bit."
+    return f"The {script} repeats the original in float32 bit for bit; all {len(checks)} checks hold."
 
 
 def _notes(traces: Traces, asked: Asked) -> Iterator[str]:
@@ -148,6 +151,11 @@ def _notes(traces: Traces, asked: Asked) -> Iterator[str]:
         yield (
             f"Under torch's own autocast the original does not get through on this device ({runs.reason(plain)}): that "
             "run cannot tell what half precision does to the script by itself."
+        )
+    if sync_bn.lacks_sync_bn(traces, asked):
+        yield (
+            "On a CPU torch has no synchronised batch norm: there each process normalises by its own samples, so what "
+            "several processes compute is held against one only as far as that allows. On a GPU sync-bn compares it."
         )
     trace = traces.get(O1_FP16)
     if trace is not None and runs.is_left_out(traces, trace, asked):

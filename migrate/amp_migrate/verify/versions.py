@@ -13,7 +13,9 @@ from amp_rules.plan.options import Options
 from amp_migrate.git import GitError, changed_since, git_root
 from amp_migrate.problems import NothingShownError, Problem, UserError, place, shown
 from amp_migrate.run.discovery import NOTEBOOK
+from amp_migrate.verify import plain_torch
 from amp_migrate.verify.hand_made import has_autocast, look_at, modules_of
+from amp_migrate.verify.plain_torch import PlainTorch
 
 if TYPE_CHECKING:
     from amp_rules.plan.report import Report
@@ -40,8 +42,11 @@ class Versions:
         options: what was asked of the migration.
         modules: the files that the script imports, as far as they are known.
         script: which file of the project the migrated version starts with; None for the script itself.
-        native: whether the migrated version does without the runtime, so that it has no levels of its own.
-        native_before: whether the original uses torch's autocast or GradScaler itself.
+        native: whether the migrated version does without the runtime.
+        native_before: whether the original uses torch's autocast or GradScaler itself, which is off in its runs.
+        plain: of a version that does without the runtime and reads its level from ``AMP_OPT_LEVEL`` all the same, as
+            ``--target torch`` writes it: what is known of it; None for any other.
+        on_runtime_before: whether the original uses the runtime, as one does that was migrated to it earlier.
     """
 
     original: Mapping[Path, bytes | None] = field(default_factory=dict)
@@ -56,6 +61,15 @@ class Versions:
     script: Path | None = None
     native: bool = False
     native_before: bool = False
+    plain: PlainTorch | None = None
+    on_runtime_before: bool = False
+
+    @property
+    def target(self) -> str:
+        """What the migrated version is made of: ``"torch"`` or ``"runtime"``; empty where somebody else made it."""
+        if self.plain is not None:
+            return "torch"
+        return "" if self.native else "runtime"
 
 
 def migrated_now(script: Path, options: Options) -> Versions:
@@ -82,15 +96,21 @@ def migrated_now(script: Path, options: Options) -> Versions:
     report = run.reports[0]
     if not run.updates:
         raise NothingShownError(_nothing(report))
+    migrated = {path: update.data for path, update in run.updates.items()}
+    modules = report.reach.files if report.reach is not None else ()
+    is_plain = options.target == "torch"
     return Versions(
-        migrated={path: update.data for path, update in run.updates.items()},
+        migrated=migrated,
         precision=report.precision,
         distribution="off" if report.distribution == "not requested" else report.distribution,
         uses_apex=any(edit.code.startswith(_APEX) for edit in report.edits),
         notes=tuple(_declined(report)),
         run=run,
         options=options,
-        modules=report.reach.files if report.reach is not None else (),
+        modules=modules,
+        native=is_plain,
+        plain=plain_torch.look_at(migrated.items()) if is_plain else None,
+        on_runtime_before=is_plain and look_at(_read(file) for file in (path, *modules)).runtime,
     )
 
 
@@ -122,7 +142,7 @@ def given(script: Path, against: Path, project: CopiedProject) -> Versions:
             f"{shown(script)} and --against {against} hold the same, so there is nothing to compare"
         )
     modules = (*modules_of(project.script), *(modules_of(entry) if entry != project.script else ()))
-    texts = [files[file] if file in files else _read(file) for file in {*modules_of(entry), *files}]
+    texts = {file: files[file] if file in files else _read(file) for file in {*modules_of(entry), *files}}
     return Versions(
         migrated=changed,
         script=entry if entry != project.script else None,
@@ -156,26 +176,30 @@ def since(script: Path, revision: str) -> Versions:
     return Versions(
         original=files,
         uses_apex=b"apex" in before[0],
-        **_made_by_hand([_read(file) for file in modules], before),
+        **_made_by_hand({file: _read(file) for file in modules}, before),
     )
 
 
-def _made_by_hand(texts: Sequence[bytes], before: Sequence[bytes]) -> dict[str, Any]:
+def _made_by_hand(texts: Mapping[Path, bytes], before: Sequence[bytes]) -> dict[str, Any]:
     """What is known of a version that was given, by the texts of its files and of those of the original."""
-    made = look_at(texts)
+    made = look_at(texts.values())
     if made.runtime:
         return {}
     notes = []
+    on_runtime_before = look_at(before).runtime
     if not made.precision:
         notes.append("The migrated version has nothing of mixed precision, so nothing is said about half precision.")
     if not made.distribution:
         notes.append("The migrated version has nothing of several processes, so it is compared in one process only.")
-    native_before = has_autocast(before)
+    # One that has levels is left alone at all of them, and so is what it is compared with.
+    native_before = has_autocast(before) and not made.levels and not on_runtime_before
     if native_before:
         notes.append("The original uses torch's autocast or GradScaler itself: all its runs are made with them off.")
     return {
         "native": True,
         "native_before": native_before,
+        "plain": plain_torch.look_at(texts.items()) if made.levels else None,
+        "on_runtime_before": on_runtime_before,
         "precision": "unknown" if made.precision else "absent",
         "distribution": "unknown" if made.distribution else "absent",
         "notes": tuple(notes),

@@ -70,10 +70,14 @@ def reasons_against(translation: Translation) -> None:
             info = program.function_of(body)
             is_late = body in late or (info is not None and info.name in _AT_ANY_TIME)
             if is_late and len(node.args) == 2 and any(map(_is_one_kind, ast.walk(node.args[1]))):
-                message = f"`{scope.module.text(node)}` looks for batch norm, which has another class over several processes"
+                message = (
+                    f"`{scope.module.text(node)}` looks for batch norm, which has another class over several processes"
+                )
                 translation.decline(scope.module, node, message, _RECIPE, "distribution")
         elif any(item.arg == "create_graph" and not _is_false(item.value) for item in node.keywords):
-            message = f"`{scope.module.text(node)}` is differentiated again, which torch's synchronised batch norm is not"
+            message = (
+                f"`{scope.module.text(node)}` is differentiated again, which torch's synchronised batch norm is not"
+            )
             translation.decline(scope.module, node, message, _RECIPE, "distribution")
 
 

@@ -27,6 +27,11 @@ class Import:
     name: str
     is_member: bool = False
 
+    @property
+    def is_standard(self) -> bool:
+        """Whether it is of the standard library."""
+        return self.target.partition(".")[0] in _STANDARD
+
     def line(self, name: str) -> str:
         """The statement that binds it to a name."""
         if self.is_member:
@@ -36,6 +41,11 @@ class Import:
 
 
 OS = Import("os", "os")
+SYS = Import("sys", "sys")
+RANDOM = Import("random", "random")
+LOGGING = Import("logging", "logging")
+CONTEXTLIB = Import("contextlib", "contextlib")
+NUMPY = Import("numpy", "np")
 TORCH = Import("torch", "torch")
 DISTRIBUTED = Import("torch.distributed", "dist")
 DDP = Import("torch.nn.parallel.DistributedDataParallel", "DistributedDataParallel", is_member=True)
@@ -70,12 +80,17 @@ AMP_DTYPE = Constant("AMP_DTYPE", "%(dtype)s")
 _CONSTANTS = (RANK, LOCAL_RANK, WORLD_SIZE, USE_AMP, DEVICE_TYPE, AMP_DTYPE)
 _IMPORTS = {
     "os": OS,
+    "sys": SYS,
+    "random": RANDOM,
+    "logging": LOGGING,
+    "contextlib": CONTEXTLIB,
+    "np": NUMPY,
     "torch": TORCH,
     "dist": DISTRIBUTED,
     "DDP": DDP,
     "sampler": SAMPLER,
     "loader": LOADER,
-    "random": RANDOM_SAMPLER,
+    "random_sampler": RANDOM_SAMPLER,
 }
 
 
@@ -161,7 +176,7 @@ class FileHead:
         block = ["", *constants] if constants else []
         for code in functions:
             block += ["", "", *code.splitlines()]
-        imports = [item.line(name) for item, name in self._imports.items() if item is not OS]
+        imports = [item.line(name) for item, name in self._imports.items() if not item.is_standard]
         new = [row + newline for row in sorted(imports, key=lambda row: (row.startswith("from"), row))]
         tail = [row + newline for row in block]
         rest = lines[below:]
@@ -172,10 +187,12 @@ class FileHead:
         elif tail and rest and rest[0].strip():
             rest = [newline, *rest]
         lines = [*lines[:first], *new, *lines[statement.end_lineno : below], *tail, *rest]
-        if OS in self._imports:
-            where = min(_place_of_os(tree, statement), first)
-            is_apart = _is_of_packages(lines[where]) if where < len(lines) else False
-            lines.insert(where, OS.line(self._imports[OS]) + newline + (newline if is_apart else ""))
+        standard = sorted((item for item in self._imports if item.is_standard), key=lambda item: item.target)
+        places = [min(_place_in_standard(tree, statement, item.target), first) for item in standard]
+        for index, (item, where) in reversed([*enumerate(zip(standard, places, strict=True))]):
+            is_last = index + 1 == len(standard) or places[index + 1] != where
+            is_apart = is_last and where < len(lines) and _is_of_packages(lines[where])
+            lines.insert(where, item.line(self._imports[item]) + newline + (newline if is_apart else ""))
         return "".join(lines)
 
     def _ordered(self) -> list[tuple[Constant, str]]:
@@ -194,13 +211,13 @@ def _end_of_imports(tree: ast.Module, statement: ast.stmt) -> int:
     return last.end_lineno
 
 
-def _place_of_os(tree: ast.Module, statement: ast.stmt) -> int:
-    """The index of the line above which ``import os`` goes: among the standard library's imports, else above all."""
+def _place_in_standard(tree: ast.Module, statement: ast.stmt, name: str) -> int:
+    """The index of the line above which an import goes: among the standard library's imports, else above all."""
     head = tree.body[: tree.body.index(statement)]
     imports = [item for item in head if isinstance(item, (ast.Import, ast.ImportFrom)) and not _is_future(item)]
     plain = [item for item in imports if isinstance(item, ast.Import) and item.names[0].name in _STANDARD]
     for item in plain:
-        if item.names[0].name > "os":
+        if item.names[0].name > name:
             return item.lineno - 1
     if plain:
         assert plain[-1].end_lineno is not None

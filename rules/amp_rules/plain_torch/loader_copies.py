@@ -63,7 +63,9 @@ class LoaderCopies:
         kept = _KEPT if None in given else [name for name in _KEPT if name in given]
         rows = [f"        {name}=loader.{name}," for name in kept]
         order = (
-            str(*shuffled) if len(shuffled) == 1 and None not in shuffled else "isinstance(loader.sampler, {random})"
+            str(*shuffled)
+            if len(shuffled) == 1 and None not in shuffled
+            else "isinstance(loader.sampler, {random_sampler})"
         )
         code = _CODE % ("\n".join(rows), order)
         code = code.replace(", shuffle=True", "").replace("dataset,\n\n", "dataset,\n")

@@ -85,7 +85,9 @@ class ModelReads:
             message = f"`{site.module.text(node)}` may be the wrapper of DistributedDataParallel, and is no variable"
             self._decline(site, message, "put the model into a variable first")
         elif self._has_module(node, site):
-            message = f"`{site.module.text(node)}` has a part `module`, which is what DistributedDataParallel calls the model"
+            message = (
+                f"`{site.module.text(node)}` has a part `module`, which is what DistributedDataParallel calls the model"
+            )
             self._decline(site, message, "give the part another name")
         else:
             code = f'getattr({text}, "module", {text})'

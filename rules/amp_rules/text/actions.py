@@ -24,6 +24,7 @@ class Insert:
     """Put lines before or after a statement.
 
     ``order`` sorts several insertions at one place; ``gap`` asks for a blank line between them and the statement below.
+    ``late`` gives the lines in place of ``code``, when all expressions of the statement are replaced.
     """
 
     statement: ast.stmt
@@ -31,6 +32,7 @@ class Insert:
     after: bool = False
     order: int = 0
     gap: bool = False
+    late: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -33,3 +33,10 @@ class Hook:
 def has_hook(hooks: dict[int, Any], run: Callable[..., Any]) -> bool:
     """Whether one of a module's ``hooks`` is a :class:`Hook` that calls ``run``."""
     return any(isinstance(hook, Hook) and hook.run is run for hook in hooks.values())
+
+
+def remove_hooks(hooks: dict[int, Any], runs: tuple[Any, ...]) -> None:
+    """Removes those of a module's ``hooks`` that call one of ``runs``."""
+    for key, hook in list(hooks.items()):
+        if isinstance(hook, Hook) and hook.run in runs:
+            del hooks[key]

@@ -12,7 +12,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from amp_runtime._core.context import context
 from amp_runtime._data.batches import SharedBatches
 from amp_runtime._data.division import Division
-from amp_runtime._data.position import can_be_tracked
 from amp_runtime._data.seeding import mix
 from amp_runtime._data.shards import (
     EpochCounter,
@@ -21,6 +20,7 @@ from amp_runtime._data.shards import (
     SharedSampler,
     ShuffledSampler,
     Uneven,
+    can_be_tracked,
 )
 from amp_runtime._data.streams import SeedWorkers
 from amp_runtime._data.tracked import forget, track

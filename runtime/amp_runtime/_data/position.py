@@ -13,7 +13,7 @@ import torch.utils.data as data
 from amp_runtime._core.context import context
 from amp_runtime._core.randomness import random_state, set_random_state
 from amp_runtime._data.division import Division, Skipping, whole
-from amp_runtime._data.shards import Uneven
+from amp_runtime._data.shards import Uneven, can_be_tracked
 
 _START = ("random", "generators", "counters", "fresh", "alone", "taken")
 _KEYS = frozenset({"epoch", "running", "batches", "length", "random", "generators", "counters", "fresh"})
@@ -282,12 +282,6 @@ class Position:
         holders = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None))
         found = [getattr(holder, "generator", None) for holder in holders]
         return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
-
-
-def can_be_tracked(loader: data.DataLoader[Any]) -> bool:
-    """Whether the loader's class iterates as torch's does."""
-    own = type(loader)
-    return own.__iter__ is data.DataLoader.__iter__ and own._get_iterator is data.DataLoader._get_iterator
 
 
 def _length(loader: Any) -> int | None:

@@ -244,3 +244,9 @@ class SharedIterableDataset(Wrapper, data.IterableDataset[Any]):
 
     def __len__(self) -> int:
         return self._share.length(len(self._source))
+
+
+def can_be_tracked(loader: data.DataLoader[Any]) -> bool:
+    """Whether the loader's class iterates as torch's does."""
+    own = type(loader)
+    return own.__iter__ is data.DataLoader.__iter__ and own._get_iterator is data.DataLoader._get_iterator

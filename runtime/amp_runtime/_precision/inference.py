@@ -17,7 +17,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from amp_runtime._core.context import HALF_DTYPES, DtypeName, context
 from amp_runtime._core.trees import map_tensors, tensors_in, to_float, to_half
-from amp_runtime._precision.levels import restore_full_precision
+from amp_runtime._precision.half_models import restore_full_precision
 from amp_runtime._precision.properties import half_name
 from amp_runtime._prepare import unwrap
 

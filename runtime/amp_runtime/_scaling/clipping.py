@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from amp_runtime._scaling.editing import combined_gradients, make_true
 from amp_runtime._scaling.gradients import gradients_of, parameters_of, values
 from amp_runtime._scaling.scaler import scaler
 
@@ -45,8 +46,8 @@ def clip_grad_norm_(
     if _checked("clip_grad_norm_", "norm_type", norm_type) == 0:
         raise ValueError("amp.clip_grad_norm_ got norm_type=0; allowed: a positive number")
     chosen = _parameters("clip_grad_norm_", parameters)
-    scaled, unit = scaler.make_true(chosen)
-    flat = None if scaled else scaler.combined_gradients(chosen)
+    scaled, unit = make_true(scaler, chosen)
+    flat = None if scaled else combined_gradients(scaler, chosen)
     if not scaled and flat is None and not any(gradient.is_sparse for gradient in gradients_of(chosen)):
         return nn.utils.clip_grad_norm_(chosen, limit, norm_type, error_if_nonfinite)
     known = {id(parameter) for parameter in scaled}
@@ -69,7 +70,7 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
     """
     limit = _checked("clip_grad_value_", "clip_value", clip_value)
     chosen = _parameters("clip_grad_value_", parameters)
-    scaled, unit = scaler.make_true(chosen)
+    scaled, unit = make_true(scaler, chosen)
     known = {id(parameter) for parameter in scaled}
     with torch.no_grad():
         for parameter in chosen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,17 +13,13 @@ import torch
 from amp_runtime._distributed import averaging, shadow
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks
-from amp_runtime._scaling.gradients import coalesced_gradients_of, multiply, parameters_of
+from amp_runtime._scaling.gradients import coalesced_gradients_of, have_gradients, multiply, parameters_of
+from amp_runtime._scaling.records import Record, stamps
+from amp_runtime._scaling.skips import known
 
 
 class Abandoned(Exception):
     """Thrown through an optimizer's step when a gradient in it was not finite; the scaler catches it."""
-
-
-def closure_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
-    """The closure among the arguments of ``optimizer.step``."""
-    candidate = args[0] if args else kwargs.get("closure")
-    return candidate if callable(candidate) else None
 
 
 @dataclass
@@ -140,6 +137,51 @@ class ClosureStep:
         if isinstance(value, torch.Tensor) and number:
             return torch.full_like(value, mean), found
         return (mean if number else loss), found
+
+
+def step_with_closure(
+    scaler: Any, step: ClosureStep, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What ``amp.scaler.step`` does where the script gives it a closure."""
+    inner = step.inner
+    if scaler.is_enabled():
+        if not scaler._warned_of_closure:
+            scaler._warned_of_closure = True
+            warnings.warn(
+                f"amp.scaler.step got a closure for {type(inner).__name__}: the losses that it computes are not "
+                "scaled, so small float16 gradients vanish; dtype='bf16' needs no scale",
+                stacklevel=4,
+            )
+        if record.unit is not None and not record.ready:  # SAM uses the gradients from before its closure
+            scaler._make_ready(inner, record, parameters_of(inner))
+    ready, record.ready = record.ready, False
+    finding = scaler._taken(record, parameters_of(inner)) if ready else None
+    if finding is not None and finding:
+        scaler._skip(inner)
+        scaler._note(record, False, finding)
+        return None
+    step.ranks = record.ranks(parameters_of(inner), scaler.process_group)
+    scaler._in_closure = True
+    finding = None
+    try:
+        result = step.run(args, kwargs)
+    except Abandoned:
+        finding = known(True)
+        scaler._overflow_ranks = step.ranks
+    finally:
+        scaler._in_closure = False
+        record.unit = None
+        record.losses = scaler._losses
+        record.stamps = stamps(averaging.delayed(parameters_of(inner)))
+    if finding is not None:
+        scaler._findings.append(finding)
+        scaler._skip(inner)
+        scaler._note(record, False, finding)
+        return None
+    if step.check:
+        scaler._findings.append(known(False))
+    scaler._note(record, have_gradients(parameters_of(inner)))
+    return result
 
 
 def _average(parameters: list[torch.Tensor]) -> None:

@@ -136,3 +136,9 @@ def _multiply_on(
     # One kernel for all on CUDA, one short call per tensor on the CPU: a quarter of what _foreach_mul_ takes.
     torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, multiplier)
     return found
+
+
+def closure_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
+    """The closure among the arguments of ``optimizer.step``."""
+    candidate = args[0] if args else kwargs.get("closure")
+    return candidate if callable(candidate) else None

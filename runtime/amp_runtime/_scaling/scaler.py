@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
@@ -13,18 +12,16 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import HALF_DTYPES, context
-from amp_runtime._core.living import living
 from amp_runtime._core.models import copy_with, prepared_models, prepared_parameters, remember
 from amp_runtime._core.registry import IdentityMap, TensorMap
 from amp_runtime._distributed import averaging, buffers, shadow
 from amp_runtime._distributed.group import warn_of_training_alone
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks
-from amp_runtime._scaling.closures import Abandoned, ClosureStep, closure_in
+from amp_runtime._scaling.closures import ClosureStep, step_with_closure
 from amp_runtime._scaling.combined import CombinedGradients, advise_merging
 from amp_runtime._scaling.gradients import (
-    HELD_AS,
-    coalesced_gradients_of,
+    closure_in,
     gradients_of,
     have_gradients,
     inner_optimizer,
@@ -35,10 +32,10 @@ from amp_runtime._scaling.loose import LooseGradients
 from amp_runtime._scaling.loss_scale import FLOOR, LossScale, Unit
 from amp_runtime._scaling.on_device import groups_to_fuse, told
 from amp_runtime._scaling.overflow import Observer, OverflowLocation, locate
-from amp_runtime._scaling.records import Record, stamps, unscale, with_masters
-from amp_runtime._scaling.skips import Finding, Skips, known, strongest
+from amp_runtime._scaling.records import Record, stamps, unscale
+from amp_runtime._scaling.skips import Finding, Skips, strongest
 from amp_runtime._scaling.skips import GradientOverflowError as GradientOverflowError
-from amp_runtime._scaling.state import ScalerState, read_state, write_state
+from amp_runtime._scaling.state import load_into, state_of
 
 _log = logging.getLogger("amp_runtime")
 
@@ -291,74 +288,6 @@ class Scaler(torch.amp.GradScaler):
             self._make_ready(inner, record, parameters_of(inner))
             self._unscaled_early = True
 
-    def make_true(self, parameters: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor | float]:
-        """Unscales the optimizers that hold any of ``parameters``, for a function that edits gradients.
-
-        Args:
-            parameters: any tensors.
-
-        Returns:
-            Those of them that no optimizer holds, and whose gradients are still scaled; and what they are multiplied
-            by.
-        """
-        if self._locating:
-            return [], 1.0
-        loose = {id(parameter): parameter for parameter in parameters}
-        self._make_held_true(list(self._records), loose)
-        if (
-            self._looks_at_gradients
-            and not self._in_closure
-            and any(p not in self._held_by_none for p in loose.values())
-        ):
-            self._make_held_true(self._unseen_optimizers(loose), loose)  # as in the first iteration
-            for parameter in loose.values():
-                self._held_by_none[parameter] = True
-        unseen = list(loose.values())
-        delayed = averaging.delayed(unseen)
-        if delayed:
-            averaging.average_gradients(delayed)
-        coalesced_gradients_of(unseen)
-        if self._losses == 0 or self._in_closure or not self.is_enabled():
-            return [], 1.0
-        scaled = [parameter for parameter in unseen if not self._loose.are_true(parameter)]
-        return scaled, self._unit.on(scaled[0].device) if scaled else 1.0
-
-    def _make_held_true(self, optimizers: list[torch.optim.Optimizer], loose: dict[int, torch.Tensor]) -> None:
-        """Unscales those of ``optimizers`` that hold any of the ``loose`` parameters, which it takes out of there."""
-        for optimizer in optimizers:
-            held = with_masters(optimizer)
-            if any(id(parameter) in loose for parameter in held):
-                if self._looks_at_gradients or averaging.delayed(held):
-                    self.unscale_(optimizer)
-                for parameter in held:
-                    loose.pop(id(parameter), None)
-
-    def _unseen_optimizers(self, loose: dict[int, torch.Tensor]) -> list[torch.optim.Optimizer]:
-        """The optimizers of the ``loose`` parameters that never stepped here, in the same order on all ranks."""
-        places = {key: place for place, key in enumerate(loose)}
-        found, alive = [], living(torch.optim.Optimizer)
-        inside = {id(vars(optimizer).get(name)) for optimizer in alive for name in HELD_AS}  # of a LARC, for instance
-        for optimizer in alive:
-            if optimizer not in self._records and id(optimizer) not in inside and hasattr(optimizer, "param_groups"):
-                held = [places[id(p)] for p in with_masters(optimizer) if id(p) in places]
-                if held:
-                    found.append((min(held), -len(held), type(optimizer).__name__, optimizer))
-        return [optimizer for *_, optimizer in sorted(found, key=lambda entry: entry[:3])]
-
-    def combined_gradients(self, parameters: list[torch.Tensor]) -> list[torch.Tensor] | None:
-        """The flat buffers of exactly these parameters' gradients, if ``amp.init(combine_grad=True)`` made some.
-
-        Args:
-            parameters: any tensors.
-
-        Returns:
-            One-dimensional tensors, one for each dtype and device; ``None`` if other gradients are among them.
-        """
-        for _, record in self._records.items():
-            if record.combined is not None and record.combined.holds(parameters):
-                return record.combined.whole(parameters)
-        return None
-
     def unscale_gradients(self, gradients: Any) -> Any:
         """The true values of what ``torch.autograd.grad`` returned for a loss that was scaled last.
 
@@ -434,9 +363,8 @@ class Scaler(torch.amp.GradScaler):
             return result
         record = self._record(inner)
         if closure is not None:
-            return self._step_with_closure(
-                ClosureStep(optimizer, inner, closure, self._looks_at_gradients, None), record, args, kwargs
-            )
+            step = ClosureStep(optimizer, inner, closure, self._looks_at_gradients, None)
+            return step_with_closure(self, step, record, args, kwargs)
         if not record.ready:
             self._make_ready(inner, record, parameters)
         record.ready = False
@@ -470,49 +398,6 @@ class Scaler(torch.amp.GradScaler):
             advise_merging(optimizer)
         self._known_optimizers[optimizer] = len(parameters_of(optimizer))
         self._loose.look_again()
-
-    def _step_with_closure(
-        self, step: ClosureStep, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        inner = step.inner
-        if self.is_enabled():
-            if not self._warned_of_closure:
-                self._warned_of_closure = True
-                warnings.warn(
-                    f"amp.scaler.step got a closure for {type(inner).__name__}: the losses that it computes are not "
-                    "scaled, so small float16 gradients vanish; dtype='bf16' needs no scale",
-                    stacklevel=4,
-                )
-            if record.unit is not None and not record.ready:  # SAM uses the gradients from before its closure
-                self._make_ready(inner, record, parameters_of(inner))
-        ready, record.ready = record.ready, False
-        finding = self._taken(record, parameters_of(inner)) if ready else None
-        if finding is not None and finding:
-            self._skip(inner)
-            self._note(record, False, finding)
-            return None
-        step.ranks = record.ranks(parameters_of(inner), self.process_group)
-        self._in_closure = True
-        finding = None
-        try:
-            result = step.run(args, kwargs)
-        except Abandoned:
-            finding = known(True)
-            self._overflow_ranks = step.ranks
-        finally:
-            self._in_closure = False
-            record.unit = None
-            record.losses = self._losses
-            record.stamps = stamps(averaging.delayed(parameters_of(inner)))
-        if finding is not None:
-            self._findings.append(finding)
-            self._skip(inner)
-            self._note(record, False, finding)
-            return None
-        if step.check:
-            self._findings.append(known(False))
-        self._note(record, have_gradients(parameters_of(inner)))
-        return result
 
     def _skip(self, optimizer: torch.optim.Optimizer) -> None:
         masters.return_gradients()  # as a step would, before the script lets go of them
@@ -689,20 +574,7 @@ class Scaler(torch.amp.GradScaler):
         Empty where nothing is scaled, unless a state was loaded: that one is handed on, so that a run at O0 or in
         bfloat16 does not lose the scale of the runs around it.
         """
-        if not (self.is_enabled() or self._loaded):
-            return {}
-        self._skips.read()
-        return write_state(
-            ScalerState(
-                scales=[loss_scale.value for loss_scale in self._scales],
-                good_steps=[loss_scale.good_steps for loss_scale in self._scales],
-                growth_factor=self.growth_factor,
-                backoff_factor=self.backoff_factor,
-                growth_interval=self.growth_interval,
-                skips_in_a_row=self._skips.in_a_row,
-                skipped_steps=self._skips.total,
-            )
-        )
+        return state_of(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a state of :meth:`state_dict`, of ``torch.amp.GradScaler``, or of Apex's ``amp.state_dict()``.
@@ -718,31 +590,7 @@ class Scaler(torch.amp.GradScaler):
             TypeError: it is no mapping.
             ValueError: it comes from something else, or a scale in it is negative, infinite or NaN.
         """
-        if isinstance(state_dict, dict) and not state_dict:
-            return
-        state = read_state(state_dict)
-        if not state.one_for_all and len(state.scales) != len(self._scales):
-            _log.warning(
-                "the scaler's state has %d loss scales, amp.init got num_losses=%d",
-                len(state.scales),
-                len(self._scales),
-            )
-        for loss_id, loss_scale in enumerate(self._scales):
-            source = 0 if state.one_for_all else loss_id
-            if source >= len(state.scales):
-                break
-            value = loss_scale.value
-            if loss_scale.dynamic:
-                value = max(min(state.scales[source], self.max_scale), self.min_scale)
-            loss_scale.put(value, state.good_steps[source])
-        if state.growth_factor is not None and state.backoff_factor is not None and state.growth_interval is not None:
-            self.growth_factor = state.growth_factor
-            self.backoff_factor = state.backoff_factor
-            self.growth_interval = state.growth_interval
-        self._skips.read()
-        self._skips.in_a_row, self._skips.total = state.skips_in_a_row, state.skipped_steps
-        self._loaded = True
-        self._set_from_outside += 1
+        load_into(self, state_dict)
 
     def _record(self, optimizer: torch.optim.Optimizer) -> Record:
         record = self._records.get(optimizer)

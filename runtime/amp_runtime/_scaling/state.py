@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_log = logging.getLogger("amp_runtime")
 _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 _APEX_PREFIX = "loss_scaler"
 
@@ -36,7 +38,54 @@ class ScalerState:
     one_for_all: bool = False
 
 
-def write_state(state: ScalerState) -> dict[str, Any]:
+def state_of(scaler: Any) -> dict[str, Any]:
+    """What ``amp.scaler.state_dict`` returns."""
+    if not (scaler.is_enabled() or scaler._loaded):
+        return {}
+    scaler._skips.read()
+    return _write(
+        ScalerState(
+            scales=[loss_scale.value for loss_scale in scaler._scales],
+            good_steps=[loss_scale.good_steps for loss_scale in scaler._scales],
+            growth_factor=scaler.growth_factor,
+            backoff_factor=scaler.backoff_factor,
+            growth_interval=scaler.growth_interval,
+            skips_in_a_row=scaler._skips.in_a_row,
+            skipped_steps=scaler._skips.total,
+        )
+    )
+
+
+def load_into(scaler: Any, state_dict: dict[str, Any]) -> None:
+    """What ``amp.scaler.load_state_dict`` does; see there."""
+    if isinstance(state_dict, dict) and not state_dict:
+        return
+    state = _read(state_dict)
+    if not state.one_for_all and len(state.scales) != len(scaler._scales):
+        _log.warning(
+            "the scaler's state has %d loss scales, amp.init got num_losses=%d",
+            len(state.scales),
+            len(scaler._scales),
+        )
+    for loss_id, loss_scale in enumerate(scaler._scales):
+        source = 0 if state.one_for_all else loss_id
+        if source >= len(state.scales):
+            break
+        value = loss_scale.value
+        if loss_scale.dynamic:
+            value = max(min(state.scales[source], scaler.max_scale), scaler.min_scale)
+        loss_scale.put(value, state.good_steps[source])
+    if state.growth_factor is not None and state.backoff_factor is not None and state.growth_interval is not None:
+        scaler.growth_factor = state.growth_factor
+        scaler.backoff_factor = state.backoff_factor
+        scaler.growth_interval = state.growth_interval
+    scaler._skips.read()
+    scaler._skips.in_a_row, scaler._skips.total = state.skips_in_a_row, state.skipped_steps
+    scaler._loaded = True
+    scaler._set_from_outside += 1
+
+
+def _write(state: ScalerState) -> dict[str, Any]:
     """A state with the keys of ``torch.amp.GradScaler``, which it can load, and a few more."""
     written: dict[str, Any] = {
         "scale": state.scales[0],
@@ -53,7 +102,7 @@ def write_state(state: ScalerState) -> dict[str, Any]:
     return written
 
 
-def read_state(state: Any) -> ScalerState:
+def _read(state: Any) -> ScalerState:
     """Understands a state of this package, of ``torch.amp.GradScaler``, or of Apex's ``amp.state_dict()``.
 
     Raises:

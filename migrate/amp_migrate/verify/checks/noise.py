@@ -25,7 +25,6 @@ TITLE = "Each process draws random numbers of its own for its samples"
 _WHAT_TO_DO = (
     "Loop over amp.prepare_loader(loader), or call amp.seed_by_rank() before the loop: then each draws its own."
 )
-_BY_HAND = "Seed each rank with its own number once the model is made: then each draws its own."
 
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
@@ -34,7 +33,6 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     if not ranks or keeps_its_own(traces, asked):
         return
     alike_is: Verdict = "unproved" if asked.native else "disproved"
-    what_to_do = _BY_HAND if asked.native else _WHAT_TO_DO
     steps = [[_of_torch(step.drew) for step in rank.backwards] for rank in ranks]
     fetched = [[batch.drew for batch in rank.batches if batch.learns] for rank in ranks]
     drawn = []
@@ -43,7 +41,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         if known and alike * 2 > known:
             message = (
                 f"All {len(ranks)} processes draw the same random numbers {what} at {alike} of {known} places "
-                f"({at(ranks[0].backwards[0])}). {what_to_do}"
+                f"({at(ranks[0].backwards[0])}). {_WHAT_TO_DO}"
             )
             yield Check(ID, TITLE, alike_is, message)
             return
@@ -51,7 +49,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     if shared := _workers(ranks):
         message = (
             f"Worker processes of different ranks begin with the same random numbers for samples ({shared}), and so "
-            f"draw the same augmentation. {what_to_do}"
+            f"draw the same augmentation. {_WHAT_TO_DO}"
         )
         yield Check(ID, TITLE, alike_is, message)
         return

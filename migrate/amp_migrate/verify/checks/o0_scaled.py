@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 from amp_migrate.verify.checks import ways
 from amp_migrate.verify.checks.common import Traces, as_far, computes_in_half, together_in_words
@@ -33,12 +32,6 @@ ROUNDING = 2.0**-20
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Compare O0 without and with a loss scale."""
-    for found in _found(traces, asked):
-        # A version without the runtime has a scaler of its own.
-        yield replace(found, message=found.message.replace("amp.scaler", "scaler")) if asked.native else found
-
-
-def _found(traces: Traces, asked: Asked) -> Iterator[Check]:
     plain, scaled = as_far(traces, O0, O0_SCALED)
     if plain is None or scaled is None:
         return
@@ -63,6 +56,8 @@ def _found(traces: Traces, asked: Asked) -> Iterator[Check]:
 
 def _needs_none(scaled: RankTrace, asked: Asked) -> bool:
     """Whether a version without the runtime computes in bfloat16 alone, by name, which needs no loss scale."""
+    if asked.types is not None:
+        return "fp16" not in asked.types
     return asked.native and not {"in_fp16", "grad_scaler"} & set(scaled.events)
 
 

@@ -5,6 +5,8 @@ one process with the whole batch trains. Whether that matters is measured: it is
 more than the tolerance from those of the original on the same samples, and not proved where they differ by less.
 
 A model is converted before DDP wraps it: DDP has listed the buffers that it keeps equal by then.
+
+Torch itself synchronises batch norm on GPUs only. In plain PyTorch on a CPU nothing can so be said, and a note says why.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         return
     if is_distributed_already(traces) or keeps_its_own(traces, asked):
         return  # a script with a distribution of its own keeps its own batch norm
+    if lacks_sync_bn(traces, asked):
+        return
     alone = "Batch norm is not synchronised: each process normalises by its own samples."
     merged = first_rank(traces, ORIGINAL_MERGED)
     steps = same_samples(ranks, merged) if merged is not None else 0
@@ -61,3 +65,13 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     else:
         why = "which is not much" if asked.sync_bn else "as was asked for"
         yield Check(ID, TITLE, "unproved", f"{alone} {apart}, {why}. {_WHAT_TO_DO}.")
+
+
+def lacks_sync_bn(traces: Traces, asked: Asked) -> bool:
+    """Whether the processes are without synchronised batch norm because torch has none for their device."""
+    ranks = together(traces)
+    return (
+        asked.target == "torch"
+        and not keeps_its_own(traces, asked)
+        and any("batch_norm" in rank.events and rank.device == "cpu" for rank in ranks)
+    )

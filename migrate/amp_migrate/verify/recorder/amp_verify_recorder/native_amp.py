@@ -1,10 +1,12 @@
 """Torch's own autocast and GradScaler, turned off, given a fixed scale, or left on where there is no GPU for them.
 
-A version that was migrated by hand knows no levels. ``AMP_VERIFY_NATIVE`` gives them to it:
+A version that was migrated by hand knows no levels. ``AMP_VERIFY_NATIVE`` gives them to it, or says that it has them:
 
 ``before``: nothing is changed, as for the version before the migration;
 ``off``: no autocast region is entered, and every GradScaler is made with ``enabled=False``: its float32;
 ``scaled``: the same with the GradScalers that the script turns on at a fixed scale, ``AMP_LOSS_SCALE``;
+``leveled``: nothing is changed, of a version in plain PyTorch that has levels;
+``leveled, scaled``: the same with every GradScaler on at that fixed scale: at O0 it is off, which it need not be;
 ``own``: as the script has it; a region for CUDA is one for the CPU where there is no CUDA, in the type ``AMP_DTYPE``.
 
 ``AMP_VERIFY_HALF`` names the type of every region. With ``AMP_VERIFY_CASTS`` tensors that the script casts to half by
@@ -30,7 +32,10 @@ _UNSAFE = "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are uns
 def watch(steps: Steps) -> None:
     """Intercept what the script asks of autocast and GradScaler, where that is asked for."""
     mode = os.environ.get("AMP_VERIFY_NATIVE", "")
-    if mode not in ("off", "scaled", "own"):
+    if mode not in ("off", "scaled", "own", "leveled, scaled"):
+        return
+    if mode == "leveled, scaled":
+        imports.after("torch.amp.grad_scaler", _Native(steps, mode).watch_scalers)
         return
     native = _Native(steps, mode)
     native.watch_regions()
@@ -46,7 +51,8 @@ class _Native:
         self.events = steps.events
         self.computes_in_half = mode == "own"
         self.scales = mode != "off"
-        self.scale = float(os.environ.get("AMP_LOSS_SCALE") or 2.0**16) if mode == "scaled" else None
+        self.scale = float(os.environ.get("AMP_LOSS_SCALE") or 2.0**16) if mode.endswith("scaled") else None
+        self.is_leveled = mode.startswith("leveled")
         self.has_cuda = bool(self.torch.cuda.is_available())
         self.stands_for_cuda = False  # whether a region for CUDA was made one for the CPU
         types = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}
@@ -123,7 +129,7 @@ class _Native:
 
     def _scaler(self, options: dict[str, Any]) -> dict[str, Any]:
         """What a scaler is made with in place of these; one that the script turns off stays off."""
-        enabled = options.get("enabled", True)
+        enabled = options.get("enabled", True) or self.is_leveled
         if enabled:
             self.events.add("grad_scaler")
         options["enabled"] = enabled and self.scales

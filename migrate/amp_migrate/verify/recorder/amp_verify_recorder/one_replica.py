@@ -1,7 +1,8 @@
 """A DistributedSampler that has all samples to itself gives them in the order that one process without it has.
 
 A script with a hand-written distribution may use one in a single process too. Its order is as random as that of a
-shuffling loader, and another one, so nothing could be compared. With one replica there is nothing to share out.
+shuffling loader, and another one, so nothing could be compared. With one replica there is nothing to share out. A
+version with levels of its own has to give the original's order by itself.
 
 ``AMP_VERIFY_IN_ORDER`` names the loaders, by the order in which they are made, that do not shuffle.
 """
@@ -22,7 +23,7 @@ _GENERATOR, _LOADER = "_amp_verify_generator", "_amp_verify_loader"
 
 def watch(steps: Steps) -> None:
     """Follow the samplers and the loaders that they are given to."""
-    if not os.environ.get("AMP_VERIFY_NATIVE"):
+    if os.environ.get("AMP_VERIFY_NATIVE", "leveled").startswith("leveled"):
         return
     order = _Order(steps.torch)
     imports.after("torch.utils.data.distributed", order.watch_sampler)
