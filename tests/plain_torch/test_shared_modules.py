@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-HEAD = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\nfrom torch.utils.data import DataLoader\n"
+HEAD = """import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+"""
 ENGINE = f"""{HEAD}
 
 def train_one_epoch(model, loader, optimizer):
