@@ -11,7 +11,16 @@ from typing import Any
 
 from amp_migrate.verify.evidence import Evidence
 from amp_migrate.verify.joined import joined_batches
-from amp_migrate.verify.plan import O0, O0_TOGETHER, O1_TOGETHER, ORIGINAL, ORIGINAL_MERGED, PLAIN_AMP, Asked
+from amp_migrate.verify.plan import (
+    O0,
+    O0_TOGETHER,
+    O1_TOGETHER,
+    ORIGINAL,
+    ORIGINAL_MERGED,
+    ORIGINAL_TOGETHER,
+    PLAIN_AMP,
+    Asked,
+)
 from amp_migrate.verify.reading import read_ranks
 from amp_migrate.verify.runs import STAND_IN
 from amp_migrate.verify.traces import Failure, Trace
@@ -35,7 +44,7 @@ def _of_apex(script: ApexScript) -> Script:
         folder=script.folder,
         entry=script.entry,
         precision="migrated" if script.by == "idiom" else "declined",
-        distribution="unknown",
+        distribution="already" if script.distributes else "unknown",
         args=script.on,
         o1_rel_tol=script.rel_tol,
     )
@@ -93,6 +102,13 @@ class PlainProofs(Proofs):
         logs = [(folder / f"stdout{end}", folder / f"stderr{end}") for end in ("", "1")]
         return super()._run_together(argv, project, folder, env, packages, logs)
 
+    def original_together(self, script: Script) -> Run:
+        """The original in two processes, of a script that was written for them."""
+        return self._once(
+            f"{script.name}/original_together",
+            lambda folder: self._run_together(script.argv, script.folder, folder),
+        )
+
     def plain_autocast(self, script: Script) -> Run:
         """The original under torch's own autocast: what half precision does to it by itself."""
         env = {"AMP_VERIFY_PLAIN_AMP": "bf16", "AMP_VERIFY_NATIVE": "leveled"}
@@ -118,9 +134,13 @@ class PlainProofs(Proofs):
         runs |= {O0: (self.at(script, "O0"), "O0", 1), "O1": (self.at(script, "O1"), "O1", 1)}
         runs |= {PLAIN_AMP: (self.plain_autocast(script), None, 1)}
         report = self.migrated(script).report
-        if report.distribution == "migrated":
+        has_original = report.distribution == "already" and script.name not in self._of_apex
+        if report.distribution == "migrated" or has_original:
             runs |= {O0_TOGETHER: (self.together_at(script, "O0"), "O0", 2)}
             runs |= {O1_TOGETHER: (self.together_at(script, "O1"), "O1", 2)}
+        if has_original:
+            runs |= {ORIGINAL_TOGETHER: (self.original_together(script), None, 2)}
+        elif report.distribution == "migrated":
             runs |= {ORIGINAL_MERGED: (self.joined(script), None, 1)}
         traces = {name: _trace(name, *made) for name, made in runs.items() if made[0] is not None}
         asked = Asked(

@@ -112,7 +112,7 @@ def test_at_O1_the_losses_stay_within_the_stated_tolerance(script: Script, plain
 
 @pytest.mark.half
 @pytest.mark.parametrize("level", ["O0", "O1"])
-@scripts(shares_out)
+@scripts(lambda script: shares_out(script) or (script.distribution == "already" and changes(script)))
 def test_two_processes_see_other_data_and_keep_the_same_parameters(
     script: Script, level: str, plain_proofs: PlainProofs
 ) -> None:
