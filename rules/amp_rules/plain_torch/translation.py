@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from amp_rules.plain_torch.file_head import FileHead
+from amp_rules.plain_torch.file_head import FileHead, Helper
 from amp_rules.plain_torch.uses import Use, uses_of_runtime
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Reasons
@@ -30,6 +30,8 @@ _DTYPES = {
     "bf16": "{torch}.bfloat16",
     "auto": "{torch}.float16 if {torch}.cuda.is_available() else {torch}.bfloat16",
 }
+_MAX_HELPERS = 2
+"""More helper functions in a file are a library of their own, which the runtime is."""
 _T = TypeVar("_T")
 
 
@@ -152,6 +154,15 @@ class Translation:
         """Put lines in the place of the statement that a use is."""
         self.insert(use.module, use.statement, template)
         self.do(use.module, Remove(use.statement))
+
+    def helper(self, use: Use, helper: Helper, unit: Unit, module: Module | None = None) -> str:
+        """The name of a helper function for a use, in its file or another; a third one declines the unit that it is for."""
+        head = self.head(module or use.module)
+        if helper not in head.helpers and len(head.helpers) >= _MAX_HELPERS:
+            names = " and ".join(f"`{item.name}`" for item in head.helpers)
+            message = f"the file would get a third helper function, `{helper.name}`, beside {names}"
+            self.decline(use.module, use.node, message, "keep the runtime here (--target runtime)", unit)
+        return head.helper(helper)
 
     # ---- declining -------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from amp_rules.plain_torch import (
+    devices,
     loaders,
     loss_scaling,
     models,
@@ -23,6 +24,7 @@ WORDS: dict[str, Translate] = {
     **loss_scaling.WORDS,
     **optimizers.WORDS,
     **models.WORDS,
+    **devices.WORDS,
     **loaders.WORDS,
     **ranks.WORDS,
     **on_main.WORDS,
