@@ -41,6 +41,7 @@ class Import:
 
 
 OS = Import("os", "os")
+FUNCTOOLS = Import("functools", "functools")
 SYS = Import("sys", "sys")
 RANDOM = Import("random", "random")
 LOGGING = Import("logging", "logging")
@@ -80,6 +81,7 @@ AMP_DTYPE = Constant("AMP_DTYPE", "%(dtype)s")
 _CONSTANTS = (RANK, LOCAL_RANK, WORLD_SIZE, USE_AMP, DEVICE_TYPE, AMP_DTYPE)
 _IMPORTS = {
     "os": OS,
+    "functools": FUNCTOOLS,
     "sys": SYS,
     "random": RANDOM,
     "logging": LOGGING,
@@ -166,10 +168,12 @@ class FileHead:
         newline = "\r\n" if "\r\n" in text else "\n"
         lines = text.splitlines(keepends=True)
         tree = ast.parse(text)
-        statement = import_of_runtime(Module(self.module.source, tree, is_entry=False))
-        if statement is None:
+        own = import_of_runtime(Module(self.module.source, tree, is_entry=False))
+        statement = own or _last_import(tree)
+        is_empty = own is None and not (self._imports or self._constants or self._helpers)
+        if is_empty or statement is None or statement.end_lineno is None:
             return text
-        first = statement.lineno - 1
+        first = statement.lineno - 1 if own is not None else statement.end_lineno
         below = _end_of_imports(tree, statement)
         constants = [f"{name} = {self.code(item.code % self.settings)}" for item, name in self._ordered()]
         functions = [code for _, code in self._helpers.values()]
@@ -197,6 +201,17 @@ class FileHead:
 
     def _ordered(self) -> list[tuple[Constant, str]]:
         return [(item, self._constants[item]) for item in _CONSTANTS if item in self._constants]
+
+
+def _last_import(tree: ast.Module) -> ast.stmt | None:
+    """The last of the imports at the head of a file."""
+    last = None
+    for item in tree.body:
+        if isinstance(item, (ast.Import, ast.ImportFrom)):
+            last = item
+        elif last is not None:
+            break
+    return last
 
 
 def _end_of_imports(tree: ast.Module, statement: ast.stmt) -> int:
