@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from amp_migrate.problems import Problem
+from amp_migrate.runtimes import PACKAGE
 from amp_migrate.vendoring.choosing import Source, files_for, relevant
-from amp_migrate.vendoring.uses import PACKAGE, Uses
+from amp_migrate.vendoring.uses import Uses
 
 MANIFEST = "VENDORED.json"
 _EDITED_SHOWN = 3
