@@ -25,6 +25,9 @@ from amp_migrate.verify.reading import read_ranks
 from amp_migrate.verify.runs import STAND_IN
 from amp_migrate.verify.traces import Failure, Trace
 from amp_migrate.verify.verdict import judge
+from amp_rules import migrate
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Report
 from apex_proofs import ApexScript, all_apex_scripts
 from proofs import HERE, PROJECTS, Migrated, Proofs, Run, Script, all_scripts, migrate_copy
 from warm import Warm
@@ -60,12 +63,21 @@ class PlainProofs(Proofs):
 
     def migrated(self, script: Script) -> Migrated:
         """The fixture after ``amp-migrate --target torch --ddp``, of all scripts of its project."""
-        options = {"opt_level": "O1", "ddp": True, "target": "torch"}
-        if script.name in self._of_apex:
-            options["apex"] = "idiom"
         entries = script.entries or (script.entry,)
-        key = f"{script.folder.name}/migration"
-        return self._once(key, lambda folder: migrate_copy(script.folder, entries, options, folder))[script.entry]
+        options = self._options(script)
+        return self._once(
+            f"{script.folder.name}/migration",
+            lambda folder: migrate_copy(script.folder, entries, options, folder, twice=False),
+        )[script.entry]
+
+    def again(self, script: Script) -> Report:
+        """What a second migration of it does."""
+        path = self.migrated(script).folder / script.entry
+        return self._once(f"{script.name}/again", lambda folder: migrate(path, Options(**self._options(script))))
+
+    def _options(self, script: Script) -> dict[str, Any]:
+        options: dict[str, Any] = {"opt_level": "O1", "ddp": True, "target": "torch"}
+        return options | ({"apex": "idiom"} if script.name in self._of_apex else {})
 
     def original(self, script: Script, name: str = "first", **env: str) -> Run:
         """The fixture untouched; one for Apex with that switched off."""

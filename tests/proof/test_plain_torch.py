@@ -83,9 +83,9 @@ def test_it_declines_what_is_listed_and_nothing_else(script: Script, plain_proof
     assert bool(report.changes) == changes(script)
 
 
-@scripts(changes, all_in_every_run=True)
+@scripts(changes)
 def test_a_second_migration_changes_nothing(script: Script, plain_proofs: PlainProofs) -> None:
-    for change in plain_proofs.migrated(script).again.changes:
+    for change in plain_proofs.again(script).changes:
         pytest.fail("".join(difflib.unified_diff(change.before.splitlines(True), change.after.splitlines(True))))
 
 
