@@ -34,6 +34,8 @@ from warm import Warm
 
 WITHOUT_RUNTIME = HERE / "without_runtime"
 """A folder with something in place of the runtime that cannot be imported."""
+LEVELED = MappingProxyType({"AMP_VERIFY_NATIVE": "leveled"})
+"""What ``amp-migrate verify`` tells the recorder of versions that read their level themselves."""
 
 
 def plain_scripts() -> list[Script]:
@@ -92,7 +94,7 @@ class PlainProofs(Proofs):
     def at(self, script: Script, level: str) -> Run:
         """The migrated fixture in one process."""
         project = self.migrated(script).folder
-        env = {"AMP_OPT_LEVEL": level}
+        env = {"AMP_OPT_LEVEL": level, **LEVELED}
         return self._once(
             f"{script.name}/{level}",
             lambda folder: self._run(script.argv, project, folder / "run", env, [WITHOUT_RUNTIME]),
@@ -101,7 +103,7 @@ class PlainProofs(Proofs):
     def together_at(self, script: Script, level: str) -> Run:
         """The migrated fixture in two processes."""
         project = self.migrated(script).folder
-        env = {"AMP_OPT_LEVEL": level}
+        env = {"AMP_OPT_LEVEL": level, **LEVELED}
         return self._once(
             f"{script.name}/together_{level}",
             lambda folder: self._run_together(script.argv, project, folder, env, [WITHOUT_RUNTIME]),
@@ -123,7 +125,7 @@ class PlainProofs(Proofs):
 
     def plain_autocast(self, script: Script) -> Run:
         """The original under torch's own autocast: what half precision does to it by itself."""
-        env = {"AMP_VERIFY_PLAIN_AMP": "bf16", "AMP_VERIFY_NATIVE": "leveled"}
+        env = {"AMP_VERIFY_PLAIN_AMP": "bf16", **LEVELED}
         return self.original(script, "plain_autocast", **env)
 
     def joined(self, script: Script) -> Run | None:
@@ -136,7 +138,7 @@ class PlainProofs(Proofs):
         def make(folder: Path) -> Run:
             path = folder / "batches.json"
             path.write_text(json.dumps(asdict(batches)), encoding="utf-8")
-            return self._run(script.argv, script.folder, folder / "run", {"AMP_VERIFY_BATCHES": str(path)})
+            return self._run(script.argv, script.folder, folder / "run", {"AMP_VERIFY_BATCHES": str(path), **LEVELED})
 
         return self._once(f"{script.name}/joined", make)
 
@@ -186,7 +188,35 @@ def _trace(name: str, run: Run | None, level: str | None, processes: int) -> Tra
 
 # ---- what plain PyTorch has no words for -----------------------------------------------------------------------------
 
-NOT_IN_TORCH: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "globals_functions": {"distribution": "AMP392"},
+        "grad_accumulation": {"distribution": "AMP392"},
+        "model_method_loss": {"distribution": "AMP392"},
+        "multi_loss_retain_graph": {"distribution": "AMP392"},
+        "trainer_other_files": {"distribution": "AMP392"},
+        "vae_loss_function": {"distribution": "AMP392"},
+        "accumulator_decorators": {"distribution": "AMP392"},
+        "build_from_cfg": {"distribution": "AMP392"},
+        "config_template": {"distribution": "AMP392"},
+        "engine_functions": {"distribution": "AMP392"},
+        "find_by_name": {"distribution": "AMP392"},
+        "gan_classes": {"distribution": "AMP392"},
+        "networks_in_dict": {"distribution": "AMP392"},
+        "samplers_everywhere": {"distribution": "AMP392"},
+        "seq_package": {"precision": "AMP392", "distribution": "AMP392"},
+        "state_engine": {"distribution": "AMP392"},
+        "stream_callbacks": {"distribution": "AMP392"},
+        "train_or_evaluate": {"distribution": "AMP392"},
+        "vars_and_eval": {"distribution": "AMP392"},
+        "yacs_engine": {"distribution": "AMP392"},
+        "apex_ascend_combined": {"precision": "AMP392"},
+        "apex_fused_optimizer": {"precision": "AMP392"},
+        "apex_larc_self_supervised": {"precision": "AMP392"},
+        "apex_registered_functions": {"precision": "AMP392"},
+        "apex_vit_scale_state": {"precision": "AMP392"},
+    }
+)
 """By script and unit, the code of what is migrated to the runtime and declined in plain PyTorch."""
 
 OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType({})
