@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from amp_rules.plain_torch.arrays import widened_for_numpy
 from amp_rules.plain_torch.file_head import FileHead, Helper
 from amp_rules.plain_torch.uses import Use, uses_of_runtime
 from amp_rules.plan import declining
@@ -190,4 +191,7 @@ class Translation:
             words.get(use.path, unknown)(self, use)
         self._reasons.decline()
         modules = dict.fromkeys([*(use.module for use in self.uses), *self._actions])
-        return {module.path: self.head(module).written(apply(module, self._actions[module])) for module in modules}
+        texts = {module: self.head(module).written(apply(module, self._actions[module])) for module in modules}
+        if self.start is None or self.start.dtype != "fp16":
+            texts = {module: widened_for_numpy(module, text) for module, text in texts.items()}
+        return {module.path: text for module, text in texts.items()}
