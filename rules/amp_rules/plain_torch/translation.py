@@ -124,6 +124,7 @@ class Translation:
         """The head of a file."""
         if module not in self._heads:
             level = self.start.level.strip("\"'") if self.start else self.options.opt_level
+            level = "O0" if level == "O0" else "O1"
             dtype = self.start.dtype if self.start else self.options.dtype
             self._heads[module] = FileHead(module, {"level": level, "dtype": _DTYPES[dtype]})
         return self._heads[module]
