@@ -76,6 +76,7 @@ class Translation:
         self._heads: dict[Module, FileHead] = {}
         self._reasons = Reasons()
         self._parts: dict[type, object] = {}
+        self._at_end: list[Callable[[], None]] = []
 
     # ---- what the program says -------------------------------------------------------------------------------------
 
@@ -156,9 +157,9 @@ class Translation:
         self.insert(use.module, use.statement, template)
         self.do(use.module, Remove(use.statement))
 
-    def helper(self, use: Use, helper: Helper, unit: Unit) -> str:
-        """The name of a helper function for a use; a third one in a file declines the unit that it is for."""
-        head = self.head(use.module)
+    def helper(self, use: Use, helper: Helper, unit: Unit, module: Module | None = None) -> str:
+        """The name of a helper function for a use, in its file or another; a third one declines the unit that it is for."""
+        head = self.head(module or use.module)
         if helper not in head.helpers and len(head.helpers) >= _MAX_HELPERS:
             names = " and ".join(f"`{item.name}`" for item in head.helpers)
             message = f"the file would get a third helper function, `{helper.name}`, beside {names}"
@@ -178,6 +179,10 @@ class Translation:
         """Note what torch cannot keep, to be said once for the file."""
         self.limits[module].setdefault(sentence)
 
+    def at_end(self, write: Callable[[], None]) -> None:
+        """Have something written once every use has been translated."""
+        self._at_end.append(write)
+
     def texts(self, words: Mapping[str, Translate], unknown: Translate) -> dict[Path, str]:
         """The files in torch's words.
 
@@ -190,6 +195,8 @@ class Translation:
         """
         for use in self.uses:
             words.get(use.path, unknown)(self, use)
+        for write in self._at_end:
+            write()
         self._reasons.decline()
         modules = dict.fromkeys([*(use.module for use in self.uses), *self._actions])
         texts = {module: self.head(module).written(apply(module, self._actions[module])) for module in modules}

@@ -13,10 +13,14 @@ ExpressionEdit = Callable[[cst.BaseExpression], cst.BaseExpression]
 
 @dataclass(frozen=True)
 class Replace:
-    """Replace an expression by what the function makes of it."""
+    """Replace an expression by what the function makes of it.
+
+    Comments that this leaves out go above the statement, unless another action has moved them (``moves_comments``).
+    """
 
     node: ast.expr
     edit: ExpressionEdit
+    moves_comments: bool = False
 
 
 @dataclass(frozen=True)
