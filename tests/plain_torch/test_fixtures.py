@@ -12,7 +12,7 @@ from amp_rules.plan.options import Options
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "rules"))
 
-from migrating import FIXTURES, Case, migrated  # noqa: E402
+from migrating import FIXTURES, Case, migrated
 
 CASES = [Case(folder) for folder in sorted((FIXTURES / "torch").iterdir()) if folder.is_dir()]
 

@@ -15,7 +15,7 @@ from amp_rules.text.applying import apply
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "rules"))
 
-from migrating import migrated_text, write  # noqa: E402
+from migrating import migrated_text, write
 
 HEAD = """import functools
 
@@ -77,11 +77,12 @@ def translated(folder: Path, text: str, options: Options | None = None) -> str:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (STEP + MAIN.format("run = functools.partial(step, model, optimizer)\n    for x, y in loader:\n        run(x, y)"),
+        (STEP + MAIN.format("run = functools.partial(step, model, optimizer)\n    for x, y in loader: run(x, y)"),
          "`step` is handed on"),
         (STEP + MAIN.format("for x, y in loader:\n        list(map(step, [model], [optimizer], [x], [y]))"), "`step`"),
         ("@functools.lru_cache\n" + STEP + IN_MAIN, "stands between `step` and its calls"),
-        (STEP + "def unused(x, y):\n    step(model, optimizer, x, y)\n\n\n" + IN_MAIN, "nothing in the program calls `unused`"),
+        (STEP + "def unused(x, y):\n    step(model, optimizer, x, y)\n\n\n" + IN_MAIN,
+         "nothing in the program calls `unused`"),
     ],
     ids=["partial", "map", "decorated", "unused caller"],
 )  # fmt: skip
@@ -146,6 +147,28 @@ def test_gradients_that_would_be_unscaled_twice_decline(code: str, message: str,
 )  # fmt: skip
 def test_rounds_that_torchs_scaler_takes_are_migrated(code: str, tmp_path: Path) -> None:
     assert "scaler.step(optimizer)" in translated(tmp_path, HEAD + GLOBALS + ROUND.format(code))
+
+
+NET = """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+"""
+
+
+def test_a_norm_over_more_than_the_optimizer_holds_declines(tmp_path: Path) -> None:
+    code = HEAD + NET + GLOBALS.replace("nn.Linear(4, 1)", "Net()")
+    code += ROUND.format("    optimizer.zero_grad()\n" + BACKWARD + CLIP + "    optimizer.step()")
+    head = code.replace("SGD(model.parameters()", "SGD(model.head.parameters()")
+    assert "no optimizer holds some of `model.parameters()`" in declined(tmp_path, head)
+    groups = '[{"params": model.body.parameters()}, {"params": model.head.parameters(), "lr": 0.2}]'
+    for whole in (code, code.replace("SGD(model.parameters()", f"SGD({groups}")):
+        assert "scaler.unscale_(optimizer)" in translated(tmp_path, whole)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,12 @@ from amp_rules.flow.values import Value
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plan.gradient_owners import GradientOwners
-from amp_rules.roles.kinds import is_optimizer
+from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
+from amp_rules.torch.gradients import CLIP_FUNCTIONS
 
 Gradients = Literal["none", "scaled", "old", "true", "mixed"]
 """What an optimizer's gradients are: cleared, scaled, scaled before the last update, true, or a sum of such."""
@@ -109,6 +110,7 @@ class Rounds:
             for body in bodies:
                 if body not in self._visited:
                     self._body(body, first)
+        self._require_whole_norms()
         for node, (module, message, recipe) in self._found.items():
             self._translation.decline(module, node, message, recipe, "precision")
 
@@ -134,6 +136,21 @@ class Rounds:
         loops = [item for item in blocks.enclosing(module, test) if isinstance(item, blocks.LOOPS)]
         read = blocks.reads(test)
         return not any(blocks.touches(blocks.writes(loop), read) for loop in loops)
+
+    def _require_whole_norms(self) -> None:
+        """torch's scaler makes the gradients true that an optimizer holds; others' would be scaled in a norm."""
+        for site in self._program.calls_to(CLIP_FUNCTIONS):
+            call = site.node
+            if not isinstance(call, ast.Call) or not call.args:
+                continue
+            values = self._program.flow.values(call.args[0], site.scope)
+            for value in values:
+                model = value.ref if value.kind == "parameters" else None
+                if isinstance(model, Value) and is_module(model) and not self._owners.hold_all_of(model):
+                    text = site.module.text(call.args[0])
+                    message = f"no optimizer holds some of `{text}`, and torch's scaler makes no others' gradients true"
+                    recipe = "clip what the optimizer holds, or keep the runtime (--target runtime)"
+                    self._found.setdefault(call, (site.module, message, recipe))
 
     def _all_optimizers(self, uses: Iterable[Use]) -> list[Value]:
         found: dict[Value, None] = {}
@@ -320,7 +337,7 @@ class Rounds:
         return state if found is None else found
 
     def _cleared_as_stepped(self, node: ast.Call, scope: Scope) -> frozenset[Value]:
-        """The optimizers that ``self.opt.zero_grad()`` clears where ``self.opt`` is what steps, whatever else it may be."""
+        """The optimizers that ``self.opt.zero_grad()`` clears where ``self.opt`` steps, whatever else it may be."""
         if not (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
             return frozenset()
         key = self._program.flow.key(node.func.value, scope)
@@ -382,8 +399,8 @@ class Rounds:
             if gradients in ("mixed", "old") or (stage == "unscaled" and gradients == "scaled"):
                 self._stop(
                     use,
-                    f"gradients of `{optimizer}` may be left here from an earlier round, or were unscaled before the last "
-                    "backward pass: torch's scaler would unscale them twice",
+                    f"gradients of `{optimizer}` may be left here from an earlier round, or were unscaled before the "
+                    "last backward pass: torch's scaler would unscale them twice",
                     "clear them after each step, and unscale only when all are there",
                 )
             after: Stage = "stepped" if method == "step" else "unscaled"
