@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
 
 from amp_rules.flow.values import Value
+from amp_rules.plain_torch.clearing import Clearing
+from amp_rules.plain_torch.scaler_states import FIRST, ONTO, Gradients, Leaving, Stage, State, any_of, same
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plan.gradient_owners import GradientOwners
@@ -20,64 +20,13 @@ from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import FunctionNode, Scope
+from amp_rules.source.scopes import FunctionNode
 from amp_rules.torch.gradients import CLIP_FUNCTIONS
-
-Gradients = Literal["none", "scaled", "old", "true", "mixed"]
-"""What an optimizer's gradients are: cleared, scaled, scaled before the last update, true, or a sum of such."""
-Stage = Literal["ready", "unscaled", "stepped"]
-"""What the scaler knows of an optimizer since the last update."""
 
 _MAX_ROUNDS = 8
 """Times that a loop is gone through. States only grow, and each has few: it settles in three or four."""
 _MAX_CONDITIONS = 4
 """Conditions that are followed together; each doubles the paths. What is beyond is taken to hold or not, each time."""
-_ONTO: dict[Gradients, Gradients] = {
-    "none": "scaled",
-    "scaled": "scaled",
-    "old": "mixed",
-    "true": "mixed",
-    "mixed": "mixed",
-}
-_FIRST = frozenset({("none", "ready")})
-
-
-@dataclass(frozen=True)
-class State:
-    """What may be at a place.
-
-    Attributes:
-        optimizers: for each optimizer what its gradients and its stage may be.
-        is_due: whether there may have been, since the last update, a step; and whether there may have been none.
-    """
-
-    optimizers: tuple[tuple[Value, frozenset[tuple[Gradients, Stage]]], ...]
-    is_due: frozenset[bool]
-
-    def of(self, optimizer: Value) -> frozenset[tuple[Gradients, Stage]]:
-        """What may be known of one optimizer."""
-        return dict(self.optimizers).get(optimizer, _FIRST)  # type: ignore[arg-type]
-
-    def with_(self, changed: dict[Value, frozenset[tuple[Gradients, Stage]]]) -> State:
-        """The state with some optimizers changed."""
-        return State(tuple((dict(self.optimizers) | changed).items()), self.is_due)
-
-    def joined(self, other: State | None) -> State:
-        """What may be on one path or another."""
-        if other is None:
-            return self
-        names = dict.fromkeys([*dict(self.optimizers), *dict(other.optimizers)])
-        every = tuple((name, self.of(name) | other.of(name)) for name in names)
-        return State(every, self.is_due | other.is_due)
-
-
-@dataclass
-class _Leaving:
-    """Where paths leave a loop or a function early."""
-
-    breaks: list[State]
-    continues: list[State]
-    returns: list[State]
 
 
 class Rounds:
@@ -90,6 +39,7 @@ class Rounds:
         self._is_fixed = is_fixed
         uses = [use for use in translation.uses if use.path.startswith("scaler.") and use.call is not None]
         self._events = {use.call: use for use in uses}
+        self._clearing = Clearing(self._program, self._owners, uses)
         self._modules = {use.module: use.module for use in uses}
         self._assumed: dict[tuple[ast.AST, str], bool] = {}
         self._optimizers = self._all_optimizers(uses)
@@ -101,7 +51,7 @@ class Rounds:
     def check(self) -> None:
         """Decline what torch's scaler would refuse, or get wrong."""
         start = self._translation.start
-        first = State(tuple((item, _FIRST) for item in self._optimizers), frozenset({False}))  # type: ignore[misc]
+        first = State(tuple((item, FIRST) for item in self._optimizers), frozenset({False}))  # type: ignore[misc]
         bodies = [start.use.body] if start is not None else []
         bodies += [use.body for use in self._events.values() if use.body not in bodies]
         for assumed in self._assumptions():
@@ -184,20 +134,20 @@ class Rounds:
 
     def _body(self, body: ast.AST, state: State) -> State | None:
         self._visited.add(body)
-        leaving = _Leaving([], [], [])
+        leaving = Leaving([], [], [])
         if isinstance(body, ast.Lambda):
             return self._expression(body.body, state)
         after = self._suite(getattr(body, "body", ()), state, leaving)
-        return _any_of([after, *leaving.returns])
+        return any_of([after, *leaving.returns])
 
-    def _suite(self, suite: Iterable[ast.stmt], state: State | None, leaving: _Leaving) -> State | None:
+    def _suite(self, suite: Iterable[ast.stmt], state: State | None, leaving: Leaving) -> State | None:
         for statement in suite:
             if state is None:
                 return None
             state = self._statement(statement, state, leaving)
         return state
 
-    def _statement(self, node: ast.stmt, state: State, leaving: _Leaving) -> State | None:
+    def _statement(self, node: ast.stmt, state: State, leaving: Leaving) -> State | None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             return state
         if isinstance(node, ast.If):
@@ -212,7 +162,7 @@ class Rounds:
             return self._try(node, state, leaving)  # type: ignore[arg-type]  # or TryStar, which is like it
         if isinstance(node, ast.Match):
             state = self._expression(node.subject, state)
-            return _any_of([state, *(self._suite(case.body, state, leaving) for case in node.cases)])
+            return any_of([state, *(self._suite(case.body, state, leaving) for case in node.cases)])
         state = self._expression(node, state)
         if isinstance(node, ast.Return):
             leaving.returns.append(state)
@@ -222,7 +172,7 @@ class Rounds:
             leaving.continues.append(state)
         return None if isinstance(node, (ast.Return, ast.Break, ast.Continue, ast.Raise)) else state
 
-    def _branch(self, node: ast.If, state: State, leaving: _Leaving) -> State | None:
+    def _branch(self, node: ast.If, state: State, leaving: Leaving) -> State | None:
         if self._is_absence(node.test) and not any(map(self._has_events, node.body)):
             return self._suite(node.orelse, state, leaving)
         known = self._assumed.get((blocks.body_of(self._module_of(node), node), ast.unparse(node.test)))
@@ -234,7 +184,7 @@ class Rounds:
             # Where there is no such optimizer, nothing happens to it.
             joined = then.joined(otherwise)
             return State(joined.with_({item: then.of(item) for item in asked}).optimizers, then.is_due)
-        return _any_of([then, otherwise])
+        return any_of([then, otherwise])
 
     def _is_absence(self, test: ast.expr) -> bool:
         """Whether a condition asks whether there is no optimizer: nothing happens to it then."""
@@ -258,24 +208,24 @@ class Rounds:
             return set()
         return {value for value in self._program.flow.values(test, located[1]) if is_optimizer(value)}
 
-    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, state: State, leaving: _Leaving) -> State | None:
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, state: State, leaving: Leaving) -> State | None:
         state = self._expression(node.test if isinstance(node, ast.While) else node.iter, state)
-        if isinstance(node, ast.For) and (cleared := self._clears_by_hand(node)):
+        if isinstance(node, ast.For) and (cleared := self._clearing.by_loop(node)):
             return state.with_({item: frozenset(("none", stage) for _, stage in state.of(item)) for item in cleared})
         if not self._has_events(node):
             return state
-        own = _Leaving([], [], leaving.returns)
+        own = Leaving([], [], leaving.returns)
         if isinstance(node, (ast.For, ast.AsyncFor)) and self._is_over_optimizers(node):
-            return _any_of([self._suite(node.body, state, own), *own.continues, *own.breaks])
+            return any_of([self._suite(node.body, state, own), *own.continues, *own.breaks])
         for _ in range(_MAX_ROUNDS):
             own.continues.clear()
-            after = _any_of([self._suite(node.body, state, own), *own.continues])
+            after = any_of([self._suite(node.body, state, own), *own.continues])
             following = state.joined(after)
-            if _same(following, state):
+            if same(following, state):
                 break
             state = following
         left = self._suite(node.orelse, state, leaving)
-        return _any_of([left, *own.breaks])
+        return any_of([left, *own.breaks])
 
     def _is_over_optimizers(self, node: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop goes once over optimizers, of which there is one at least."""
@@ -288,11 +238,11 @@ class Rounds:
         }
         return any(map(is_optimizer, elements))
 
-    def _try(self, node: ast.Try, state: State, leaving: _Leaving) -> State | None:
+    def _try(self, node: ast.Try, state: State, leaving: Leaving) -> State | None:
         after = self._suite(node.body, state, leaving)
         failed = state.joined(after)
         after = self._suite(node.orelse, after, leaving)
-        after = _any_of([after, *(self._suite(item.body, failed, leaving) for item in node.handlers)])
+        after = any_of([after, *(self._suite(item.body, failed, leaving) for item in node.handlers)])
         return self._suite(node.finalbody, after, leaving)
 
     # ---- expressions -----------------------------------------------------------------------------------------------
@@ -317,10 +267,8 @@ class Rounds:
         if use is not None:
             return self._event(use, state)
         callees = self._program.flow.callees(node)
-        located = self._program.locate(node)
-        if located is not None and not callees:
-            cleared = self._owners.cleared(node, located[1])
-            cleared = cleared or self._cleared_as_stepped(node, located[1])
+        if not callees:
+            cleared = self._clearing.by_call(node)
             if cleared:
                 return state.with_(
                     {item: frozenset(("none", stage) for _, stage in state.of(item)) for item in cleared}
@@ -333,45 +281,15 @@ class Rounds:
             self._running.append(info)
             outcomes.append(self._body(info.node, state) or state)
             self._running.pop()
-        found = _any_of(outcomes)
+        found = any_of(outcomes)
         return state if found is None else found
-
-    def _cleared_as_stepped(self, node: ast.Call, scope: Scope) -> frozenset[Value]:
-        """The optimizers that ``self.opt.zero_grad()`` clears where ``self.opt`` steps, whatever else it may be."""
-        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
-            return frozenset()
-        key = self._program.flow.key(node.func.value, scope)
-        stepped = [use for use in self._events.values() if use.path == "scaler.step" and use.call and use.call.args]
-        if key is None or all(self._program.flow.key(use.argument, use.scope) != key for use in stepped):
-            return frozenset()
-        return self._owners.at(node.func.value, scope)
-
-    def _clears_by_hand(self, node: ast.For | ast.AsyncFor) -> frozenset[Value]:
-        """The optimizers whose gradients a loop over the parameters of their models clears, one by one."""
-        module = self._module_of(node)
-        located = self._program.locate(node.iter)
-        is_clearing = any(
-            isinstance(item, ast.Assign)
-            and isinstance(item.value, ast.Constant)
-            and item.value.value is None
-            and any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in item.targets)
-            for item in ast.walk(node)
-        ) or any(
-            isinstance(item, ast.Call) and (blocks.path_of(item.func) or "").endswith(".grad.zero_")
-            for item in ast.walk(node)
-        )
-        tests = [item.test for item in ast.walk(node) if isinstance(item, ast.If)]
-        if located is None or not is_clearing or not all(".grad" in module.text(test) for test in tests):
-            return frozenset()
-        values = self._program.flow.values(node.iter, located[1])
-        return self._owners.held_by({value.ref for value in values if value.kind == "parameters"})
 
     # ---- events ----------------------------------------------------------------------------------------------------
 
     def _event(self, use: Use, state: State) -> State:
         method = use.path.partition(".")[2]
         if method == "scale":
-            every = {item: frozenset((_ONTO[g], s) for g, s in known) for item, known in state.optimizers}
+            every = {item: frozenset((ONTO[g], s) for g, s in known) for item, known in state.optimizers}
             return state.with_(every)
         if method in ("unscale_", "step") and use.call is not None and use.call.args:
             changed = {item: self._unscaled(use, method, state.of(item)) for item in self._at(use)}
@@ -425,15 +343,3 @@ class Rounds:
 
     def _stop(self, use: Use, message: str, recipe: str) -> None:
         self._found.setdefault(use.node, (use.module, message, f"{recipe}, or keep the runtime (--target runtime)"))
-
-
-def _any_of(states: Iterable[State | None]) -> State | None:
-    found: State | None = None
-    for state in states:
-        if state is not None:
-            found = state.joined(found)
-    return found
-
-
-def _same(one: State, other: State) -> bool:
-    return dict(one.optimizers) == dict(other.optimizers) and one.is_due == other.is_due
