@@ -12,6 +12,8 @@ from collections.abc import Iterable
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.clearing import Clearing
+from amp_rules.plain_torch.merged_unscales import Merged, merged_unscales
+from amp_rules.plain_torch.round_conditions import Assumed, RoundConditions
 from amp_rules.plain_torch.scaler_states import FIRST, ONTO, Gradients, Leaving, Stage, State, any_of, same
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
@@ -25,8 +27,6 @@ from amp_rules.torch.gradients import CLIP_FUNCTIONS
 
 _MAX_ROUNDS = 8
 """Times that a loop is gone through. States only grow, and each has few: it settles in three or four."""
-_MAX_CONDITIONS = 4
-"""Conditions that are followed together; each doubles the paths. What is beyond is taken to hold or not, each time."""
 
 
 class Rounds:
@@ -41,51 +41,42 @@ class Rounds:
         self._events = {use.call: use for use in uses}
         self._clearing = Clearing(self._program, self._owners, uses)
         self._modules = {use.module: use.module for use in uses}
-        self._assumed: dict[tuple[ast.AST, str], bool] = {}
+        self._assumed: Assumed = {}
         self._optimizers = self._all_optimizers(uses)
         self._has_events = self._program.closure(self._is_event)
+        scales = {use.call for use in uses if use.path == "scaler.scale"}
+        self._has_scale = self._program.closure(lambda node: node in scales)
+        self._conditions = RoundConditions(self._program, self._modules.values(), self._has_events).assumptions()
         self._running: list[FunctionFacts] = []
         self._visited: set[ast.AST] = set()
+        self._merged = Merged({}, frozenset())
         self._found: dict[ast.AST, tuple[Module, str, str]] = {}
 
-    def check(self) -> None:
-        """Decline what torch's scaler would refuse, or get wrong."""
+    def check(self) -> Merged | None:
+        """Decline what torch's scaler would refuse or get wrong; say where one ``unscale_`` stands for several."""
+        self._follow()
+        merged = merged_unscales(self._events.values(), self._has_scale) if self._found else None
+        if merged is not None:
+            before, self._found, self._merged = self._found, {}, merged
+            self._follow()
+            if self._found:
+                self._found, merged = before, None
+        for node, (module, message, recipe) in self._found.items():
+            self._translation.decline(module, node, message, recipe, "precision")
+        return merged
+
+    def _follow(self) -> None:
         start = self._translation.start
         first = State(tuple((item, FIRST) for item in self._optimizers), frozenset({False}))  # type: ignore[misc]
         bodies = [start.use.body] if start is not None else []
         bodies += [use.body for use in self._events.values() if use.body not in bodies]
-        for assumed in self._assumptions():
+        for assumed in self._conditions:
             self._assumed = assumed
             self._visited.clear()
             for body in bodies:
                 if body not in self._visited:
                     self._body(body, first)
         self._require_whole_norms()
-        for node, (module, message, recipe) in self._found.items():
-            self._translation.decline(module, node, message, recipe, "precision")
-
-    def _assumptions(self) -> list[dict[tuple[ast.AST, str], bool]]:
-        """What several branches of a function ask alike, and no round changes: each holds everywhere or nowhere."""
-        asked: dict[tuple[ast.AST, str], int] = {}
-        for module in self._modules.values():
-            for node in module.nodes:
-                if isinstance(node, ast.If) and self._program.locate(node) is not None and self._has_events(node):
-                    key = (blocks.body_of(module, node), ast.unparse(node.test))
-                    if key not in asked and not self._is_lasting(module, node.test):
-                        continue
-                    asked[key] = asked.get(key, 0) + 1
-        found: list[dict[tuple[ast.AST, str], bool]] = [{}]
-        for key in [key for key, count in asked.items() if count > 1][:_MAX_CONDITIONS]:
-            found = [{**one, key: value} for one in found for value in (True, False)]
-        return found
-
-    def _is_lasting(self, module: Module, test: ast.expr) -> bool:
-        """Whether no loop around a condition changes what it asks."""
-        if any(isinstance(node, ast.Call) for node in ast.walk(test)):
-            return False
-        loops = [item for item in blocks.enclosing(module, test) if isinstance(item, blocks.LOOPS)]
-        read = blocks.reads(test)
-        return not any(blocks.touches(blocks.writes(loop), read) for loop in loops)
 
     def _require_whole_norms(self) -> None:
         """torch's scaler makes the gradients true that an optimizer holds; others' would be scaled in a norm."""
@@ -148,6 +139,8 @@ class Rounds:
         return state
 
     def _statement(self, node: ast.stmt, state: State, leaving: Leaving) -> State | None:
+        for use in self._merged.above.get(node, ()):
+            state = self._event(use, state)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             return state
         if isinstance(node, ast.If):
@@ -265,7 +258,7 @@ class Rounds:
     def _call(self, node: ast.Call, state: State) -> State:
         use = self._events.get(node)
         if use is not None:
-            return self._event(use, state)
+            return state if use in self._merged.gone else self._event(use, state)
         callees = self._program.flow.callees(node)
         if not callees:
             cleared = self._clearing.by_call(node)
