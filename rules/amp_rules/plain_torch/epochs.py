@@ -154,8 +154,12 @@ class Epochs:
         return sampler, "{WORLD_SIZE} > 1" if not self._passes.is_mixed(item) else f"isinstance({sampler}, {{sampler}})"
 
     def _reaches(self, made: Made, item: Pass) -> bool:
-        """Whether the variable of a sampler is known at a place."""
-        return made.body is item.body or (made.module is item.module and isinstance(made.body, ast.Module))
+        """Whether the variable of a sampler is what a person would write at a place."""
+        if made.body is item.body:
+            return True
+        info = self._program.function_of(item.body)
+        is_given = info is not None and isinstance(item.loader, ast.Name) and item.loader.id in info.parameters
+        return made.module is item.module and isinstance(made.body, ast.Module) and not is_given
 
 
 def _is_conditional(module: Module, statement: ast.stmt, loop: ast.stmt) -> bool:
