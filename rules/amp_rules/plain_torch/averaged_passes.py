@@ -1,15 +1,33 @@
-"""Whether DistributedDataParallel averages what the training steps of a program compute."""
+"""Whether DistributedDataParallel averages what the training steps of a program compute.
+
+A forward pass of the wrapper lets the next backward pass through its parameters exchange their gradients; one that
+follows without a forward pass in between is not averaged, and nothing says so. Gradients that add up over several pairs
+of a forward and a backward pass are averaged; so are those of several forward passes before one backward pass, as long
+as all of them use all parameters. A parameter that takes no part holds back the gradients of its bucket, unless the
+wrapper looks for such, which it can do for one forward pass at a time.
+"""
 
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from amp_rules.plain_torch.loss_paths import LossPaths
+from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.wrapped_references import WrappedReferences
+from amp_rules.plan.left_out import why_left_out
+from amp_rules.plan.precision import Precision
+from amp_rules.roles.steps import Backward, Site
+from amp_rules.source import blocks
+from amp_rules.torch.gradients import GRADIENT_FUNCTIONS
 
 if TYPE_CHECKING:
     from amp_rules.plain_torch.wrapped_models import Wrapped
+
+_LOOKS = ", find_unused_parameters=True"
 
 
 class AveragedPasses:
@@ -22,10 +40,167 @@ class AveragedPasses:
 
     def __init__(self, translation: Translation, models: list[Wrapped]) -> None:
         self._translation = translation
+        self._program = translation.program
+        self._models = models
         self.options: dict[Use, str] = {}
         for item in models:
-            delayed = item.use.keyword("delay_allreduce")
-            if isinstance(delayed, ast.Constant) and delayed.value is True:
-                translation.decline(item.use.module, item.use.whole, "not yet", "", "distribution")
-            else:
-                self.options[item.use] = ""
+            found = self._decide(item)
+            if found is not None:
+                self.options[item.use] = found
+
+    def _decide(self, item: Wrapped) -> str | None:
+        program = self._program
+        if not any(map(program.is_trained, item.values)):
+            return self._decline(
+                item.use,
+                "no optimizer is given its parameters, and DistributedDataParallel takes models that train alone",
+                "leave it to each process, and write by hand what must be shared",
+            )
+        delayed = item.use.keyword("delay_allreduce")
+        if not (isinstance(delayed, ast.Constant) and delayed.value is True):
+            return ""
+        if self._gradients_by_hand is not None:
+            site = self._gradients_by_hand
+            text = f"`{site.module.text(site.node)}` (line {site.line})"
+            return self._decline(item.use, f"DistributedDataParallel averages no gradients of {text}", "use backward()")
+        forwards = [site for site in self._forwards if self._called(site) & item.values]
+        loose = next((site for site in forwards if not self._references.is_wrapped(_callee(site), site.scope)), None)
+        if loose is not None or not forwards:
+            where = f"`{loose.module.text(loose.node)}` (line {loose.line})" if loose else "the training step"
+            return self._decline(
+                item.use,
+                f"{where} may call the model by a reference that was made before DistributedDataParallel was put "
+                "around it",
+                "wrap the model before it is handed on, and call it where it is",
+            )
+        return self._of_passes(item)
+
+    def _of_passes(self, item: Wrapped) -> str | None:
+        """The options of a model that takes part in several passes."""
+        is_one_for_one = True
+        for backward in self._program.backwards:
+            found = self._paths.passes(backward)
+            where = f"`{backward.module.text(backward.node)}` (line {backward.line})"
+            if not found:
+                return self._decline(
+                    item.use,
+                    f"{where} takes a loss that is computed elsewhere: whether each backward pass follows a "
+                    "forward pass of the model is not plain to see",
+                    "compute the loss in the function that calls backward()",
+                )
+            own = [one for one in found if one.values & item.values]
+            if not own:
+                continue
+            earlier = self._earlier(backward, item)
+            fresh = [one for one in own if one.is_plain and _comes_between(one.site, earlier, backward)]
+            if not fresh:
+                return self._decline(
+                    item.use,
+                    f"{where} has no forward pass of the model of its own before it, and DistributedDataParallel "
+                    "averages one backward pass for each",
+                    "add the losses up and call backward() once",
+                )
+            is_one_for_one = is_one_for_one and len(own) == 1 and not own[0].is_repeated
+        if not self._left_out:
+            return ""
+        if is_one_for_one:
+            return _LOOKS
+        return self._decline(
+            item.use,
+            f"{self._left_out}, in a step of several forward passes, of which DistributedDataParallel waits for all "
+            "parameters in each",
+            "use all parts of the model in each forward pass",
+        )
+
+    def _earlier(self, backward: Backward, item: Wrapped) -> list[ast.AST]:
+        """The backward passes of the same function that go through the model, and calls that run such."""
+        module = backward.module
+        found: list[ast.AST] = []
+        for other in self._program.backwards:
+            passes = self._paths.passes(other)
+            if passes is not None and not any(one.values & item.values for one in passes):
+                continue
+            if other.body is backward.body:
+                found.append(other.node)
+                continue
+            for node in self._program.nodes_of(backward.body):
+                if isinstance(node, ast.Call) and other.body in self._program.called_from([node]):
+                    found.append(node)
+        return [node for node in found if module.start(node) < module.start(backward.node)]
+
+    # ---- what the program does -------------------------------------------------------------------------------------
+
+    def _decline(self, use: Use, reason: str, recipe: str) -> str | None:
+        name = use.module.text(use.argument)
+        message = f"`{name}`: {reason}"
+        self._translation.decline(use.module, use.whole, message, recipe, "distribution")
+        return None
+
+    def _called(self, site: Site) -> frozenset[object]:
+        assert isinstance(site.node, ast.Call)
+        return frozenset(self._program.called_models(site.node, site.scope))
+
+    @cached_property
+    def _references(self) -> WrappedReferences:
+        return WrappedReferences(self._program, self._models)
+
+    @cached_property
+    def _forwards(self) -> list[Site]:
+        """Forward passes of wrapped models in training steps, outside of models' own code."""
+        values = {value for item in self._models for value in item.values}
+        training = TrainingNodes(self._program)
+        return [
+            Site(scope.module, scope, body, call)
+            for call, body, scope in self._program.calls()
+            if self._program.called_models(call, scope) & values
+            and training.has(call, body, scope.module)
+            and not _is_of_runtime(call)
+        ]
+
+    @cached_property
+    def _paths(self) -> LossPaths:
+        return LossPaths(self._program, self._forwards)
+
+    @cached_property
+    def _left_out(self) -> str:
+        """Why a step may leave parameters out; empty where nothing suggests that it does."""
+        return why_left_out(self._program, Precision(backwards=self._program.backwards), self._forwards)
+
+    @cached_property
+    def _gradients_by_hand(self) -> Site | None:
+        """A call of ``torch.autograd.grad`` for parameters, whose gradients no hook sees."""
+        for site in self._program.calls_to(GRADIENT_FUNCTIONS):
+            assert isinstance(site.node, ast.Call)
+            inputs = site.node.args[1:2] or [item.value for item in site.node.keywords if item.arg == "inputs"]
+            for given in inputs:
+                values = self._program.given(site.node, [given])
+                known = [part for part in ast.walk(given) if isinstance(part, (ast.Name, ast.Attribute))]
+                if not known or any(value.kind == "parameters" for value in values) or "param" in ast.unparse(given):
+                    return site
+        return None
+
+
+def _callee(site: Site) -> ast.expr:
+    assert isinstance(site.node, ast.Call)
+    node = site.node.func
+    if isinstance(node, ast.Attribute) and node.attr in ("forward", "__call__"):
+        return node.value
+    return node
+
+
+def _is_of_runtime(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("prepare_model", "unwrap")
+
+
+def _comes_between(site: Site, earlier: list[ast.AST], backward: Backward) -> bool:
+    """Whether a forward pass runs after earlier backward passes and, each time, before its own."""
+    module = backward.module
+    place = module.start(site.node)
+    if place >= module.start(backward.node) or any(place <= module.start(node) for node in earlier):
+        return False
+    around = list(blocks.enclosing(module, backward.node))
+    loop = next((item for item in around if isinstance(item, blocks.LOOPS)), None)
+    above = list(blocks.enclosing(module, site.node))
+    if loop is not None and loop not in above:
+        return False
+    return not any(isinstance(item, (ast.If, ast.Try, ast.While)) and item not in around for item in above)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.roles.steps import Program
@@ -48,8 +49,6 @@ _WITHOUT_MODELS = frozenset(
 
 def _has_models(name: str) -> bool:
     """Whether what is imported may give models with batch norm: ``torchvision.models``, ``timm``."""
-    import sys
-
     package = name.partition(".")[0]
     if package == "torchvision":
         return not name.startswith(("torchvision.datasets", "torchvision.transforms", "torchvision.utils"))
@@ -70,14 +69,12 @@ def reasons_against(translation: Translation) -> None:
             info = program.function_of(body)
             is_late = body in late or (info is not None and info.name in _AT_ANY_TIME)
             if is_late and len(node.args) == 2 and any(map(_is_one_kind, ast.walk(node.args[1]))):
-                message = (
-                    f"`{scope.module.text(node)}` looks for batch norm, which has another class over several processes"
-                )
+                text = scope.module.text(node)
+                message = f"`{text}` looks for batch norm, which has another class over several processes"
                 translation.decline(scope.module, node, message, _RECIPE, "distribution")
         elif any(item.arg == "create_graph" and not _is_false(item.value) for item in node.keywords):
-            message = (
-                f"`{scope.module.text(node)}` is differentiated again, which torch's synchronised batch norm is not"
-            )
+            text = scope.module.text(node)
+            message = f"`{text}` is differentiated again, which torch's synchronised batch norm cannot be"
             translation.decline(scope.module, node, message, _RECIPE, "distribution")
 
 

@@ -58,6 +58,8 @@ class ModelReads:
 
     def rewrite(self) -> None:
         """Have the model itself asked for what its wrapper lacks."""
+        if any(True for _ in self._translation.uses_of("keep_module_prefix")):
+            return  # DataParallel hands no attribute through either, and gives the same names
         for site in self._reads():
             node = site.node
             assert isinstance(node, ast.expr)
@@ -86,7 +88,7 @@ class ModelReads:
             self._decline(site, message, "put the model into a variable first")
         elif self._has_module(node, site):
             message = (
-                f"`{site.module.text(node)}` has a part `module`, which is what DistributedDataParallel calls the model"
+                f"`{site.module.text(node)}` has a part `module`, as DistributedDataParallel calls the model itself"
             )
             self._decline(site, message, "give the part another name")
         else:

@@ -6,9 +6,11 @@ import ast
 
 from amp_rules.plain_torch.translation import Translate, Translation
 from amp_rules.plain_torch.uses import Use
-from amp_rules.plain_torch.wrapped_models import WrappedModels, first_argument
+from amp_rules.plain_torch.wrapped_models import ON_THE_CPU, WrappedModels, first_argument
 from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
 from amp_rules.text.actions import Remove
+from amp_rules.text.expression_edits import call_with
 
 
 def _prepared(translation: Translation, use: Use) -> None:
@@ -69,4 +71,62 @@ def _unwrapped(translation: Translation, use: Use) -> None:
         translation.replace(use.module, use.whole, first_argument)
 
 
-WORDS: dict[str, Translate] = {"prepare_model": _prepared, "unwrap": _unwrapped}
+def _module_prefix(translation: Translation, use: Use) -> None:
+    """``amp.keep_module_prefix(model)``: DataParallel, as it was; DistributedDataParallel gives the same names."""
+    if use.call is None or len(use.call.args) != 1:
+        message = f"`{use.module.text(use.whole)}` is no plain call for one model"
+        translation.decline(use.module, use.node, message, "call it with the model alone", "precision")
+        return
+    model = use.argument
+    if any(isinstance(item, ast.If) for item in blocks.enclosing(use.module, use.whole)) and translation.is_distributed:
+        translation.decline(
+            use.module,
+            use.whole,
+            f"`{use.module.text(model)}` has the names of DataParallel under a condition, and those of "
+            "DistributedDataParallel, which are the same, in any case",
+            "save and load the model itself, `model.module`, so that no name rests on the number of GPUs",
+            "distribution",
+        )
+    code = translation.code(use.module, "{torch}.nn.DataParallel")
+    devices = translation.code(use.module, "device_ids=[{LOCAL_RANK}] if {WORLD_SIZE} > 1 else None")
+    more = [devices] if translation.is_distributed else []
+    translation.replace(use.module, use.whole, lambda node: call_with(code, *more)(first_argument(node)))
+
+
+def _synchronised(translation: Translation, use: Use) -> None:
+    """``amp.convert_sync_batchnorm(model)``: torch's own, on CUDA, which alone has it."""
+    if use.call is None or len(use.call.args) != 1 or use.call.keywords:
+        message = f"`{use.module.text(use.whole)}` is no plain call for one model"
+        translation.decline(use.module, use.node, message, "call it with the model alone", "precision")
+        return
+    translation.cannot_keep(use.module, ON_THE_CPU)
+    statement = use.statement
+    own = ast.unparse(use.argument)
+    function = "{torch}.nn.SyncBatchNorm.convert_sync_batchnorm(" + own + ")"
+    if isinstance(statement, ast.Assign) and statement.value is use.call and ast.unparse(statement.targets[-1]) == own:
+        if len(statement.targets) == 1:
+            translation.put_for(use, f"if {{torch}}.cuda.is_available():\n    {own} = {function}")
+            return
+    if blocks.path_of(use.argument) is None or isinstance(use.argument, ast.Subscript):
+        message = f"`{use.module.text(use.whole)}`: torch synchronises batch norm on CUDA only"
+        translation.decline(use.module, use.whole, message, "give the model a variable first", "precision")
+        return
+    parent = use.module.parents[use.whole]
+    code = f"{function} if {{torch}}.cuda.is_available() else {own}"
+    is_bare = isinstance(parent, (ast.Assign, ast.Return, ast.Call))
+    translation.replace(use.module, use.whole, code if is_bare else f"({code})")
+
+
+def _sync_batch_norm(translation: Translation, use: Use) -> None:
+    """``amp.SyncBatchNorm``: torch's own."""
+    translation.cannot_keep(use.module, ON_THE_CPU)
+    translation.replace(use.module, use.node, "{torch}.nn.SyncBatchNorm")
+
+
+WORDS: dict[str, Translate] = {
+    "prepare_model": _prepared,
+    "unwrap": _unwrapped,
+    "keep_module_prefix": _module_prefix,
+    "convert_sync_batchnorm": _synchronised,
+    "SyncBatchNorm": _sync_batch_norm,
+}

@@ -18,13 +18,10 @@ class TrainingNodes:
         self._program = program
         covered: set[ast.AST] = set()
         for site in program.backwards:
-            loop = next(
-                (item for item in blocks.enclosing(site.module, site.node) if isinstance(item, blocks.LOOPS)), None
-            )
-            covered |= set(walk(loop if loop is not None else site.body))
-        regions = program.calls_to(frozenset({f"{RUNTIME}.autocast"}))
-        for site in regions:
-            covered |= set(walk(site.statement))
+            loops = [item for item in blocks.enclosing(site.module, site.node) if isinstance(item, blocks.LOOPS)]
+            covered |= set(walk(loops[0] if loops else site.body))
+        for region in program.calls_to(frozenset({f"{RUNTIME}.autocast"})):
+            covered |= set(walk(region.statement))
         self._covered = covered
         self._called = program.called_from(
             node for node in covered if isinstance(node, ast.Call) and not program.is_without_gradients(node)

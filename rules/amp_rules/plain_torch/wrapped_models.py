@@ -21,6 +21,12 @@ from amp_rules.text.expression_edits import call_with
 _MANY = 3
 """Models of one file from which on a function wraps them."""
 
+ON_THE_CPU = "batch norm over all processes on the CPU, where each process has its own"
+"""What torch has no counterpart of."""
+
+_WIDTH = 110
+"""A longer line is broken."""
+
 _ORDER = -10
 """A model is wrapped before what else comes after the statement that makes it."""
 
@@ -60,9 +66,7 @@ class WrappedModels:
         self._has_batch_norm = start is not None and start.sync_bn and may_have_batch_norm(self._program)
         if self._has_batch_norm:
             reasons_against(translation)
-            translation.cannot_keep(
-                self._program.entry, "batch norm over all processes on the CPU, where each has its own"
-            )
+            translation.cannot_keep(self._program.entry, ON_THE_CPU)
 
     def wrap(self, use: Use) -> None:
         """Wrap a model where it is prepared."""
@@ -72,8 +76,8 @@ class WrappedModels:
             return  # declined
         module = use.module
         if found.variable is None or self._are_many(module):
-            helper = self._translation.head(module).helper(self._function(use, options))
-            self._translation.replace(module, use.whole, lambda node: call_with(helper)(first_argument(node)))
+            name = self._translation.helper(use, self._function(use, options), "distribution")
+            self._translation.replace(module, use.whole, lambda node: call_with(name)(first_argument(node)))
         elif found.has_own_line:
             self._translation.put_for(use, self._lines(use, found.variable, options))
         else:
@@ -85,16 +89,17 @@ class WrappedModels:
 
     def _lines(self, use: Use, variable: str, options: str) -> str:
         """The statements that wrap a variable's model, as a template."""
-        return "if {WORLD_SIZE} > 1:\n" + _indented(self._wrapping(variable, options))
+        return "if {WORLD_SIZE} > 1:\n" + _indented(self._wrapping(variable, options, use))
 
     def _function(self, use: Use, options: str) -> Helper:
         """A function that wraps a model."""
-        body = ["if {WORLD_SIZE} == 1:", "    return model", *self._wrapping("model", options)]
-        body[-1] = body[-1].replace("model = ", "return ", 1)
+        body = ["if {WORLD_SIZE} == 1:", "    return model", *self._wrapping("model", options, None)]
+        place = next(index for index, row in enumerate(body) if row.startswith("model = {DDP}"))
+        body[place] = body[place].replace("model = ", "return ", 1)
         text = '"""Average the gradients of a model over all processes."""'
         return Helper("distributed", "def distributed(model):\n" + _indented([text, *body]))
 
-    def _wrapping(self, variable: str, options: str) -> list[str]:
+    def _wrapping(self, variable: str, options: str, use: Use | None) -> list[str]:
         lines = []
         if self._has_batch_norm:
             lines += [
@@ -104,7 +109,12 @@ class WrappedModels:
         devices = ""
         if self._names_cuda:
             devices = ", device_ids=[{LOCAL_RANK}] if {torch}.cuda.is_available() else None"
-        return [*lines, f"{variable} = {{DDP}}({variable}{devices}{options})"]
+        model = f"{variable}.module" if self._keeps_names else variable
+        line = f"{variable} = {{DDP}}({model}{devices}{options})"
+        column = 0 if use is None else use.module.start(use.statement)[1]
+        if column + 4 + len(self._translation.code(self.models[0].use.module, line)) <= _WIDTH:
+            return [*lines, line]
+        return [*lines, f"{variable} = {{DDP}}(", f"    {model}{devices}{options}", ")"]
 
     # ---- what there is ---------------------------------------------------------------------------------------------
 
@@ -116,6 +126,11 @@ class WrappedModels:
             if len(targets) == 1 and _is_variable(targets[0]):
                 variable = ast.unparse(targets[0])
         return Wrapped(use, frozenset(self._program.roles.modules(use.argument, use.scope)), variable)
+
+    @property
+    def _keeps_names(self) -> bool:
+        """Whether the models are inside of DataParallel."""
+        return any(True for _ in self._translation.uses_of("keep_module_prefix"))
 
     def _are_many(self, module: Module) -> bool:
         return sum(item.use.module is module for item in self.models) >= _MANY

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a variable is given, by which statement, which is None where a caller gives it; no value is known of stars."""
+    """What a variable is given, and by which statement.
+
+    The statement is None where a caller gives it, and the value is where stars hide it.
+    """
 
     value: ast.expr | None
     scope: Scope
@@ -36,6 +39,7 @@ class WrappedReferences:
     def __init__(self, program: Program, models: list[Wrapped]) -> None:
         self._program = program
         self._wrapping = {item.use.whole for item in models}
+        self._values = {value for item in models for value in item.values}
         self._sources: defaultdict[CellKey, list[_Source]] = defaultdict(list)
         for node, _, scope in program.nodes():
             if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
@@ -66,6 +70,23 @@ class WrappedReferences:
                 pending += self._origins(*current)
         return False
 
+    def is_wrapped(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression is a wrapper for certain, wherever it is a model that one is put around."""
+        pending: list[tuple[ast.expr, Scope] | None] = [(node, scope)]
+        seen: set[ast.expr] = set()
+        while pending:
+            current = pending.pop()
+            if current is None:
+                return False
+            if current[0] in self._wrapping or current[0] in seen:
+                continue
+            seen.add(current[0])
+            origins = [*self._origins(*current)]
+            if not origins and self._program.roles.modules(*current) & self._values:
+                return False
+            pending += origins
+        return True
+
     def _origins(self, node: ast.expr, scope: Scope) -> Iterator[tuple[ast.expr, Scope] | None]:
         """Yield what an expression may have its value from; None for what is not known."""
         if isinstance(node, ast.Constant):
@@ -83,9 +104,14 @@ class WrappedReferences:
             sources = [*self._sources.get(key, ()), *self._from_callers(node, scope)] if key is not None else []
             if not sources:
                 yield None
-            for item in sources:
+            for item in self._living(sources):
                 if item.statement is None or not self._is_later(item.statement, item.scope, node, scope):
                     yield (item.value, item.scope) if item.value is not None else None
+
+    def _living(self, sources: list[_Source]) -> list[_Source]:
+        """The sources but for those that a line which wraps the model follows in the same suite."""
+        wrapping = [item for item in sources if item.value in self._wrapping and item.statement is not None]
+        return [item for item in sources if not any(_overwrites(one, item) for one in wrapping)]
 
     def _is_model(self, node: ast.expr, scope: Scope) -> bool:
         return bool(self._program.roles.modules(node, scope))
@@ -127,3 +153,20 @@ class WrappedReferences:
             return False
         around = {item for item in blocks.enclosing(module, statement) if isinstance(item, blocks.LOOPS)}
         return not around & set(blocks.enclosing(module, node))
+
+
+def _overwrites(wrapping: _Source, other: _Source) -> bool:
+    """Whether the line that wraps a model comes after another assignment of its variable, wherever that is run."""
+    later, first = wrapping.statement, other.statement
+    module = wrapping.scope.module
+    if later is None or first is None or later is first or module is not other.scope.module:
+        return False
+    if blocks.body_of(module, later) is not blocks.body_of(module, first) or module.start(later) < module.start(first):
+        return False
+    around = [item for item in blocks.enclosing(module, later) if not _is_guard(item)]
+    return set(around) <= set(blocks.enclosing(module, first))
+
+
+def _is_guard(node: ast.stmt) -> bool:
+    """``if model is not None:``."""
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith(" is not None") and not node.orelse

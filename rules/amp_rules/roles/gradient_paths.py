@@ -28,10 +28,16 @@ _STEPS = (ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShif
 
 
 class GradientPaths:
-    """Tells which of the names that code reads can carry a gradient into what it gives."""
+    """Tells which of the names that code reads can carry a gradient into what it gives.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        program: the program.
+        results: whether what calling a library's module gave carries one for certain; else it may pass for a module.
+    """
+
+    def __init__(self, program: Program, *, results: bool = False) -> None:
         self._program = program
+        self._results = results
 
     def carries(self, node: ast.AST) -> bool:
         """Whether a gradient can flow out of an expression, for all that is known."""
@@ -42,6 +48,14 @@ class GradientPaths:
         found = set()
         for part in self._parts(node):
             found |= {path for source in self._sources(part) if (path := blocks.path_of(source)) is not None}
+        return found
+
+    def calls(self, node: ast.AST) -> list[ast.Call]:
+        """The calls out of whose results a gradient can flow into an expression, or into what a statement assigns."""
+        found: list[ast.Call] = []
+        for part in self._parts(node):
+            for _ in self._sources(part, found):
+                pass
         return found
 
     def assigns(self, statement: ast.stmt, wanted: set[str]) -> bool:
@@ -83,8 +97,11 @@ class GradientPaths:
 
     # ---- expressions ---------------------------------------------------------------------------------------------
 
-    def _sources(self, node: ast.AST) -> Iterable[ast.AST]:
-        """Yield the names, attributes and calls that a gradient can flow out of, into the value of an expression."""
+    def _sources(self, node: ast.AST, calls: list[ast.Call] | None = None) -> Iterable[ast.AST]:
+        """Yield the names, attributes and calls that a gradient can flow out of, into the value of an expression.
+
+        Every call on the way is put into ``calls``.
+        """
         stack: list[ast.AST] = [node]
         while stack:
             current = stack.pop()
@@ -99,7 +116,7 @@ class GradientPaths:
             elif isinstance(current, (ast.Name, ast.Attribute, ast.Subscript)):
                 yield from self._named(current, stack)
             elif isinstance(current, ast.Call):
-                yield from self._called(current, stack)
+                yield from self._called(current, stack, calls)
             elif isinstance(current, FunctionNode):
                 stack += blocks.own_parts(current)
             else:
@@ -115,7 +132,7 @@ class GradientPaths:
         elif not self._is_object(node):
             yield node
 
-    def _called(self, node: ast.Call, stack: list[ast.AST]) -> Iterable[ast.AST]:
+    def _called(self, node: ast.Call, stack: list[ast.AST], calls: list[ast.Call] | None) -> Iterable[ast.AST]:
         located = self._program.locate(node)
         names = self._program.callee_names(node, located[1]) if located is not None else set()
         if names and all(map(_gives_nothing_differentiable, names)):
@@ -126,6 +143,8 @@ class GradientPaths:
             stack.append(node.func.value)
         elif not isinstance(node.func, ast.Name):
             stack.append(node.func)
+        if calls is not None:
+            calls.append(node)
         stack += node.args
         stack += [item.value for item in node.keywords]
         if located is not None and self._program.called_models(node, located[1]):
@@ -136,13 +155,19 @@ class GradientPaths:
     def _is_object(self, node: ast.expr) -> bool:
         """Whether a name holds something that computes or hands out data, and no tensor."""
         located = self._program.locate(node)
-        return located is not None and _are_objects(self._program, node, located[1])
+        return located is not None and self._are_objects(node, located[1])
 
     def _gives_only_objects(self, node: ast.AST) -> bool:
         """Whether what is assigned is a module, an optimizer, a loader or a function."""
         value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
         located = self._program.locate(value) if value is not None else None
-        return value is not None and located is not None and _are_objects(self._program, value, located[1])
+        return value is not None and located is not None and self._are_objects(value, located[1])
+
+    def _are_objects(self, node: ast.expr, scope: Scope) -> bool:
+        values = self._program.flow.values(node, scope)
+        if self._results and any(value.is_result and is_module(value) for value in values):
+            return False
+        return bool(values) and all(map(_is_object, values))
 
     def _is_without_gradients(self, node: ast.AST) -> bool:
         located = self._program.locate(node)
@@ -150,11 +175,6 @@ class GradientPaths:
             return False
         body, scope = located
         return self._program.without_gradients(scope.module, node, body)
-
-
-def _are_objects(program: Program, node: ast.expr, scope: Scope) -> bool:
-    values = program.flow.values(node, scope)
-    return bool(values) and all(map(_is_object, values))
 
 
 def _is_object(value: Value) -> bool:

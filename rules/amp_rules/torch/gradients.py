@@ -36,6 +36,9 @@ CLIP_METHODS = frozenset({name.rpartition(".")[2] for name in CLIP_FUNCTIONS if 
 }
 """Last names of functions that clip, those of libraries included."""
 
+GRADIENT_FUNCTIONS = frozenset({"torch.autograd.grad"})
+"""Functions that give gradients instead of adding them to the parameters."""
+
 GRADIENT_HOOKS = frozenset(
     {
         "register_hook",
