@@ -156,7 +156,7 @@ class Translation:
         self.do(use.module, Remove(use.statement))
 
     def helper(self, use: Use, helper: Helper, unit: Unit, module: Module | None = None) -> str:
-        """The name of a helper function for a use, in its file or another; a third one declines the unit that it is for."""
+        """The name of a helper function for a use, in its file or another; a third one in it declines the unit."""
         head = self.head(module or use.module)
         if helper not in head.helpers and len(head.helpers) >= _MAX_HELPERS:
             names = " and ".join(f"`{item.name}`" for item in head.helpers)
