@@ -250,3 +250,22 @@ def test_the_length_of_the_sampler_is_that_of_the_data(tmp_path: Path) -> None:
     )
     text = _text(tmp_path, "loader = DataLoader(dataset, batch_size=8, shuffle=True)", rest)
     assert "    hits = all_reduce_sum(hits)\n    print(hits / len(loader.dataset))" in text
+
+
+def test_progress_goes_to_the_end_of_the_share(tmp_path: Path) -> None:
+    rest = (
+        "def train(batches, epoch):\n    for index, (x, y) in enumerate(batches):\n        STEP\n"
+        "        print(f'{index * len(x)} of {len(batches.dataset)}')\n\n\n"
+        "for epoch in range(3):\n    train(loader, epoch)\n"
+    )
+    text = _text(tmp_path, "loader = DataLoader(dataset, batch_size=8, shuffle=True)", rest)
+    assert "{index * len(x)} of {len(batches.sampler)}" in text
+
+
+def test_steps_over_the_whole_data_become_those_of_a_process(tmp_path: Path) -> None:
+    rest = (
+        "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=3 * (len(dataset) // 8))\n"
+        "for epoch in range(3):\n    for x, y in loader:\n        STEP\n        schedule.step()\n"
+    )
+    text = _text(tmp_path, "loader = DataLoader(dataset, batch_size=8, shuffle=True)", rest)
+    assert "total_steps=3 * steps_of_process(len(dataset) // 8, loader)" in text

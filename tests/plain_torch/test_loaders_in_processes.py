@@ -12,7 +12,7 @@ from warm import ONE_THREAD, Start, Warm
 
 torch = pytest.importorskip("torch")
 
-FOLDER = Path(__file__).with_name("loaders_by_hand")
+FOLDER = Path(__file__).parents[2] / "fixtures" / "torch_by_hand" / "loaders"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.endswith("_by_hand"))
 ENVIRONMENT = {**os.environ, **ONE_THREAD, "AMP_OPT_LEVEL": "O0", "PYTHONPATH": ""}
 SECONDS = 240
