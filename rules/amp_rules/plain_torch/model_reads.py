@@ -55,6 +55,7 @@ class ModelReads:
         self._values = frozenset(value for item in models for value in item.values)
         self._references = WrappedReferences(self._program, models)
         self._training = TrainingNodes(self._program)
+        self._alone, self._called_alone = self._of_one_process()
 
     def rewrite(self) -> None:
         """Have the model itself asked for what its wrapper lacks."""
@@ -138,9 +139,9 @@ class ModelReads:
         node = site.node
         parent = site.module.parents[node]
         if isinstance(parent, ast.Attribute):
-            return parent.attr not in _SAME_OF_WRAPPER
-        if isinstance(parent, ast.Call) and node is not parent.func:
-            return self._is_wanted_by(parent, site)
+            return parent.attr not in _SAME_OF_WRAPPER or (parent.attr == "forward" and self._runs_alone(site))
+        if isinstance(parent, ast.Call):
+            return self._runs_alone(site) if node is parent.func else self._is_wanted_by(parent, site)
         if isinstance(parent, ast.keyword):
             call = site.module.parents[parent]
             return isinstance(call, ast.Call) and self._is_wanted_by(call, site)
@@ -153,6 +154,21 @@ class ModelReads:
         if isinstance(parent, ast.Assign):
             return any(isinstance(target, (ast.Tuple, ast.List)) for target in parent.targets)
         return isinstance(parent, ast.Starred)
+
+    def _runs_alone(self, site: Site) -> bool:
+        """Whether one process alone may run a forward pass, in which the wrapper would wait for the others."""
+        return site.node in self._alone or site.body in self._called_alone
+
+    def _of_one_process(self) -> tuple[set[ast.AST], set[ast.AST]]:
+        """What stands under ``if amp.is_main_process():``, and the bodies that are called from there."""
+        found: set[ast.AST] = set()
+        for use in self._translation.uses_of("is_main_process", "rank", "local_rank"):
+            for parent in use.module.ancestors(use.node):
+                if isinstance(parent, ast.If) and use.node in set(walk(parent.test)):
+                    found |= {node for item in [*parent.body, *parent.orelse] for node in walk(item)}
+                elif isinstance(parent, ast.IfExp) and use.node in set(walk(parent.test)):
+                    found |= {*walk(parent.body), *walk(parent.orelse)}
+        return found, self._program.called_from(found)
 
     def _is_wanted_by(self, call: ast.Call, site: Site) -> bool:
         """Whether a function that is given the model must have the model itself."""
@@ -177,6 +193,8 @@ class ModelReads:
         """Whether what is asked of the model computes, in a training step, what its forward pass does not."""
         outer = self._asked(site)
         parent = site.module.parents[outer]
+        if isinstance(parent, ast.Call) and parent.func is site.node:  # one process runs it
+            return any(item.node in self._alone or item.body in self._called_alone for item in self._program.backwards)
         if isinstance(outer, ast.Attribute) and outer.value is site.node and outer.attr in _COMPUTES_NOTHING:
             return False
         if not isinstance(parent, (ast.Call, ast.For, ast.comprehension, ast.keyword)):
