@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from apex_proofs import ApexProofs
+from plain_proofs import PlainProofs
 from proofs import Proofs
 from warm import Warm
 
@@ -16,6 +17,11 @@ def proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Proofs:
 @pytest.fixture(scope="session")
 def apex_proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> ApexProofs:
     return ApexProofs(_shared(tmp_path_factory) / "apex", warm)
+
+
+@pytest.fixture(scope="session")
+def plain_proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm, proofs: Proofs) -> PlainProofs:
+    return PlainProofs(_shared(tmp_path_factory) / "plain_torch", warm, proofs)
 
 
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,10 +183,19 @@ class Proofs:
         ended = self._warm.run([start], folder / "project", seconds=TIMEOUT)
         return _read(folder, ended.statuses[0], ended.in_time)
 
-    def _run_together(self, argv: list[str], project: Path, folder: Path) -> Run:
-        env = _environment() | _prepare(project, folder)
-        logs = folder / "stdout", folder / "stderr"
-        ended = self._warm.launch(argv, env, folder / "project", [logs] * 2, seconds=TIMEOUT)
+    def _run_together(
+        self,
+        argv: list[str],
+        project: Path,
+        folder: Path,
+        env: Mapping[str, str] = {},
+        packages: Sequence[Path] = (),
+        logs: Sequence[tuple[Path, Path]] = (),
+    ) -> Run:
+        """The same in two processes; ``logs`` are their outputs, without which both write to the same."""
+        env = _environment(packages) | _prepare(project, folder) | env
+        logs = logs or [(folder / "stdout", folder / "stderr")] * 2
+        ended = self._warm.launch(argv, env, folder / "project", logs, seconds=TIMEOUT)
         return _read(folder, ended.status, ended.in_time)
 
 

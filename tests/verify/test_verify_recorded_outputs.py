@@ -146,3 +146,24 @@ def test_a_faster_clock_shows_what_is_a_duration(record: Record) -> None:
     assert all(float(number) > 4.5 for number in run.stdout.split())
     # The record tells the real time.
     assert run.rank.backwards[0].time < 60
+
+
+SILENT = """
+import os
+
+print("before")
+if os.environ.get("RANK", "0") != "0":
+    sys.stdout = open(os.devnull, "w")
+other = open(os.devnull, "w")
+print("of this rank")
+print("not said", file=other)
+(model(torch.ones(1, 6)).sum()).backward()
+"""
+
+
+@pytest.mark.parametrize("native", ["leveled", ""])
+def test_what_a_rank_would_say_is_known_where_its_output_goes_nowhere(record: Record, native: str) -> None:
+    run = record(SILENT, processes=2, native=native)
+    first, second = ([(one.text, one.silent) for one in rank.said] for rank in run.ranks)
+    assert first == [("before", False), ("of this rank", False)]
+    assert second == [("before", False), *([("of this rank", True)] if native else [])]

@@ -86,6 +86,7 @@ def verify(ctx: click.Context, /, **arguments: Any) -> None:
     \b
       amp-migrate verify train.py                              migrate in memory, run, compare
       amp-migrate verify train.py --steps 200 -- --epochs 1    with arguments for the script
+      amp-migrate verify train.py --target torch               the version in plain PyTorch
       amp-migrate verify train.py --base main                  what a branch migrated
       amp-migrate verify train.py --against train_ddp.py       what a person, another tool or a model migrated
     """

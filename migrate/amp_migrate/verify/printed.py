@@ -63,7 +63,7 @@ def printed_by(trace: Trace, rank: int = 0) -> list[Line]:
 
 
 def kept_back_by(rank: RankTrace) -> list[Line]:
-    """What one process would have printed, had the runtime not kept it silent."""
+    """What one process would have printed, had it not been kept silent."""
     silent = [one for one in rank.said if one.silent]
     return lines("\n".join(one.text for one in silent), silent)
 

@@ -130,7 +130,7 @@ class Said:
         text: the line without its end.
         site: where the script writes it, ``file:line``; followed by the caller where that line only hands it on.
         before: number of backward calls made before.
-        silent: whether the runtime kept it back, as it does on ranks other than 0.
+        silent: whether it was kept back, as it is on ranks other than 0.
         by_apex: whether Apex writes it, or what takes its place, and not the script.
     """
 

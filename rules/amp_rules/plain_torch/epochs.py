@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from amp_rules.flow.values import CallSite, Value
-from amp_rules.plain_torch.loader_arguments import is_plain
+from amp_rules.plain_torch.loader_arguments import is_plain, text_of
 from amp_rules.plain_torch.loops import Counter, counter_of, is_over_phases, loops_around
 from amp_rules.plain_torch.shared_loaders import Made, SharedLoaders
 from amp_rules.plain_torch.translation import Translation
@@ -74,7 +74,7 @@ class Epochs:
             return
         self._is_written = True
         found: dict[_Told, None] = {}
-        for item in passes(self._program, self._shared.values):
+        for item in self._passes():
             told = self._climb(item, 0)
             if told is None:
                 told = self._by_itself(item)
@@ -87,6 +87,45 @@ class Epochs:
         for module, counter in {(line.module, line.counter) for line in found}:
             if counter is not None and counter.target is not None:
                 self._translation.do(module, Replace(counter.target, substitute(counter.name)))
+
+    # ---- passes --------------------------------------------------------------------------------------------------
+
+    def _passes(self) -> list[_Pass]:
+        """Where passes over shared loaders begin."""
+        loaders = Loaders(self._program)
+        beside = {use.argument for use in self._shared.decided if self._shared.is_beside(use)}
+        found: dict[ast.AST, _Pass] = {}
+        for node, body, scope in self._program.nodes():
+            if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+                begun: ast.expr = node.iter
+            elif isinstance(node, ast.Call) and "builtins.iter" in self._program.callee_names(node, scope):
+                begun = node
+            else:
+                continue
+            for use in loaders.direct(begun, Site(scope.module, scope, body, node)):
+                values = use.values if use.loader in beside else use.values & self._shared.values
+                if (
+                    values
+                    and not self._is_another(use.loader, values)
+                    and not _is_handed_on(self._program, begun, use.loader, scope.module)
+                ):
+                    loader = self._renamed(use.loader)
+                    found[use.loader] = _Pass(scope.module, scope, body, begun, loader, values, begun is node)
+        return list(found.values())
+
+    def _is_another(self, loader: ast.expr, values: frozenset[Value]) -> bool:
+        """Whether it is another one of the loaders that a constructor makes: ``loaders["val"]``."""
+        if not isinstance(loader, ast.Subscript) or not isinstance(loader.slice, ast.Constant):
+            return False
+        if not all(map(self._shared.is_one_of_several, values)):
+            return False
+        prepared = {ast.dump(use.argument) for use in self._shared.decided}
+        return ast.dump(loader) not in prepared
+
+    def _renamed(self, node: ast.expr) -> ast.expr:
+        """The loader of the process's own, where a whole one stands."""
+        _, name = self._shared.beside.renamed.get(node, (None, None))
+        return node if name is None else ast.parse(name, mode="eval").body
 
     # ---- places --------------------------------------------------------------------------------------------------
 
@@ -120,13 +159,17 @@ class Epochs:
         site = calling(caller)
         loader = _given(item, info, site)
         values = item.values
-        if loader is not None:
+        if loader in self._shared.beside.renamed:
+            loader = self._renamed(loader)
+        elif loader is not None and loader in site.module.parents:
             values &= self._program.flow.values(loader, site.scope)
+            if self._is_another(loader, values):
+                values = frozenset()
         return _Pass(site.module, site.scope, site.body, caller.call, loader, values)
 
     def _in_loops(self, item: _Pass, loops: list[ast.stmt]) -> list[_Told] | None:
-        made = self._made(item)
-        inner = [loop for loop in loops if not any(one.call in set(walk(loop)) for one in made)]
+        made = {value.site for value in item.values}
+        inner = [loop for loop in loops if made.isdisjoint(walk(loop))]
         rounds = [loop for loop in inner or loops[:1] if not is_over_phases(self._program, loop, item.scope)]
         loop = (rounds or loops[-1:])[0]
         statement = blocks.statement_of(item.module, item.node)
@@ -165,11 +208,6 @@ class Epochs:
 
     # ---- samplers ------------------------------------------------------------------------------------------------
 
-    def _made(self, item: _Pass) -> list[Made]:
-        """The constructors in the same body."""
-        known = (self._shared.made.get(value.site) for value in item.values if value.site is not None)
-        return [made for made in known if made is not None and made.body is item.body]
-
     def _sampler(self, item: _Pass) -> tuple[str, str] | None:
         """The source of the sampler at a place, and the condition under which it is a DistributedSampler."""
         known = [self._shared.made.get(value.site) for value in item.values if value.site is not None]
@@ -178,35 +216,18 @@ class Epochs:
             return names.pop(), "{WORLD_SIZE} > 1"
         if item.loader is None or not is_plain(item.loader):
             return None
-        sampler = f"{ast.unparse(item.loader)}.sampler"
+        is_new = item.loader not in item.module.parents
+        text = ast.unparse(item.loader) if is_new else text_of(item.module, item.loader)
+        sampler = f"{text}.sampler"
+        if is_new:
+            return sampler, "{WORLD_SIZE} > 1"
         held = {value for value in self._program.flow.values(item.loader, item.scope) if is_loader(value)}
-        # A copy that is no part of the tree has no values of its own to look at.
         is_shared = held <= item.values and not any(self._shared.is_one_of_several(value) for value in item.values)
         return sampler, "{WORLD_SIZE} > 1" if is_shared else f"isinstance({sampler}, {{sampler}})"
 
     def _reaches(self, made: Made, item: _Pass) -> bool:
         """Whether the variable of a sampler is known at a place."""
         return made.body is item.body or (made.module is item.module and isinstance(made.body, ast.Module))
-
-
-def passes(program: Program, shared: set[Value]) -> list[_Pass]:
-    """Where passes over shared loaders begin."""
-    loaders = Loaders(program)
-    found: dict[ast.AST, _Pass] = {}
-    for node, body, scope in program.nodes():
-        site = Site(scope.module, scope, body, node)
-        if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            begun: ast.expr = node.iter
-        elif isinstance(node, ast.Call) and "builtins.iter" in program.callee_names(node, scope):
-            begun = node
-        else:
-            continue
-        for use in loaders.direct(begun, site):
-            values = use.values & shared
-            if values and not _is_handed_on(program, begun, use.loader, scope.module):
-                is_iterator = begun is node
-                found[use.loader] = _Pass(scope.module, scope, body, begun, use.loader, frozenset(values), is_iterator)
-    return list(found.values())
 
 
 def _is_handed_on(program: Program, begun: ast.expr, loader: ast.expr, module: Module) -> bool:

@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, field
 
 from amp_rules.plain_torch.uses import import_of_runtime
+from amp_rules.source.head import import_place
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 
@@ -41,6 +42,7 @@ class Import:
 
 
 OS = Import("os", "os")
+FUNCTOOLS = Import("functools", "functools")
 SYS = Import("sys", "sys")
 RANDOM = Import("random", "random")
 LOGGING = Import("logging", "logging")
@@ -80,6 +82,7 @@ AMP_DTYPE = Constant("AMP_DTYPE", "%(dtype)s")
 _CONSTANTS = (RANK, LOCAL_RANK, WORLD_SIZE, USE_AMP, DEVICE_TYPE, AMP_DTYPE)
 _IMPORTS = {
     "os": OS,
+    "functools": FUNCTOOLS,
     "sys": SYS,
     "random": RANDOM,
     "logging": LOGGING,
@@ -166,11 +169,17 @@ class FileHead:
         newline = "\r\n" if "\r\n" in text else "\n"
         lines = text.splitlines(keepends=True)
         tree = ast.parse(text)
-        statement = import_of_runtime(Module(self.module.source, tree, is_entry=False))
+        statement: ast.stmt | None = import_of_runtime(Module(self.module.source, tree, is_entry=False))
+        is_replaced = statement is not None
         if statement is None:
-            return text
-        first = statement.lineno - 1
-        below = _end_of_imports(tree, statement)
+            if not (self._imports or self._constants or self._helpers):
+                return text
+            statement, is_after = import_place(tree)
+            first = (statement.end_lineno or 0) if is_after else statement.lineno - 1
+            below = _end_of_imports(tree, statement) if is_after else first
+        else:
+            first = statement.lineno - 1
+            below = _end_of_imports(tree, statement)
         constants = [f"{name} = {self.code(item.code % self.settings)}" for item, name in self._ordered()]
         functions = [code for _, code in self._helpers.values()]
         block = ["", *constants] if constants else []
@@ -186,7 +195,8 @@ class FileHead:
             rest = [newline, newline, *rest]
         elif tail and rest and rest[0].strip():
             rest = [newline, *rest]
-        lines = [*lines[:first], *new, *lines[statement.end_lineno : below], *tail, *rest]
+        kept = lines[statement.end_lineno if is_replaced else first : below]
+        lines = [*lines[:first], *new, *kept, *tail, *rest]
         standard = sorted((item for item in self._imports if item.is_standard), key=lambda item: item.target)
         places = [min(_place_in_standard(tree, statement, item.target), first) for item in standard]
         for index, (item, where) in reversed([*enumerate(zip(standard, places, strict=True))]):

@@ -7,6 +7,7 @@ import re
 
 from amp_rules.flow.values import Value
 from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 
 _LOADER_WORD = re.compile("(data_?)?loader", re.IGNORECASE)
@@ -62,6 +63,25 @@ def _known_keywords(program: Program, node: ast.expr) -> dict[str | None, ast.ex
     return _known_keywords(program, first.value)
 
 
+def source_of(module: Module, node: ast.expr, column: int) -> str:
+    """The text of an expression that goes to another column, its rows below the first moved along."""
+    (line, start), (end_line, end) = module.start(node), module.end(node)
+    rows = list(module.lines[line - 1 : end_line])
+    rows[-1] = rows[-1][:end]
+    first = rows[0][start:]
+    moved = []
+    for row in rows[1:]:
+        space = len(row) - len(row.lstrip())
+        moved.append(" " * max(space + column - start, 0) + row.lstrip())
+    return "\n".join([first, *moved])
+
+
+def text_of(module: Module, node: ast.expr) -> str:
+    """The text of an expression on one line, as it is written where it has one."""
+    is_one_line = node.lineno == node.end_lineno
+    return source_of(module, node, 0) if is_one_line else ast.unparse(node)
+
+
 def _writes_itself(statement: ast.stmt, name: str) -> bool:
     """Whether a statement gives a variable a value, not one within it."""
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
@@ -84,6 +104,6 @@ def name_for(variable: str, kind: str) -> str:
     """``train_sampler`` for ``train_loader``, ``trainLoader`` and ``loader_train``."""
     found = _LOADER_WORD.search(variable)
     parts = [variable[: found.start()], variable[found.end() :]] if found is not None else []
-    if not variable.isascii() or (found is None and kind == "sampler"):
+    if not variable.isascii() or (found is None and variable and kind == "sampler"):
         parts = ["train"]
     return "_".join([*(part.strip("_").lower() for part in parts if part.strip("_")), kind])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plain_torch.epochs import Epochs
+from amp_rules.plain_torch.loader_arguments import source_of, text_of
 from amp_rules.plain_torch.loader_copies import own_copy
 from amp_rules.plain_torch.shared_loaders import Made, SharedLoaders
 from amp_rules.plain_torch.translation import Translate, Translation
@@ -57,19 +58,17 @@ def _share(translation: Translation, made: Made) -> None:
     if translation.part(SharedLoaders).is_written(made):
         return
     lines = []
-    name = module.text(data)
+    name = text_of(module, data)
     if made.hoisted is not None:
         name = made.hoisted
-        lines.append(f"{name} = {module.text(data)}")
+        lines.append(f"{name} = {source_of(module, data, len(name) + len(' = '))}")
     more = "" if made.shuffle == "True" else f", shuffle={made.shuffle}"
     lines.append(f"{made.sampler} = {{sampler}}({name}{more}) if {{WORLD_SIZE}} > 1 else None")
     translation.insert(module, made.statement, "\n".join(lines))
-    edit = with_sampler(made.sampler, made.shuffle, made.hoisted)
-    wrapper = made.wrapper
-    if wrapper is None:
-        translation.do(module, Replace(made.call, edit))
-    else:
-        translation.do(module, Replace(wrapper, lambda node: edit(node.args[0].value)))  # type: ignore[attr-defined]
+    given = with_sampler(made.sampler, made.shuffle, made.hoisted)
+    node = made.wrapper or made.call
+    edit = given if made.wrapper is None else lambda wrapper: given(wrapper.args[0].value)
+    translation.do(module, Replace(node, edit, moves_comments=made.hoisted is not None))
 
 
 WORDS: dict[str, Translate] = {"prepare_loader": _prepared}

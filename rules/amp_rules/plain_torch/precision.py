@@ -2,10 +2,58 @@
 
 from __future__ import annotations
 
+import ast
+
+from amp_rules.plain_torch.file_head import Helper
+from amp_rules.plain_torch.levels import Level
 from amp_rules.plain_torch.loss_scaling import LossScaling
 from amp_rules.plain_torch.ranks import join
 from amp_rules.plain_torch.translation import Translate, Translation
 from amp_rules.plain_torch.uses import Use
+from amp_rules.roles.kinds import is_module
+from amp_rules.roles.steps import Site
+from amp_rules.text.expression_edits import substitute
+
+_IN_FLOAT32 = '''def in_float32(function):
+    """Have a function compute in float32: autocast is off, and half-precision arguments are widened."""
+%s
+    def widened(value):
+        if isinstance(value, {torch}.Tensor) and value.dtype in ({torch}.float16, {torch}.bfloat16):
+            return value.float()
+        return type(value)(map(widened, value)) if type(value) in (list, tuple) else value
+
+    @{functools}.wraps(function)
+    def computed(*args, **kwargs):
+        with {torch}.autocast({DEVICE_TYPE}, enabled=False):
+            return function(*map(widened, args), **{name: widened(value) for name, value in kwargs.items()})
+
+    return computed'''
+_OF_MODULE = """    if isinstance(function, {torch}.nn.Module):
+        function.forward = in_float32(function.forward)
+        return function
+"""
+IN_FLOAT32 = Helper("in_float32", _IN_FLOAT32 % "")
+MODULE_IN_FLOAT32 = Helper("in_float32", _IN_FLOAT32 % _OF_MODULE)
+AT_LEAST_FLOAT32 = Helper(
+    "at_least_float32",
+    '''def at_least_float32(dtype):
+    """Return float32 in place of a half-precision type, and any other type as it is."""
+    return {torch}.float32 if dtype in ({torch}.float16, {torch}.bfloat16) else dtype''',
+)
+UNDER_AUTOCAST = Helper(
+    "under_autocast",
+    '''def under_autocast(function):
+    """Return the function, to be run in another thread under the autocast of this one."""
+    enabled, dtype = {torch}.is_autocast_enabled({DEVICE_TYPE}), {torch}.get_autocast_dtype({DEVICE_TYPE})
+
+    def computed(*args, **kwargs):
+        with {torch}.autocast({DEVICE_TYPE}, dtype=dtype, enabled=enabled):
+            return function(*args, **kwargs)
+
+    return computed''',
+)
+_LIMITS = frozenset({"min_scale", "max_scale"})
+_COPIES = frozenset({"copy.deepcopy", "copy.copy", "torch.save", "pickle.dump", "pickle.dumps"})
 
 
 def _init(translation: Translation, use: Use) -> None:
@@ -13,8 +61,15 @@ def _init(translation: Translation, use: Use) -> None:
     lines = []
     if translation.is_distributed:
         lines += join(translation, use.module)
-    lines += translation.part(LossScaling).made_at_start(use.module)
-    if lines:
+    level, scaling = translation.part(Level), translation.part(LossScaling)
+    lines += [line for line in (level.line, scaling.line) if line is not None]
+    given = {item.arg for item in use.call.keywords} if use.call is not None else set()
+    if given & _LIMITS:
+        translation.cannot_keep(use.module, "limits of the loss scale")
+    if level.place is not None and level.condition is not None:
+        translation.insert(use.module, level.place, "\n".join(lines))
+        translation.take_out(use)
+    elif lines:
         translation.put_for(use, "\n".join(lines))
     else:
         translation.take_out(use)
@@ -24,10 +79,62 @@ def _autocast(translation: Translation, use: Use) -> None:
     """``amp.autocast()`` becomes ``torch.autocast(DEVICE_TYPE, dtype=AMP_DTYPE, enabled=USE_AMP)``."""
     enabled = use.keyword("enabled")
     if enabled is None:
-        code = "{torch}.autocast({DEVICE_TYPE}, dtype={AMP_DTYPE}, enabled={USE_AMP})"
-    else:
+        level = translation.part(Level).at(use)
+        code = f"{{torch}}.autocast({{DEVICE_TYPE}}, dtype={{AMP_DTYPE}}, enabled={level})"
+    elif isinstance(enabled, ast.Constant) and enabled.value is False:
         code = "{torch}.autocast({DEVICE_TYPE}, enabled=False)"
+    else:
+        level = translation.part(Level).at(use)
+        code = f"{{torch}}.autocast({{DEVICE_TYPE}}, dtype={{AMP_DTYPE}}, enabled={level} and ({ast.unparse(enabled)}))"
     translation.replace(use.module, use.whole, code)
 
 
-WORDS: dict[str, Translate] = {"init": _init, "autocast": _autocast}
+def _float_function(translation: Translation, use: Use) -> None:
+    """``amp.float_function(f)`` becomes ``in_float32(f)``; a module gets such a ``forward``."""
+    wrapped = [other for other in translation.uses_of("float_function") if other.module is use.module]
+    modules = [other for other in wrapped if _is_of_module(translation, other)]
+    if use in modules:
+        for site in _copied_models(translation):
+            message = f"`{site.module.text(site.node)}` copies a model, and plain torch would not copy with it that "
+            message += f"`{use.module.text(use.argument)}` computes in float32"
+            recipe = "call its function in a region without autocast by hand, or --target runtime"
+            translation.decline(use.module, use.node, message, recipe, "precision")
+            return
+    helper = MODULE_IN_FLOAT32 if modules else IN_FLOAT32
+    translation.replace(use.module, use.node, substitute(translation.helper(use, helper, "precision")))
+
+
+def _is_of_module(translation: Translation, use: Use) -> bool:
+    return use.call is not None and any(map(is_module, translation.program.flow.values(use.argument, use.scope)))
+
+
+def _copied_models(translation: Translation) -> list[Site]:
+    """Calls that copy a whole model, or save one."""
+    program = translation.program
+    return [
+        site
+        for site in program.calls_to(_COPIES)
+        if isinstance(site.node, ast.Call)
+        and site.node.args
+        and isinstance(site.node.args[0], (ast.Name, ast.Attribute, ast.Subscript))
+        and program.roles.modules(site.node.args[0], site.scope)
+    ]
+
+
+def _at_least_float32(translation: Translation, use: Use) -> None:
+    """``amp.at_least_float32(x.dtype)`` becomes a helper's call."""
+    translation.replace(use.module, use.node, substitute(translation.helper(use, AT_LEAST_FLOAT32, "precision")))
+
+
+def _in_this_region(translation: Translation, use: Use) -> None:
+    """``amp.in_this_region(f)`` becomes ``under_autocast(f)``."""
+    translation.replace(use.module, use.node, substitute(translation.helper(use, UNDER_AUTOCAST, "precision")))
+
+
+WORDS: dict[str, Translate] = {
+    "init": _init,
+    "autocast": _autocast,
+    "float_function": _float_function,
+    "at_least_float32": _at_least_float32,
+    "in_this_region": _in_this_region,
+}

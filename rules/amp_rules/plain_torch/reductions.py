@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plain_torch.file_head import Helper
-from amp_rules.plain_torch.helpers import helper
-from amp_rules.plain_torch.loader_arguments import is_plain
+from amp_rules.plain_torch.loader_arguments import is_plain, text_of
 from amp_rules.plain_torch.shared_loaders import SharedLoaders
 from amp_rules.plain_torch.translation import Translate, Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.roles.loaders import is_loader
+from amp_rules.source import blocks
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import call_with, change_function
 
@@ -69,9 +69,8 @@ def _by_helper(translation: Translation, use: Use, wanted: Helper) -> None:
     if any(value.kind == "sequence" for value in translation.program.flow.values(use.argument, use.scope)):
         _decline(translation, use, "exchanges several numbers at once")
         return
-    name = helper(translation, use, wanted, "distribution")
-    if name is not None:
-        translation.do(use.module, Replace(use.call, change_function(name)))
+    name = translation.helper(use, wanted, "distribution")
+    translation.do(use.module, Replace(use.call, change_function(name)))
 
 
 def _sum_of_shares(translation: Translation, use: Use) -> None:
@@ -80,26 +79,17 @@ def _sum_of_shares(translation: Translation, use: Use) -> None:
         _decline(translation, use, "is not called with a value and a loader in a variable")
         return
     value, loader = use.call.args
-    statement = use.statement
-    is_own_line = (
-        isinstance(statement, ast.Assign)
-        and statement.value is use.whole
-        and len(statement.targets) == 1
-        and ast.unparse(statement.targets[0]) == ast.unparse(value)
-    )
-    name = helper(translation, use, _SUM, "distribution")
-    if name is None:
-        return
+    name = translation.helper(use, _SUM, "distribution")
     shared = translation.part(SharedLoaders)
     held = {item for item in translation.program.flow.values(loader, use.scope) if is_loader(item)}
     if held and held <= shared.values and not any(shared.is_one_of_several(item) for item in held):
         edit = call_with(name)
         translation.do(use.module, Replace(use.whole, lambda node: edit(node.args[0].value)))  # type: ignore[attr-defined]
         return
-    condition = f"isinstance({use.module.text(loader)}.sampler, {{sampler}})"
-    text = use.module.text(value)
-    if is_own_line:
-        translation.put_for(use, f"if {condition}:\n    {text} = {name}({text})")
+    condition = f"isinstance({text_of(use.module, loader)}.sampler, {{sampler}})"
+    text = text_of(use.module, value)
+    if _is_own_line(use):
+        _under_one_condition(translation, use, name, condition)
     elif is_plain(value):
         code = f"{name}({text}) if {condition} else {text}"
         parent = use.module.parents[use.whole]
@@ -111,18 +101,48 @@ def _sum_of_shares(translation: Translation, use: Use) -> None:
         _decline(translation, use, "computes the value that is summed where a loader is shared out")
 
 
+def _is_own_line(use: Use) -> bool:
+    """Whether it is ``total = amp.sum_of_shares(total, loader)``."""
+    statement = use.statement
+    return (
+        isinstance(statement, ast.Assign)
+        and statement.value is use.whole
+        and len(statement.targets) == 1
+        and ast.unparse(statement.targets[0]) == ast.unparse(use.argument)
+    )
+
+
+def _under_one_condition(translation: Translation, use: Use, name: str, condition: str) -> None:
+    """Sums over one loader that stand below each other are under one condition."""
+    others = {
+        other.statement: text_of(other.module, other.argument)
+        for other in translation.uses_of("sum_of_shares")
+        if other.call is not None and len(other.call.args) == 2 and other.module is use.module and _is_own_line(other)
+        if ast.dump(other.call.args[1]) == ast.dump(use.call.args[1])  # type: ignore[union-attr]
+    }
+    where = blocks.place(use.module, use.statement)
+    if where.index and where.suite[where.index - 1] in others:
+        translation.take_out(use)
+        return
+    lines = []
+    for statement in where.suite[where.index :]:
+        if statement not in others:
+            break
+        lines.append(f"    {others[statement]} = {name}({others[statement]})")
+    translation.put_for(use, "\n".join([f"if {condition}:", *lines]))
+
+
 def _share_of(translation: Translation, use: Use) -> None:
     """``amp.share_of(steps, loader)``: how many of the steps one process makes."""
     if use.call is None or not 1 <= len(use.call.args) <= 2 or use.call.keywords:
         _decline(translation, use, "is not called with a number and a loader")
         return
     if len(use.call.args) == 2:
-        name = helper(translation, use, _SHARE, "distribution")
-        if name is not None:
-            translation.do(use.module, Replace(use.call, change_function(name)))
+        name = translation.helper(use, _SHARE, "distribution")
+        translation.do(use.module, Replace(use.call, change_function(name)))
         return
     steps = use.call.args[0]
-    text = use.module.text(steps)
+    text = text_of(use.module, steps)
     share = f"-(-({text}) // {{WORLD_SIZE}})" if isinstance(steps, ast.BinOp) else f"-(-{text} // {{WORLD_SIZE}})"
     if _is_whole(translation, steps, use):
         translation.replace(use.module, use.whole, share)

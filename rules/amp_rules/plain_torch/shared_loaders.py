@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
-from amp_rules.plain_torch.loader_arguments import BY_PLACE, arguments_of, is_plain, is_stream, name_for
+from amp_rules.plain_torch.loader_arguments import BY_PLACE, arguments_of, is_plain, is_stream, name_for, text_of
+from amp_rules.plain_torch.loaders_beside import LoadersBeside
 from amp_rules.plain_torch.loops import loops_around
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
@@ -54,17 +55,21 @@ class SharedLoaders:
         decided: the constructors that get a sampler in its place; none where a copy of the loader is made.
         reasons: why nothing can be made of it.
         values: the loaders that are shared out.
+        values_beside: loaders that stay whole, with one that is shared out beside them.
     """
 
     def __init__(self, translation: Translation) -> None:
         self._translation = translation
         self._program = translation.program
         self._written: set[ast.AST] = set()
+        self._beside: set[Use] = set()
         self._names: dict[tuple[Module, str], tuple[ast.AST, str]] = {}
         self.decided: dict[Use, tuple[Made, ...]] = {}
         self.reasons: dict[Use, str] = {}
         self.values: set[Value] = set()
+        self.values_beside: set[Value] = set()
         self.made: dict[ast.AST, Made] = {}
+        self.beside = LoadersBeside(translation)
         for use in translation.uses_of("prepare_loader"):
             self._decide(use)
 
@@ -84,6 +89,10 @@ class SharedLoaders:
             return True
         info = self._program.function_of(blocks.body_of(module, value.site))
         return info is not None and len(self._program.flow.callers(info)) > 1
+
+    def is_beside(self, use: Use) -> bool:
+        """Whether another loader stands beside the one that a use is given."""
+        return use in self._beside
 
     def is_written(self, made: Made) -> bool:
         """Whether it was asked for already."""
@@ -108,7 +117,12 @@ class SharedLoaders:
         if made and all(made):
             self.decided[use] = tuple(item for item in made if item is not None)
             self.made |= {item.call: item for item in self.decided[use]}
-        elif self._is_run_again(use):
+        elif _assigned_anew(use) is None and use.argument not in calls and self.beside.add(use):
+            self.decided[use] = ()
+            self._beside.add(use)
+            self.values_beside |= values
+            return
+        elif self._is_run_again(use, calls):
             text = use.module.text(use.argument)
             self.reasons[use] = f"`{text}` is prepared anew each time that this runs, and its constructor stays whole"
             return
@@ -193,9 +207,12 @@ class SharedLoaders:
             blocks.path_of(node) == path and first < module.start(node) < module.start(use.whole) for node in readers
         )
 
-    def _is_run_again(self, use: Use) -> bool:
-        """Whether a call runs several times, so that each would make a new copy of the loader."""
-        pending, seen = [(use.module, use.whole, use.body)], set()
+    def _is_run_again(self, use: Use, calls: list[ast.Call]) -> bool:
+        """Whether a call runs several times for one loader, so that each would make a new copy of it."""
+        if all(self._is_beside(use, call) for call in calls):
+            return False
+        pending: list[tuple[Module, ast.AST, ast.AST]] = [(use.module, use.whole, use.body)]
+        seen: set[ast.AST] = set()
         while pending:
             module, node, body = pending.pop()
             if loops_around(module, node):
@@ -208,6 +225,12 @@ class SharedLoaders:
                 where = caller.scope.module
                 pending.append((where, caller.call, blocks.body_of(where, caller.call)))
         return False
+
+    def _is_beside(self, use: Use, call: ast.Call) -> bool:
+        """Whether a loader is made in the same rounds of the same loops."""
+        located = self._program.locate(call)
+        is_here = located is not None and located[0] is use.body
+        return is_here and loops_around(use.module, call) == loops_around(use.module, use.whole)
 
     # ---- constructors --------------------------------------------------------------------------------------------
 
@@ -234,7 +257,7 @@ class SharedLoaders:
         if shuffle is None or (isinstance(shuffle, ast.Constant) and not shuffle.value):
             text = "False"
         elif is_plain(shuffle):
-            text = site.module.text(shuffle)
+            text = text_of(site.module, shuffle)
         else:
             return None
         hoisted = None

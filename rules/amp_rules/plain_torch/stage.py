@@ -33,7 +33,6 @@ def in_plain_torch(
     if not report.changes:
         return report
     drafts = {module.path: Draft.of(module, frozenset()) for module in program.flow.modules}
-    drafts = {change.path: drafts[change.path] for change in report.changes}
     for change in report.changes:
         drafts[change.path].become(change.after)
     translation = Translation(drafted(program, drafts), options)
@@ -43,7 +42,9 @@ def in_plain_torch(
         refusals = tuple(_placed(item, drafts) for item in declined.refusals)
         return _declined(report, program, options, refusals, without_distribution)
     changes = {change.path: change for change in report.changes}
-    changes |= {path: replace(changes[path], after=text) for path, text in texts.items()}
+    for path, text in texts.items():
+        before = changes[path].before if path in changes else drafts[path].original.source.text
+        changes[path] = FileChange(path, before, text)
     kept = tuple(change for change in changes.values() if change.before != change.after)
     return replace(
         report,

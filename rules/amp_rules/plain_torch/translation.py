@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from amp_rules.plain_torch.file_head import FileHead
+from amp_rules.plain_torch.file_head import FileHead, Helper
 from amp_rules.plain_torch.uses import Use, uses_of_runtime
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Reasons
@@ -30,6 +30,8 @@ _DTYPES = {
     "bf16": "{torch}.bfloat16",
     "auto": "{torch}.float16 if {torch}.cuda.is_available() else {torch}.bfloat16",
 }
+_MAX_HELPERS = 2
+"""More helper functions in a file are a library of their own, which the runtime is."""
 _T = TypeVar("_T")
 
 
@@ -73,6 +75,7 @@ class Translation:
         self._heads: dict[Module, FileHead] = {}
         self._reasons = Reasons()
         self._parts: dict[type, object] = {}
+        self._at_end: list[Callable[[], None]] = []
 
     # ---- what the program says -------------------------------------------------------------------------------------
 
@@ -152,6 +155,15 @@ class Translation:
         self.insert(use.module, use.statement, template)
         self.do(use.module, Remove(use.statement))
 
+    def helper(self, use: Use, helper: Helper, unit: Unit, module: Module | None = None) -> str:
+        """The name of a helper function for a use, in its file or another; a third one declines the unit that it is for."""
+        head = self.head(module or use.module)
+        if helper not in head.helpers and len(head.helpers) >= _MAX_HELPERS:
+            names = " and ".join(f"`{item.name}`" for item in head.helpers)
+            message = f"the file would get a third helper function, `{helper.name}`, beside {names}"
+            self.decline(use.module, use.node, message, "keep the runtime here (--target runtime)", unit)
+        return head.helper(helper)
+
     # ---- declining -------------------------------------------------------------------------------------------------
 
     def decline(self, module: Module, node: ast.AST, message: str, recipe: str, unit: Unit) -> None:
@@ -165,6 +177,10 @@ class Translation:
         """Note what torch cannot keep, to be said once for the file."""
         self.limits[module].setdefault(sentence)
 
+    def at_end(self, write: Callable[[], None]) -> None:
+        """Have something written once every use has been translated."""
+        self._at_end.append(write)
+
     def texts(self, words: Mapping[str, Translate], unknown: Translate) -> dict[Path, str]:
         """The files in torch's words.
 
@@ -177,6 +193,8 @@ class Translation:
         """
         for use in self.uses:
             words.get(use.path, unknown)(self, use)
+        for write in self._at_end:
+            write()
         self._reasons.decline()
         modules = dict.fromkeys([*(use.module for use in self.uses), *self._actions])
         return {module.path: self.head(module).written(apply(module, self._actions[module])) for module in modules}

@@ -49,6 +49,12 @@ class Use(Site):
         return next((item.value for item in given if item.arg == name), None)
 
 
+def source_of(module: Module, node: ast.expr) -> str:
+    """The whole source of an expression, on one line."""
+    (line, start), (last, end) = module.start(node), module.end(node)
+    return module.lines[line - 1][start:end] if line == last else ast.unparse(node)
+
+
 def uses_of_runtime(program: Program) -> Iterator[Use]:
     """Yield every use of the runtime in the files of a program, those in functions that nothing calls too."""
     for module in program.flow.modules:

@@ -7,6 +7,7 @@ from amp_rules.plain_torch import (
     loaders,
     loss_scaling,
     models,
+    on_main,
     optimizers,
     precision,
     random_numbers,
@@ -14,7 +15,9 @@ from amp_rules.plain_torch import (
     reductions,
 )
 from amp_rules.plain_torch.translation import Translate, Translation
+from amp_rules.plain_torch.unwritten import UNWRITTEN
 from amp_rules.plain_torch.uses import Use
+from amp_rules.plan.report import Unit
 
 WORDS: dict[str, Translate] = {
     **precision.WORDS,
@@ -24,6 +27,7 @@ WORDS: dict[str, Translate] = {
     **devices.WORDS,
     **loaders.WORDS,
     **ranks.WORDS,
+    **on_main.WORDS,
     **reductions.WORDS,
     **random_numbers.WORDS,
 }
@@ -31,10 +35,9 @@ WORDS: dict[str, Translate] = {
 
 def unknown(translation: Translation, use: Use) -> None:
     """Decline what has no words in torch."""
-    translation.decline(
-        use.module,
-        use.node,
-        f"torch has no counterpart of `{use.module.text(use.node)}`",
-        "keep the runtime here (--target runtime), or write this place by hand",
-        "precision",
-    )
+    lacking, recipe, unit = UNWRITTEN.get(use.path, UNWRITTEN.get(use.path.split(".")[0], _ANYTHING))
+    message = f"`{use.module.text(use.node)}` has no words in torch" + (f": {lacking}" if lacking else "")
+    translation.decline(use.module, use.node, message, f"{recipe}; or keep the runtime (--target runtime)", unit)
+
+
+_ANYTHING: tuple[str, str, Unit] = ("", "write this place by hand", "precision")

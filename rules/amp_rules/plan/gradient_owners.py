@@ -65,11 +65,15 @@ class GradientOwners:
         models = {value for value in values if is_module(value)}
         if len(values) != 1 or not models:
             return self.at(receiver, scope) if not models else frozenset()
-        (model,) = models
+        return self.held_by(models)
+
+    def held_by(self, models: Iterable[Value]) -> frozenset[Value]:
+        """The optimizers that are given nothing but parameters of these models."""
+        models = list(models)
         return frozenset(
             optimizer
             for optimizer, held in self._held.items()
-            if held and all(self._is_part(item, model) for item in held)
+            if held and all(any(self._is_part(item, model) for model in models) for item in held)
         )
 
     @cached_property

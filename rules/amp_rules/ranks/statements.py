@@ -151,7 +151,7 @@ class Statements:
 
         falls = self._rounds(node, frame, begin) if constants is None else self._unrolled(node, constants, frame)
         frame.control = before
-        frame.state.apart = apart
+        frame.state.apart = apart or (self._world.setting.stays_apart and frame.state.apart)
         return falls
 
     def _while(self, node: ast.While, frame: Frame) -> bool:
@@ -180,12 +180,13 @@ class Statements:
         frame.loops.append(loop)
         entered = dict(frame.variables)
         for _ in range(_MAX_PASSES):
-            before, ended = dict(frame.variables), loop.ended
+            before, ended, apart = dict(frame.variables), loop.ended, frame.state.apart
             loop.skipped = UNDECIDED
             begin()
             self.run(node.body, frame)
             frame.variables = merged(before, frame.variables)
-            if frame.variables == before and loop.ended == ended:
+            has_parted = self._world.setting.stays_apart and frame.state.apart and not apart
+            if frame.variables == before and loop.ended == ended and not has_parted:
                 break
         loop.skipped = UNDECIDED
         begin()

@@ -34,6 +34,7 @@ class Setting:
         reduced: expressions whose value is reduced over the ranks.
         reduced_before: variables whose value is reduced before a statement.
         has_dropout: whether a library's model may draw dropout masks.
+        stays_apart: whether the ranks' random numbers differ for good once a rank has had a batch.
     """
 
     prepared: frozenset[ast.AST] = frozenset()
@@ -45,6 +46,7 @@ class Setting:
     reduced: frozenset[ast.AST] = frozenset()
     reduced_before: tuple[tuple[ast.stmt, str], ...] = ()
     has_dropout: bool = True
+    stays_apart: bool = False
 
 
 Evaluate = Callable[[ast.expr, Frame], RankValue]

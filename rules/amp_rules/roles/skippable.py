@@ -116,6 +116,10 @@ class Skippable:
             return False
         return not any(self.disturbs(node) for statement in statements for node in _outermost(statement, names))
 
+    def is_missed(self, node: ast.AST) -> bool:
+        """Whether all processes need what an expression does besides what it gives."""
+        return self.disturbs(node) or any(self._changes(part, set()) for part in walk(node))
+
     def _changes(self, node: ast.AST, names: set[str]) -> bool:
         """Whether a container changes that the function has made elsewhere: the others' would stay as it is."""
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del)):

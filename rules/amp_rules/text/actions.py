@@ -13,10 +13,14 @@ ExpressionEdit = Callable[[cst.BaseExpression], cst.BaseExpression]
 
 @dataclass(frozen=True)
 class Replace:
-    """Replace an expression by what the function makes of it."""
+    """Replace an expression by what the function makes of it.
+
+    Comments that this leaves out go above the statement, unless another action has moved them (``moves_comments``).
+    """
 
     node: ast.expr
     edit: ExpressionEdit
+    moves_comments: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,17 @@ class Decorate:
 
 
 @dataclass(frozen=True)
+class AddParameter:
+    """Give a function one more parameter: the last that calls give by place, or for keywords alone.
+
+    It is for keywords alone where it cannot be told apart by its place: after defaults, and after ``*args``.
+    """
+
+    definition: ast.FunctionDef | ast.AsyncFunctionDef
+    name: str
+
+
+@dataclass(frozen=True)
 class EditNames:
     """Take some names out of an import that binds others too, or ask for them by another name.
 
@@ -85,7 +100,7 @@ class EditNames:
     names: Mapping[str, str | None]
 
 
-Action = Replace | Insert | Wrap | Remove | Unwrap | Decorate | EditNames
+Action = Replace | Insert | Wrap | Remove | Unwrap | Decorate | AddParameter | EditNames
 
 
 def node_of(action: Action) -> ast.stmt | ast.expr:
@@ -94,4 +109,4 @@ def node_of(action: Action) -> ast.stmt | ast.expr:
         return action.node
     if isinstance(action, Wrap):
         return action.first
-    return action.definition if isinstance(action, Decorate) else action.statement
+    return action.definition if isinstance(action, (Decorate, AddParameter)) else action.statement

@@ -21,6 +21,7 @@ from amp_rules.text.abridge import abridged
 from amp_rules.text.actions import Action, Remove, Unwrap, Wrap, node_of
 from amp_rules.text.decorating import Decorating
 from amp_rules.text.import_names import ImportNames
+from amp_rules.text.parameters import Parameters
 from amp_rules.text.places import Places
 from amp_rules.text.replacing import Replacing
 from amp_rules.text.suites import Suites
@@ -149,6 +150,7 @@ class _Editor(cst.CSTTransformer):
         self._replacing = Replacing(actions, places, self._done)
         self._suites = Suites(actions, places, self._done)
         self._decorating = Decorating(actions, places, self._done)
+        self._parameters = Parameters(actions, places, self._done)
         self._import_names = ImportNames(actions, places, self._done)
 
     def missed(self) -> list[int]:
@@ -174,7 +176,7 @@ class _Editor(cst.CSTTransformer):
         return self._suites.branch(original_node, updated_node)
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        return self._decorating.decorated(original_node, updated_node)
+        return self._decorating.decorated(original_node, self._parameters.extended(original_node, updated_node))
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
         return self._decorating.decorated(original_node, updated_node)

@@ -42,7 +42,8 @@ class Replacing:
             if same_kind(replacement.node, original):
                 self._done.add(id(replacement))
                 edited = replacement.edit(updated)
-                self._homeless += _lost_comments(updated, edited)
+                if not replacement.moves_comments:
+                    self._homeless += _lost_comments(updated, edited)
                 updated = edited
         return updated
 

@@ -63,7 +63,8 @@ def parsed(code: str) -> list[cst.BaseStatement]:
     module = cst.parse_module(code if code.endswith("\n") else code + "\n")
     statements = list(module.body)
     if module.header:
-        statements[0] = statements[0].with_changes(leading_lines=[*module.header, *statements[0].leading_lines])
+        header = [line if line.comment else line.with_changes(indent=False) for line in module.header]
+        statements[0] = statements[0].with_changes(leading_lines=[*header, *statements[0].leading_lines])
     return statements  # type: ignore[return-value]
 
 

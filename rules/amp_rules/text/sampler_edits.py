@@ -31,6 +31,9 @@ def with_sampler(sampler: str, shuffle: str, dataset: str | None = None) -> Expr
         is_given = False
         for index, item in enumerate(call.args):
             name = item.keyword.value if item.keyword is not None else None
+            if item.star:
+                arguments.append(item)
+                continue
             if dataset is not None and (name == "dataset" or (name is None and index == 0)):
                 item = item.with_changes(value=cst.parse_expression(dataset))
             elif name == "shuffle" or (name is None and index == _SHUFFLE):

@@ -19,6 +19,9 @@ AUTOCASTS_BY_DEVICE = frozenset(
 Source: https://docs.pytorch.org/docs/stable/amp.html, deprecated since PyTorch 2.4.
 """
 
+LEVEL_VARIABLE = "AMP_OPT_LEVEL"
+"""The variable of the environment that chooses the level of migrated scripts, in plain PyTorch too."""
+
 TORCH_AUTOCASTS = frozenset({"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"})
 """The context that takes a device type first."""
 

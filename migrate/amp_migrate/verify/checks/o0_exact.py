@@ -46,14 +46,14 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         message = f"Over {counts} all losses, gradient norms and parameters are the same to the last bit."
         yield Check(ID, TITLE, "proved", message)
         return
-    verdict, reason = _verdict(traces, difference)
+    verdict, reason = _verdict(traces, difference, asked)
     yield Check(ID, TITLE, verdict, f"{difference.words[0].upper()}{difference.words[1:]}. {reason}")
 
 
-def _without_levels(traces: Traces) -> str:
+def _without_levels(traces: Traces, asked: Asked) -> str:
     """That a version that was given knows no O0, as a sentence; empty if it does, or computed nothing in half."""
     original, migrated = first_rank(traces, ORIGINAL), first_rank(traces, O0)
-    if original is None or migrated is None or "amp" in migrated.events:
+    if original is None or migrated is None or "amp" in migrated.events or asked.target == "torch":
         return ""
     if computes_in_half(original) or not computes_in_half(migrated):
         return ""
@@ -63,8 +63,8 @@ def _without_levels(traces: Traces) -> str:
     )
 
 
-def _verdict(traces: Traces, difference: Difference) -> tuple[Verdict, str]:
-    reason = another_training(traces) or _without_levels(traces) or unrepeatable(traces)
+def _verdict(traces: Traces, difference: Difference, asked: Asked) -> tuple[Verdict, str]:
+    reason = another_training(traces) or _without_levels(traces, asked) or unrepeatable(traces)
     if reason:
         return "unproved", reason
     hint = _WHAT_TO_DO[difference.kind]

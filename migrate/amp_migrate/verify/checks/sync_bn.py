@@ -6,7 +6,7 @@ more than the tolerance from those of the original on the same samples, and not 
 
 A model is converted before DDP wraps it: DDP has listed the buffers that it keeps equal by then.
 
-Torch itself synchronises batch norm on GPUs only. In plain PyTorch on a CPU nothing can so be said, and a note says why.
+Torch itself synchronises batch norm on GPUs only. In plain PyTorch on a CPU nothing is said of it, and a note says why.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import Function, keyword, literal
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.idioms import SCALER
-from amp_rules.torch.mixed_precision import has_loss_scale
+from amp_rules.torch.mixed_precision import LEVEL_VARIABLE, has_loss_scale
 
 
 class ScalerStateNotSaved(Check):
@@ -57,7 +57,8 @@ class ScalerStateNotSaved(Check):
 
     Where the scaler's state is written anywhere in the file, or the scaler is handed to what saves, or what saves is
     given `self`, `**state` or another object that may hold it. Migrated scripts keep the keys of their checkpoints, so
-    the scaler of `amp_runtime` is not asked for.
+    the scaler of `amp_runtime` is not asked for, nor one that `AMP_OPT_LEVEL` turns off, as migrations to plain PyTorch
+    write it.
 
     ## Source
 
@@ -80,6 +81,8 @@ class ScalerStateNotSaved(Check):
         module = file.module
         made = [call for call in module.index.calls if _makes(call, module)]
         used = scaler_names(module)
+        if LEVEL_VARIABLE in module.module.source.text:
+            return
         if is_wrapped(module) or not (made or used) or (made and all(map(_is_off, made))):
             return
 

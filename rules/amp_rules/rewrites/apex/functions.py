@@ -40,7 +40,7 @@ from amp_rules.torch import apex as api
 RULE = Rule(
     "AMP405",
     "apex-functions",
-    "The runtime's functions take the place of Apex's.",
+    "Functions of the same use take the place of Apex's.",
     "precision",
     ways=("idiom",),
     after=("AMP402",),

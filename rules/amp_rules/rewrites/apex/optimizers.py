@@ -37,7 +37,12 @@ from amp_rules.text.expression_edits import substitute
 from amp_rules.torch import apex as api
 
 RULE = Rule(
-    "AMP407", "apex-optimizers", "The runtime has Apex's optimizers.", "precision", ways=("idiom",), after=("AMP412",)
+    "AMP407",
+    "apex-optimizers",
+    "Optimizers with the same arithmetic take the place of Apex's.",
+    "precision",
+    ways=("idiom",),
+    after=("AMP412",),
 )
 
 

@@ -41,7 +41,14 @@ from amp_rules.source.modules import Module
 from amp_rules.text.actions import Insert
 from amp_rules.text.vocabulary import InitArguments
 
-RULE = Rule("AMP101", "init", "The runtime starts at the head of the main path.", "precision", last=True, shared=True)
+RULE = Rule(
+    "AMP101",
+    "init",
+    "What the new code needs starts at the head of the main path.",
+    "precision",
+    last=True,
+    shared=True,
+)
 
 
 def changes(context: Context) -> Iterator[Change]:

@@ -32,16 +32,16 @@ _UNSAFE = "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are uns
 def watch(steps: Steps) -> None:
     """Intercept what the script asks of autocast and GradScaler, where that is asked for."""
     mode = os.environ.get("AMP_VERIFY_NATIVE", "")
-    if mode not in ("off", "scaled", "own", "leveled, scaled"):
-        return
-    if mode == "leveled, scaled":
-        imports.after("torch.amp.grad_scaler", _Native(steps, mode).watch_scalers)
+    if mode not in ("off", "scaled", "own", "leveled", "leveled, scaled"):
         return
     native = _Native(steps, mode)
     native.watch_regions()
-    native.watch_switches()
+    if not native.is_leveled:
+        native.watch_switches()
+    if mode == "leveled":
+        return
     imports.after("torch.amp.grad_scaler", native.watch_scalers)
-    if mode != "own" and os.environ.get("AMP_VERIFY_CASTS"):
+    if mode in ("off", "scaled") and os.environ.get("AMP_VERIFY_CASTS"):
         _keep_in_float32(steps.torch, steps.events)
 
 
@@ -82,6 +82,8 @@ class _Native:
             # Without a name it is float16 where there is a GPU.
             if dtype in (None, self.torch.float16):
                 self.events.add("in_fp16")
+        if self.is_leveled:
+            return device, dtype, enabled
         if not self.computes_in_half:
             return device, dtype, False
         if device == _CUDA and not self.has_cuda:

@@ -1,8 +1,10 @@
-"""What the script says on standard output, and where; on a rank that the runtime keeps silent, what it would say."""
+"""What the script says on standard output, and where; on a rank that is kept silent, what it would say."""
 
 from __future__ import annotations
 
+import builtins
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +27,8 @@ def watch(record: Record) -> None:
         stream.write = said.noting(stream.write, silent=False)  # type: ignore[method-assign]
     record.finishers.append(said.rest)
     imports.after("amp_runtime._distributed.output", said.watch_runtime)
+    if os.environ.get("AMP_VERIFY_NATIVE", "").startswith("leveled") and os.environ.get("RANK", "0") != "0":
+        builtins.open = said.following(builtins.open)
 
 
 class _Said:
@@ -66,6 +70,29 @@ class _Said:
             return int(write(stream, text))
 
         output.write = discarded
+
+    def following(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """``open``, whose stream to nowhere notes what is said while it stands for standard output."""
+
+        @functools.wraps(original)
+        def opened(file: Any, *args: Any, **kwargs: Any) -> Any:
+            stream = original(file, *args, **kwargs)
+            if file == os.devnull and hasattr(stream, "__dict__"):
+                self._follow(stream)
+            return stream
+
+        return opened
+
+    def _follow(self, stream: Any) -> None:
+        write = stream.write
+
+        @functools.wraps(write)
+        def discarded(text: str) -> int:
+            if sys.stdout is stream:
+                self._note(text, True, sys._getframe(1))
+            return int(write(text))
+
+        stream.write = discarded
 
     @guarded
     def _keep_back(self, values: tuple[Any, ...], options: dict[str, Any], frame: Any) -> None:

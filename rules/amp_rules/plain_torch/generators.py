@@ -1,0 +1,123 @@
+"""The generators that a program draws from, and what makes them the same on all processes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from amp_rules.flow.statements import is_main_guard
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
+from amp_rules.source.scopes import FunctionNode
+from amp_rules.torch.replication import DRAWING_METHODS, DRAWS, NOT_DRAWN, SEEDS
+
+_STATES = {
+    "torch": ("{torch}.get_rng_state()", "{torch}.set_rng_state"),
+    "random": ("{random}.getstate()", "{random}.setstate"),
+    "numpy": ("{np}.random.get_state()", "{np}.random.set_state"),
+}
+
+_SEEDS_ALL = frozenset(
+    {"transformers.set_seed", "transformers.trainer_utils.set_seed", "lightning.seed_everything",
+     "pytorch_lightning.seed_everything", "lightning.pytorch.seed_everything", "accelerate.utils.set_seed"}
+)  # fmt: skip
+
+DRAWS_FROM_NUMPY = frozenset({"sklearn", "scipy", "pandas"})
+"""Libraries that draw from NumPy's generator of the process where they are given none."""
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+_MAX_CALLS = 8
+"""Calls from the entry to where a script sets its seeds; helpers of helpers do so in two or three."""
+
+
+def same_states(module: Module, libraries: list[str]) -> str:
+    """The lines, a template within a block, with which every process goes on with the random numbers of the first."""
+    is_taken = names_of(module).is_taken
+    name = next(item for item in ("states", "random_states", "states_of_generators") if not is_taken(item))
+    getters = ", ".join(_STATES[library][0] for library in libraries)
+    setters = [f"    {_STATES[library][1]}({name}[{index}])" for index, library in enumerate(libraries)]
+    head = [
+        f"    {name} = [{getters}]",
+        f"    {{dist}}.broadcast_object_list({name})  # all draw the same random numbers",
+    ]
+    return "\n".join([*head, *setters])
+
+
+def drawn_from(program: Program) -> list[str]:
+    """The libraries whose generators the program draws from: torch, for weights at least."""
+    imported = {name.split(".")[0] for name in program.flow.imported}
+    found = ["torch"]
+    if "random" in imported:
+        found.append("random")
+    if "numpy" in imported and (_names_numpy_random(program) or imported & DRAWS_FROM_NUMPY):
+        found.append("numpy")
+    return found
+
+
+def _names_numpy_random(program: Program) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and any(name == "numpy.random" or name.startswith("numpy.random.") for name in program.names(node, scope))
+        for node, _, scope in program.nodes()
+    )
+
+
+def draws_of(program: Program) -> list[ast.Call]:
+    """The calls that draw from the generators of the process."""
+    found = []
+    for call, _, scope in program.calls():
+        names = {name for name in program.callee_names(call, scope) if name not in NOT_DRAWN}
+        is_method = isinstance(call.func, ast.Attribute) and call.func.attr in DRAWING_METHODS
+        if is_method or any(name.startswith(DRAWS) for name in names):
+            found.append(call)
+    return found
+
+
+def is_seeded(program: Program, library: str) -> bool:
+    """Whether the script seeds a library's generator before it draws, whatever it is started with."""
+    draws = set(draws_of(program))
+    is_drawn = program.closure(lambda node: node in draws)
+    for site in program.calls_to(SEEDS | _SEEDS_ALL):
+        assert isinstance(site.node, ast.Call)
+        names = program.callee_names(site.node, site.scope)
+        seeds = names & _SEEDS_ALL or any(
+            name.split(".")[0] == library and not name.startswith("torch.cuda") for name in names
+        )
+        if seeds and _is_number(program, site.node) and _comes_first(program, site.module, site.node, is_drawn):
+            return True
+    return False
+
+
+def _is_number(program: Program, call: ast.Call) -> bool:
+    """Whether a seed is certain to be a number: None lets the system choose, but for torch, which refuses it."""
+    given = [*call.args, *(item.value for item in call.keywords)][:1]
+    if not given:
+        return False
+    others = [site.node for site in program.calls_to(frozenset({"torch.manual_seed", "torch.random.manual_seed"}))]
+    of_torch = {ast.unparse(item) for other in others if isinstance(other, ast.Call) for item in other.args}
+    return (isinstance(given[0], ast.Constant) and given[0].value is not None) or ast.unparse(given[0]) in of_torch
+
+
+def _comes_first(
+    program: Program, module: Module, node: ast.AST, is_drawn: Callable[[ast.AST], bool], depth: int = 0
+) -> bool:
+    """Whether the script comes to a node once it is started, whatever it is told, and draws nothing on the way."""
+    statement = blocks.statement_of(module, node)
+    around = [item for item in blocks.enclosing(module, statement) if not isinstance(item, ast.With)]
+    body = blocks.body_of(module, node)
+    for item in [statement, *blocks.enclosing(module, statement)]:
+        where = blocks.place(module, item)
+        above = [other for other in where.suite[: where.index] if not isinstance(other, _DEFINITIONS)]
+        if any(map(is_drawn, above)):
+            return False
+    if isinstance(body, ast.Module):
+        return all(isinstance(item, ast.If) and is_main_guard(item) and module.is_entry for item in around)
+    if around or not isinstance(body, FunctionNode) or isinstance(body, ast.Lambda) or depth > _MAX_CALLS:
+        return False
+    return any(
+        _comes_first(program, caller.scope.module, caller.call, is_drawn, depth + 1)
+        for caller in program.flow.callers(program.flow.functions[body])
+    )

@@ -1,0 +1,223 @@
+"""What has to be drawn alike once training has begun.
+
+In torch's own words there is one stream of random numbers. The processes begin with the same, and each leads its own on
+while it works on its batches: dropout, augmentation and rejected samples may take more numbers on one than on another.
+What decides over training after that is the first process's draw, or declines.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+from amp_rules.plain_torch.generators import DRAWS_FROM_NUMPY, drawn_from, draws_of, same_states
+from amp_rules.plain_torch.translation import Translation
+from amp_rules.plan.sinks import Sinks
+from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.origins import Kind, Origin
+from amp_rules.ranks.world import Setting
+from amp_rules.roles.batches import DataFlow
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+
+_NOISE = "noise and dropout masks of each process's own (all draw the same)"
+
+
+class Streams:
+    """The random numbers of a program.
+
+    Attributes:
+        seeds: how many generators were given a seed of all processes.
+    """
+
+    def __init__(self, translation: Translation) -> None:
+        self._translation = translation
+        self._program = translation.program
+        self.seeds = 0
+        translation.at_end(self._judge)
+
+    @cached_property
+    def drawn_from(self) -> list[str]:
+        """The libraries whose generators the program draws from."""
+        return drawn_from(self._program)
+
+    def same_again(self, module: Module) -> str:
+        """The lines with which all processes go on with the numbers of the first."""
+        return _SEVERAL + same_states(module, self.drawn_from)
+
+    # ---- what is drawn after training has begun --------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        start = self._translation.start
+        if start is None or not self._translation.is_distributed:
+            return
+        if self._has_noise and not any(self._translation.uses_of("seed_by_rank")):
+            self._translation.cannot_keep(start.use.module, _NOISE)
+        if not self._can_draw:
+            return
+        ranks = Ranks(self._program, self._setting)
+        again: dict[ast.stmt, Origin] = {}
+        for need, origin in self._needed(ranks):
+            if isinstance(origin.node, ast.Call) and not ranks.control_origins(origin.node):
+                again[blocks.statement_of(origin.module, origin.node)] = origin
+            else:
+                self._decline(need, origin)
+        for statement, origin in again.items():
+            located = self._program.locate(origin.node)
+            assert located is not None and isinstance(origin.node, ast.Call)
+            library = self._library(origin.node, located[1]) or "torch"
+            self._translation.insert(origin.module, statement, _SEVERAL + same_states(origin.module, [library]))
+
+    def _decline(self, need: str, origin: Origin) -> None:
+        text = origin.module.text(origin.node)
+        self._translation.decline(
+            origin.module,
+            origin.node,
+            f"`{text}` differs between processes whose random numbers have parted: {need}",
+            "draw it before the training, or from a generator of its own with one seed on all processes",
+            "distribution",
+        )
+
+    @property
+    def _has_noise(self) -> bool:
+        """Whether the program drops out, or draws in its models and data sets."""
+        if DataFlow(self._program).has_dropout or any(
+            name.startswith(_AUGMENTS) for name in self._program.flow.imported
+        ):
+            return True
+        bodies = {self._program.locate(call) for call in draws_of(self._program)}
+        infos = [self._program.function_of(located[0]) for located in bodies if located is not None]
+        return any(info is not None and info.name in ("forward", "__getitem__", "__iter__") for info in infos)
+
+    @cached_property
+    def _can_draw(self) -> bool:
+        return bool(draws_of(self._program)) or any(
+            item.arg == "shuffle" for call, _, _ in self._program.calls() for item in call.keywords
+        )
+
+    def parts(self, library: str) -> bool:
+        """Whether one process may take more numbers from a library's generator than another, in training."""
+        return library == "torch" or library in self._parted
+
+    @cached_property
+    def _parted(self) -> set[str]:
+        roots = {name.split(".")[0] for name in self._program.flow.imported}
+        if roots - _DRAW_NOTHING - sys.stdlib_module_names or self._program.flow.imported & _DRAW_FROM_PYTHON:
+            return {"random", "numpy"}
+        found = {"numpy"} if roots & DRAWS_FROM_NUMPY else set()
+        for call in draws_of(self._program):
+            located = self._program.locate(call)
+            if located is None or call in self._setting.alike:
+                continue
+            library = self._library(call, located[1])
+            info = self._program.function_of(located[0])
+            is_called = info is None or bool(self._program.flow.callers(info))
+            is_of_batch = info is not None and (info.name.startswith("__") or info.name == "forward")
+            if library is not None and (not is_called or is_of_batch or self._is_apart(self._common, call)):
+                found.add(library)
+        return found
+
+    def _library(self, call: ast.Call, scope: Scope) -> str | None:
+        """The library whose generator a call draws from; None where it is torch's."""
+        names = self._program.callee_names(call, scope)
+        return next((root for name in names for root in ("random", "numpy") if name.startswith(f"{root}.")), None)
+
+    @cached_property
+    def _common(self) -> Ranks:
+        """The program with the runtime's two streams: what is drawn apart there is drawn for a batch."""
+        return Ranks(self._program, replace(self._setting, stays_apart=False))
+
+    @staticmethod
+    def _is_apart(ranks: Ranks, call: ast.Call) -> bool:
+        return any(origin.kind is Kind.DRAW and origin.node is call for origin in ranks.origins(call))
+
+    def _shuffles(self, ranks: Ranks) -> Iterator[Origin]:
+        """Yield what puts lists in another order in each process, once training has begun."""
+        for site in self._program.calls_to(_SHUFFLES):
+            call = site.node
+            assert isinstance(call, ast.Call)
+            if self._is_apart(ranks, call) and not self._is_apart(self._common, call):
+                yield Origin(Kind.DRAW, site.module, call)
+
+    def _is_drawn(self, origin: Origin) -> bool:
+        """Whether a value differs because it is drawn; loaders that are shared out are not shuffled by the process."""
+        if origin.kind is not Kind.DRAW:
+            return False
+        located = self._program.locate(origin.node)
+        if located is None or not isinstance(origin.node, ast.expr):
+            return True
+        if isinstance(origin.node, ast.Call):
+            library = self._library(origin.node, located[1])
+            return library is None or self.parts(library)
+        sites = {value.site for value in self._program.flow.values(origin.node, located[1])}
+        return not sites & self._shared
+
+    @cached_property
+    def _shared(self) -> set[ast.AST | None]:
+        """Where the loaders are made that are shared out."""
+        return {
+            value.site
+            for use in self._translation.uses_of("prepare_loader")
+            if use.call is not None
+            for value in self._program.flow.values(use.argument, use.scope)
+        }
+
+    def _needed(self, ranks: Ranks) -> Iterator[tuple[str, Origin]]:
+        """Yield what is drawn in training and has to be the same on all processes, with the reason."""
+        for sink in Sinks(self._program, ranks, self._setting.reduced, forwards=True).find():
+            drawn = list(filter(self._is_drawn, sink.origins))
+            if len(drawn) == len(sink.origins):
+                yield from ((sink.need.value, origin) for origin in drawn)
+        for use in self._translation.uses_of("prepare_loader"):
+            for given in (*use.call.args, *(item.value for item in use.call.keywords)) if use.call else ():
+                drawn = list(filter(self._is_drawn, ranks.origins(given)))
+                yield from (("it makes the data of a loader that is shared out", origin) for origin in drawn)
+        for origin in filter(self._is_drawn, self._shuffles(ranks)):
+            yield "it orders samples", origin
+
+    @cached_property
+    def _setting(self) -> Setting:
+        """The program as it is in torch's words: what is broadcast is the same, all other draws part."""
+        parents = {use.call: use.module.parents[use.call] for use in self._translation.uses if use.call is not None}
+        calls = {path: [use.whole for use in self._translation.uses_of(path)] for path in _PATHS}
+        outer = {parents[call] for call in calls["drawn_alike"] if isinstance(call, ast.Call)}
+        return Setting(
+            prepared=frozenset(calls["prepare_loader"]),
+            seeded=frozenset(use.statement for use in self._translation.uses_of("seed_by_rank")),
+            alike=frozenset(outer),
+            ordered=True,
+            reduced=frozenset(node for path in _REDUCED for node in calls[path]),
+            stays_apart=True,
+        )
+
+
+_SEVERAL = "if {WORLD_SIZE} > 1:\n"
+
+_SHUFFLES = frozenset({"random.shuffle", "numpy.random.shuffle"})
+"""What puts a list in another order, and gives nothing back."""
+
+_DRAW_FROM_PYTHON = frozenset({"torchvision.transforms.RandomOrder", "torchvision.transforms.RandomChoice"})
+
+_DRAW_NOTHING = frozenset(
+    {
+        "torch", "torchvision", "torchaudio", "numpy", "amp_runtime", "tqdm", "matplotlib", "PIL", "cv2", "yaml",
+        "tensorboard", "tensorboardX", "wandb", "sklearn", "scipy", "pandas", "einops", "h5py", "omegaconf",
+    }
+)  # fmt: skip
+"""Libraries that take no numbers from Python's generators while a batch is worked on, unless they are told to."""
+
+_AUGMENTS = (
+    "torchvision.transforms.Random",
+    "torchvision.transforms.ColorJitter",
+    "albumentations",
+    "imgaug",
+    "kornia",
+)
+"""What changes samples at random."""
+
+_REDUCED = ("reduce_mean", "reduce_sum", "reduce_max", "reduce_min", "from_main_process", "sum_of_shares", "gather")
+_PATHS = ("prepare_loader", "drawn_alike", *_REDUCED)

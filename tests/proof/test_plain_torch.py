@@ -1,0 +1,141 @@
+"""What ``--target torch`` must keep of every script that the other proofs migrate, seen by running it.
+
+The runtime cannot be imported in any of these runs. Two processes are held against one that trains on the batches that
+their samplers give together; all runs are judged as ``amp-migrate verify`` judges them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from plain_proofs import NOT_IN_TORCH, OPEN, PlainProofs, plain_scripts
+from proofs import Script, param
+from test_proof import saved_files, tail_difference, without_numbers
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
+    pytest.mark.heavy,
+]
+
+SCRIPTS = plain_scripts()
+IN_EVERY_RUN = {"function_mnist", "gan_dcgan_style", "grad_accumulation", "trainer_class", "accumulator_decorators"}
+"""Those that are run in half and in several processes in every run of the tests: the others only in the whole one."""
+
+TORCH = {unit: unit for unit in ("precision", "distribution")}
+
+
+def in_torch(script: Script, unit: str) -> str:
+    """What becomes of a script in plain PyTorch."""
+    if unit in NOT_IN_TORCH.get(script.name, {}):
+        return "declined"
+    return str(getattr(script, unit))
+
+
+def scripts(keep: Callable[[Script], Any], *, all_in_every_run: bool = False) -> pytest.MarkDecorator:
+    """The scripts that are kept."""
+    return pytest.mark.parametrize(
+        "script",
+        [
+            param(script, marks=[] if all_in_every_run or script.name in IN_EVERY_RUN else [pytest.mark.slow])
+            for script in SCRIPTS
+            if keep(script)
+        ],
+    )
+
+
+def changes(script: Script) -> bool:
+    return "migrated" in (in_torch(script, "precision"), in_torch(script, "distribution"))
+
+
+def shares_out(script: Script) -> bool:
+    return in_torch(script, "distribution") == "migrated"
+
+
+def test_what_torch_has_no_words_for_is_of_scripts_that_are_there() -> None:
+    names = {script.name for script in SCRIPTS}
+    assert set(NOT_IN_TORCH) <= names and set(OPEN) <= names
+    assert {script.name for script in SCRIPTS if shares_out(script)} >= IN_EVERY_RUN
+
+
+@scripts(lambda script: True, all_in_every_run=True)
+def test_it_declines_what_is_listed_and_nothing_else(script: Script, plain_proofs: PlainProofs) -> None:
+    report = plain_proofs.migrated(script).report
+    codes = {unit: sorted({one.code for one in report.refusals if one.unit == unit}) for unit in TORCH}
+    for unit in TORCH:
+        expected = in_torch(script, unit)
+        found = getattr(report, unit)
+        reasons = "\n".join(f"{one.code} {one.message}" for one in report.refusals)
+        assert found == expected or expected == "unknown", f"{unit}: {found}, not {expected}\n{reasons}"
+        listed = NOT_IN_TORCH.get(script.name, {}).get(unit)
+        assert listed is None or listed in codes[unit], codes
+    assert all(one.message and one.recipe for one in report.refusals)
+    assert bool(report.changes) == changes(script)
+
+
+@scripts(changes, all_in_every_run=True)
+def test_a_second_migration_changes_nothing(script: Script, plain_proofs: PlainProofs) -> None:
+    for change in plain_proofs.migrated(script).again.changes:
+        pytest.fail("".join(difflib.unified_diff(change.before.splitlines(True), change.after.splitlines(True))))
+
+
+@scripts(changes, all_in_every_run=True)
+def test_nothing_of_the_runtime_is_left(script: Script, plain_proofs: PlainProofs) -> None:
+    for change in plain_proofs.migrated(script).report.changes:
+        assert "amp_runtime" not in change.after
+
+
+@scripts(changes, all_in_every_run=True)
+def test_at_O0_it_repeats_the_original_bit_for_bit(script: Script, plain_proofs: PlainProofs) -> None:
+    original, migrated = plain_proofs.original(script).check(), plain_proofs.at(script, "O0").check()
+    assert migrated.losses == original.losses
+    assert migrated.parameters == original.parameters
+    assert migrated.stdout == original.stdout
+    assert saved_files(migrated.folder) == saved_files(original.folder)
+
+
+@pytest.mark.half
+@scripts(lambda script: in_torch(script, "precision") == "migrated")
+def test_at_O1_the_losses_stay_within_the_stated_tolerance(script: Script, plain_proofs: PlainProofs) -> None:
+    original, migrated = plain_proofs.original(script).check(), plain_proofs.at(script, "O1").check()
+    before, after = original.losses[0], migrated.losses[0]
+    assert len(after) == len(before)
+    assert all(map(math.isfinite, after))
+    assert after != before, "bf16 left no trace: autocast was never on"
+    assert tail_difference(before, after) <= script.o1_rel_tol
+    assert saved_files(migrated.folder) == saved_files(original.folder)
+
+
+@pytest.mark.half
+@pytest.mark.parametrize("level", ["O0", "O1"])
+@scripts(shares_out)
+def test_two_processes_see_other_data_and_keep_the_same_parameters(
+    script: Script, level: str, plain_proofs: PlainProofs
+) -> None:
+    run = plain_proofs.together_at(script, level).check()
+    first, second = run.losses
+    assert len(first) == len(second)
+    assert all(map(math.isfinite, first + second))
+    assert first[0] != second[0], "both ranks trained on the same data"
+    assert run.parameters[0] and run.parameters[0] == run.parameters[1]
+
+
+@scripts(shares_out)
+def test_two_processes_save_what_one_process_saves(script: Script, plain_proofs: PlainProofs) -> None:
+    original, run = plain_proofs.original(script), plain_proofs.together_at(script, "O1").check()
+    assert without_numbers(saved_files(run.folder)) == without_numbers(saved_files(original.folder))
+
+
+@pytest.mark.half
+@scripts(changes)
+def test_no_check_of_verify_speaks_against_it(script: Script, plain_proofs: PlainProofs) -> None:
+    found = {check.id: check for check in plain_proofs.judged(script).checks}
+    wrong = [f"{check.id}: {check.message}" for check in found.values() if check.verdict == "disproved"]
+    assert not wrong
+    open_ = {check.id for check in found.values() if check.verdict == "unproved"} - {"repeats"}
+    assert open_ == set(OPEN.get(script.name, ())), [found[name].message for name in open_]
+    assert not shares_out(script) or {"ranks-agree", "one-process"} <= set(found)
