@@ -63,29 +63,33 @@ class AveragedPasses:
             )
         thawed = self._thawed(item.use)
         if thawed is not None:
-            text = f"`{thawed.module.text(thawed.node)}` (line {thawed.line})"
+            text = f"`{thawed.module.text(thawed.node)}`"
             return self._decline(
                 item.use,
                 f"{text} lets parameters train that may have been frozen when DistributedDataParallel was put around "
                 "the model, which averages no gradients of those",
                 "freeze parameters by leaving them out of the optimizer",
+                thawed,
             )
         delayed = item.use.keyword("delay_allreduce")
         if not (isinstance(delayed, ast.Constant) and delayed.value is True):
             return ""
         if self._gradients_by_hand is not None:
             site = self._gradients_by_hand
-            text = f"`{site.module.text(site.node)}` (line {site.line})"
-            return self._decline(item.use, f"DistributedDataParallel averages no gradients of {text}", "use backward()")
+            reason = f"DistributedDataParallel averages no gradients of `{site.module.text(site.node)}`"
+            return self._decline(item.use, reason, "let backward() compute them", site)
         forwards = [site for site in self._forwards if self._called(site) & item.values]
         loose = next((site for site in forwards if not self._references.is_wrapped(_callee(site), site.scope)), None)
-        if loose is not None or not forwards:
-            where = f"`{loose.module.text(loose.node)}` (line {loose.line})" if loose else "the training step"
+        if not forwards:
+            return self._decline(item.use, "no training step is seen to call it", "call the model in the training step")
+        if loose is not None:
+            where = f"`{loose.module.text(loose.node)}`"
             return self._decline(
                 item.use,
                 f"{where} may call the model by a reference that was made before DistributedDataParallel was put "
                 "around it",
-                "wrap the model before it is handed on, and call it where it is",
+                "put the model into one variable, and call it by that",
+                loose,
             )
         return self._of_passes(item)
 
@@ -94,13 +98,14 @@ class AveragedPasses:
         is_one_for_one = True
         for backward in self._program.backwards:
             found = self._paths.passes(backward)
-            where = f"`{backward.module.text(backward.node)}` (line {backward.line})"
+            where = f"`{backward.module.text(backward.loss)}`"
             if not found:
                 return self._decline(
                     item.use,
-                    f"{where} takes a loss that is computed elsewhere: whether each backward pass follows a "
-                    "forward pass of the model is not plain to see",
+                    f"{where} is computed in another function: whether each backward pass follows a forward pass of "
+                    "the model is not plain to see",
                     "compute the loss in the function that calls backward()",
+                    backward,
                 )
             own = [one for one in found if one.values & item.values]
             if not own:
@@ -110,9 +115,10 @@ class AveragedPasses:
             if not fresh:
                 return self._decline(
                     item.use,
-                    f"{where} has no forward pass of the model of its own before it, and DistributedDataParallel "
-                    "averages one backward pass for each",
+                    f"the backward pass of {where} has no forward pass of its own before it, and "
+                    "DistributedDataParallel averages one backward pass for each",
                     "add the losses up and call backward() once",
+                    backward,
                 )
             is_one_for_one = is_one_for_one and len(own) == 1 and not own[0].is_repeated
         if not self._left_out:
@@ -144,10 +150,11 @@ class AveragedPasses:
 
     # ---- what the program does -------------------------------------------------------------------------------------
 
-    def _decline(self, use: Use, reason: str, recipe: str) -> str | None:
-        name = use.module.text(use.argument)
-        message = f"`{name}`: {reason}"
-        self._translation.decline(use.module, use.whole, message, recipe, "distribution")
+    def _decline(self, use: Use, reason: str, recipe: str, at: Site | None = None) -> str | None:
+        module, node = (use.module, use.whole) if at is None else (at.module, at.node)
+        name = next(item.variable for item in self._models if item.use is use) or use.module.text(use.argument)
+        message = f"`{name}` over several processes: {reason}"
+        self._translation.decline(module, node, message, recipe, "distribution")
         return None
 
     def _called(self, site: Site) -> frozenset[object]:
@@ -166,9 +173,15 @@ class AveragedPasses:
             Site(scope.module, scope, body, call)
             for call, body, scope in self._program.calls()
             if self._program.called_models(call, scope) & values
+            and not self._is_of_itself(call, body)
             and self._training.has(call, body, scope.module)
             and not _is_of_runtime(call)
         ]
+
+    def _is_of_itself(self, call: ast.Call, body: ast.AST) -> bool:
+        """``self(x)`` in a method of a model, of which the call of the method is looked at."""
+        info = self._program.function_of(body)
+        return info is not None and self._program.is_model_code(body) and ast.unparse(call.func) == info.receiver
 
     @cached_property
     def _paths(self) -> LossPaths:
