@@ -16,7 +16,12 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Site
 from amp_rules.source.syntax import walk
 from amp_rules.text.runtime_vocabulary import RUNTIME
-from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL, RETURNS_FIRST_ARGUMENT
+from amp_rules.torch.wrappers import (
+    COPIES_FIRST_ARGUMENT,
+    DATA_PARALLEL,
+    DISTRIBUTED_DATA_PARALLEL,
+    RETURNS_FIRST_ARGUMENT,
+)
 
 if TYPE_CHECKING:
     from amp_rules.plain_torch.wrapped_models import Wrapped
@@ -43,6 +48,12 @@ _TAKES_EITHER = frozenset(
     f"builtins.{name}" for name in ("print", "str", "repr", "id", "bool", "callable", "super", "format")
 )
 _WRAPPERS = DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL | {"torch.nn.Module", "torch.nn.modules.module.Module"}
+_WANT_MODEL = COPIES_FIRST_ARGUMENT | {
+    "torch.jit.script",
+    "torch.jit.trace",
+    "torch.nn.utils.weight_norm",
+    "torch.nn.utils.spectral_norm",
+}
 _KEEPS = frozenset({"append", "add", "extend", "insert", "setdefault", "update", "put"})
 
 
@@ -179,10 +190,12 @@ class ModelReads:
             kinds = call.args[1] if len(call.args) > 1 else call
             found = {name for part in walk(kinds) for name in self._names(part, site)}
             return not found & _WRAPPERS
+        if names & _WANT_MODEL:
+            return True
         if names & (_TAKES_EITHER | RETURNS_FIRST_ARGUMENT | _WRAPPERS) or _is_plain(call):
             return False
         made = self._program.flow.values(call, site.scope)
-        if any(map(is_module, made)):
+        if any(is_module(value) for value in made) and any(name.startswith("torch.nn.") for name in names):
             return False  # a model that calls this one
         return not (isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPS and not names)
 
@@ -203,7 +216,7 @@ class ModelReads:
             # ``ema.update(model)`` gives nothing that a loss could be made of.
             if isinstance(site.module.parents[parent], ast.Expr):
                 return False
-            if self._program.callee_names(parent, site.scope) & {"copy.deepcopy", "builtins.isinstance"}:
+            if self._program.callee_names(parent, site.scope) & (COPIES_FIRST_ARGUMENT | {"builtins.isinstance"}):
                 return False
         elif isinstance(parent, ast.Call) and parent.func is outer and self._gives_no_tensor(parent, site):
             return False
