@@ -16,6 +16,7 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Site
 from amp_rules.source.syntax import walk
 from amp_rules.text.runtime_vocabulary import RUNTIME
+from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.wrappers import (
     COPIES_FIRST_ARGUMENT,
     DATA_PARALLEL,
@@ -94,6 +95,10 @@ class ModelReads:
         """Put the model itself in the place of an expression that may be its wrapper."""
         node = site.node
         assert isinstance(node, ast.expr)
+        while (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER
+        ):
+            node = node.func.value
         text = ast.unparse(node)
         if not _is_path(node):
             message = f"`{site.module.text(node)}` may be the wrapper of DistributedDataParallel, and is no variable"
@@ -208,7 +213,7 @@ class ModelReads:
         parent = site.module.parents[outer]
         if isinstance(parent, ast.Call) and parent.func is site.node:  # one process runs it
             return any(item.node in self._alone or item.body in self._called_alone for item in self._program.backwards)
-        if isinstance(outer, ast.Attribute) and outer.value is site.node and outer.attr in _COMPUTES_NOTHING:
+        if isinstance(outer, ast.Attribute) and self._computes_nothing(outer, site):
             return False
         if not isinstance(parent, (ast.Call, ast.For, ast.comprehension, ast.keyword)):
             return False
@@ -221,6 +226,13 @@ class ModelReads:
         elif isinstance(parent, ast.Call) and parent.func is outer and self._gives_no_tensor(parent, site):
             return False
         return self._training.has(outer, site.body, site.module)
+
+    def _computes_nothing(self, node: ast.Attribute, site: Site) -> bool:
+        """``model.state_dict``, ``model[0].reset_parameters``; parameters themselves, which forward passes use, too."""
+        if node.attr in _COMPUTES_NOTHING or node.attr.startswith("reset_"):
+            return True
+        values = self._program.flow.values(node.value, site.scope)
+        return any(value.kind == "parameters" or value.name.startswith("torch.nn.Parameter") for value in values)
 
     def _gives_no_tensor(self, call: ast.Call, site: Site) -> bool:
         """Whether a method of the project runs no layer."""
