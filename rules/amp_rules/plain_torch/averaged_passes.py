@@ -194,7 +194,8 @@ class AveragedPasses:
 
     def _thawed(self, use: Use) -> Site | None:
         """Where parameters are made to train, after a model was wrapped, that may be frozen when it is."""
-        changes = [site for site in self._settings() if not self._training.has(site.node, site.body, site.module)]
+        steps = TrainingNodes(self._program, callers=True)
+        changes = [site for site in self._settings() if not steps.has(site.node, site.body, site.module)]
         if not any(_may_be(site.node, False) for site in changes):
             return None
         later = (site for site in self._settings() if not self._is_before(site, use))
