@@ -49,6 +49,9 @@ _TAKES_EITHER = frozenset(
     f"builtins.{name}" for name in ("print", "str", "repr", "id", "bool", "callable", "super", "format")
 )
 _WRAPPERS = DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL | {"torch.nn.Module", "torch.nn.modules.module.Module"}
+_LOOKS = frozenset({"hasattr", "isinstance", "setattr", "delattr", "len", "type", "vars", "dir"})
+"""Functions of Python's own that run no layer of what they are given."""
+
 _WANT_MODEL = COPIES_FIRST_ARGUMENT | {
     "torch.jit.script",
     "torch.jit.trace",
@@ -221,7 +224,9 @@ class ModelReads:
             # ``ema.update(model)`` gives nothing that a loss could be made of.
             if isinstance(site.module.parents[parent], ast.Expr):
                 return False
-            if self._program.callee_names(parent, site.scope) & (COPIES_FIRST_ARGUMENT | {"builtins.isinstance"}):
+            if self._program.callee_names(parent, site.scope) & COPIES_FIRST_ARGUMENT:
+                return False
+            if isinstance(parent.func, ast.Name) and parent.func.id in _LOOKS:
                 return False
         elif isinstance(parent, ast.Call) and parent.func is outer and self._gives_no_tensor(parent, site):
             return False
