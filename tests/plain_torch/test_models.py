@@ -294,6 +294,49 @@ def test_what_one_process_runs_is_the_model_itself(tmp_path: Path) -> None:
     assert 'print(getattr(model, "module", model)(x).mean())' in after, report.refusals
 
 
+def test_a_list_of_models_is_wrapped_where_they_are_made(tmp_path: Path) -> None:
+    """What a loop takes out of the list is the wrapper."""
+    step = """\
+    for net, opt in zip(nets, optimizers):
+        opt.zero_grad()
+        loss = nn.functional.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+    """
+    loop = "for epoch in range(2):\n    for x, y in loader:\n" + indent(dedent(step), " " * 8)
+    made = (
+        "nets = [Net() for _ in range(2)]\noptimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]\n"
+    )
+    after = distributed(tmp_path, HEAD + made + loop + "print([net.head for net in nets])\n")
+    assert "nets = [distributed(Net()) for _ in range(2)]" in after
+    assert 'print([getattr(net, "module", net).head for net in nets])' in after
+
+
+def test_who_asks_for_a_wrapper_asks_the_model_itself(tmp_path: Path) -> None:
+    """Copies of weights then have the names of the model in any case."""
+    before = """\
+    def update(average, net):
+        wrapped = hasattr(net, "module")
+        state = net.state_dict()
+        for name, p in average.items():
+            p.copy_(state["module." + name if wrapped else name])
+
+
+    """
+    step = STEP + "with torch.no_grad():\n    update(average, model)\n"
+    after = distributed(tmp_path, trained(step, before=before, moved="average = copy.deepcopy(model.state_dict())\n"))
+    assert 'hasattr(getattr(net, "module", net), "module")' in after
+    assert 'state = getattr(net, "module", net).state_dict()' in after
+
+
+def test_a_model_that_is_compiled_with_its_wrapper_is_refused(tmp_path: Path) -> None:
+    """Its checkpoints would have other names; one that is compiled first keeps them."""
+    step = STEP.replace("model(x)", "fast(x)")
+    text = trained(step, moved="model.apply(print)\nfast = torch.compile(model)\n")
+    assert "compiled together with DistributedDataParallel" in refused(tmp_path, text)
+    distributed(tmp_path, trained(moved="model = torch.compile(model)\n"))
+
+
 def test_a_model_with_a_part_of_the_wrappers_name_is_refused(tmp_path: Path) -> None:
     """``model.module`` would be that part, alone."""
     text = trained(after="print(model.module, model.head)\n").replace(

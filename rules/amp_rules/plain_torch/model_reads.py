@@ -76,6 +76,7 @@ class ModelReads:
         """Have the model itself asked for what its wrapper lacks."""
         if any(True for _ in self._translation.uses_of("keep_module_prefix")):
             return  # DataParallel hands no attribute through either, and gives the same names
+        self._check_compiled()
         for site in self._reads():
             node = site.node
             assert isinstance(node, ast.expr)
@@ -93,6 +94,16 @@ class ModelReads:
                 )
             else:
                 self.take_itself(site)
+
+    def _check_compiled(self) -> None:
+        """Decline models that are compiled after they were wrapped: what is compiled names its state after itself."""
+        for site in self._program.calls_to(frozenset({"torch.compile"})):
+            assert isinstance(site.node, ast.Call)
+            for given in site.node.args[:1]:
+                if self._holds(given, site.scope) and self._references.may_be_wrapped(given, site.scope):
+                    text = site.module.text(given)
+                    message = f"`{text}` would be compiled together with DistributedDataParallel, under other names"
+                    self._decline(site, message, f"compile it where it is made: `{text} = torch.compile({text})`")
 
     def take_itself(self, site: Site) -> None:
         """Put the model itself in the place of an expression that may be its wrapper."""
