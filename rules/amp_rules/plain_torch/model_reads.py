@@ -89,7 +89,7 @@ class ModelReads:
                     node,
                     f"`{text}` runs a part of the model in a training step, not the model: DistributedDataParallel "
                     "averages no gradients of that",
-                    "let the model's own forward do it, and call the model",
+                    "let the model's own forward do it; run it under torch.no_grad() where no loss comes of it",
                     "distribution",
                 )
             else:
@@ -251,8 +251,11 @@ class ModelReads:
         return any(value.kind == "parameters" or value.name.startswith("torch.nn.Parameter") for value in values)
 
     def _gives_no_tensor(self, call: ast.Call, site: Site) -> bool:
-        """Whether a method of the project runs no layer."""
-        return bool(self._program.flow.callees(call)) and not self._program.runs_model(call)
+        """Whether a method of the project runs no layer, or none with gradients."""
+        callees = self._program.flow.callees(call)
+        if callees and all(info.has_decorator("no_grad", "inference_mode") for info in callees):
+            return True
+        return bool(callees) and not self._program.runs_model(call)
 
     def _asked(self, site: Site) -> ast.expr:
         """The whole chain of attributes and items that is asked for: ``model.encoder.layers[0]``."""
