@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 _PACKAGE = "amp-migrate"
-_RUNTIME = "amp-runtime"
 # Where its pyproject.toml stands in a checkout, and in a source distribution.
 _RUNTIME_FOLDER = "runtime"
 _OF_EXTRA = re.compile(r"""^(?P<requirement>[^;]+?)\s*;.*\bextra\s*==\s*(['"])(?P<extra>[\w-]+)\2""")
@@ -58,17 +57,17 @@ def _runtime_source(installed: Distribution) -> list[str] | None:
     url = str(noted.get("url", ""))
     if "vcs_info" in noted:
         vcs = noted["vcs_info"]
-        return [f"{_RUNTIME} @ {vcs['vcs']}+{url}@{vcs['commit_id']}#subdirectory={_RUNTIME_FOLDER}"]
+        return [f"{vcs['vcs']}+{url}@{vcs['commit_id']}#subdirectory={_RUNTIME_FOLDER}"]
     path = _path(url)
     if path is None:
         # Archives of the source have the folder; beside a wheel the other one may lie or not.
-        return [f"{_RUNTIME} @ {url}#subdirectory={_RUNTIME_FOLDER}"] if url.endswith((".tar.gz", ".zip")) else None
+        return [f"{url}#subdirectory={_RUNTIME_FOLDER}"] if url.endswith((".tar.gz", ".zip")) else None
     if path.is_dir():
         folder = path / _RUNTIME_FOLDER
         # Of an installation that follows the checkout, the runtime is to follow it too.
         editable = ["-e"] if noted.get("dir_info", {}).get("editable") else []
         return [*editable, str(folder)] if (folder / "pyproject.toml").is_file() else None
-    beside = path.with_name(path.name.replace(_PACKAGE.replace("-", "_"), _RUNTIME.replace("-", "_")))
+    beside = path.with_name(path.name.replace(_PACKAGE.replace("-", "_"), "amp_runtime"))
     return [str(beside)] if beside != path and beside.is_file() else None
 
 

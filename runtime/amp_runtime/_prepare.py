@@ -13,9 +13,9 @@ from amp_runtime._core.models import prepared, remember
 from amp_runtime._distributed import averaging, buffers
 from amp_runtime._distributed.copying import copy_from_main_process
 from amp_runtime._distributed.ddp import DistributedModel, distribute
-from amp_runtime._distributed.exchange import checked_exchange
 from amp_runtime._distributed.module_prefix import only_names
 from amp_runtime._distributed.operations import try_operations
+from amp_runtime._distributed.options import checked_exchange
 from amp_runtime._distributed.syncbn import synchronise_batch_norm
 from amp_runtime._precision import half_models
 from amp_runtime._precision.levels import watch_outputs

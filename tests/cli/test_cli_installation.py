@@ -108,7 +108,7 @@ def test_the_runtime_of_an_editable_installation_is_one_too(installed):
 )
 def test_the_runtime_is_a_folder_of_the_repository_and_of_its_archives(installed, noted, source):
     installed(noted)
-    assert runtime_line() == f"pip install 'amp-runtime @ {source}#subdirectory=runtime'"
+    assert runtime_line() == f"pip install '{source}#subdirectory=runtime'"
 
 
 @pytest.mark.parametrize("suffix", ["-py3-none-any.whl", ".tar.gz"])

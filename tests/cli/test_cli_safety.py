@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,12 +14,15 @@ from pathlib import Path
 
 import pytest
 from amp_migrate import git, projects
+from amp_migrate.problems import Problem
+from amp_migrate.vendoring import copies
 from amp_migrate.write import journal, replacing, transaction
 from amp_migrate.write.lock import LockedError, locked
 from cli_standin import STANDIN_PATH, TRAIN
 
 pytestmark = pytest.mark.heavy
 
+USING = "import amp_runtime as amp\n" + TRAIN
 AFTER = TRAIN.replace("loss.backward()", "amp.scaler.scale(loss).backward()")
 NAMES = ("a.py", "b.py", "c.py")
 
@@ -441,12 +445,19 @@ def test_a_moved_repository_keeps_its_runs(repository, folder, invoke, monkeypat
 # ---- the vendored runtime ----------------------------------------------------------------------------------
 
 
+def vendored(repository):
+    return copies.contents(repository / "amp_runtime")
+
+
 @pytest.fixture
 def runtime(repository, tmp_path_factory, monkeypatch):
     source = tmp_path_factory.mktemp("installed") / "amp_runtime"
     source.mkdir()
-    (source / "__init__.py").write_text("x = 1\n")
+    (source / "__init__.py").write_text("scaler = 1\nEMA = 2\n")
     monkeypatch.setattr(sys, "path", [str(source.parent), *sys.path])
+    for name in NAMES:
+        (repository / name).write_text(USING)
+    run_git(repository, "commit", "-qam", "they import the runtime")
     return source
 
 
@@ -472,11 +483,52 @@ def test_undo_keeps_a_changed_copy_and_one_that_another_run_needs(runtime, repos
     assert (repository / "amp_runtime/__init__.py").read_text() == "mine\n"
 
 
+def test_undo_takes_what_a_copy_has_got_since_out_again(runtime, repository, invoke):
+    (repository / "b.py").write_text(USING + "amp.EMA\n")
+    run_git(repository, "commit", "-qam", "one uses more")
+    invoke("a.py", "-w", "--vendor")
+    small = vendored(repository)
+    assert b"EMA = 2" not in small["__init__.py"]
+    invoke("b.py", "-w", "--vendor")
+    assert b"EMA = 2" in vendored(repository)["__init__.py"]
+    assert json.loads(vendored(repository)["VENDORED.json"])["scripts"] == ["a.py", "b.py"]
+    assert "put back amp_runtime" in invoke("--undo").stderr
+    assert vendored(repository) == small
+    assert "removed amp_runtime" in invoke("--undo").stderr
+    assert run_git(repository, "status", "--porcelain") == ""
+
+
+def test_a_run_that_fails_leaves_the_copy_as_it_was(runtime, repository, invoke, monkeypatch):
+    (repository / "b.py").write_text(USING + "amp.EMA\n")
+    invoke("a.py", "-w", "--vendor", "--allow-dirty")
+    small = vendored(repository)
+    monkeypatch.setattr(transaction, "replace_all", lambda items: Problem(items[0].path, "no"))
+    assert invoke("b.py", "-w", "--vendor", "--allow-dirty").exit_code == 2
+    assert vendored(repository) == small
+    assert litter(repository) == []
+
+
+def test_a_copy_that_a_crash_left_away_is_put_back(runtime, repository, invoke):
+    invoke("a.py", "-w", "--vendor")
+    (repository / "b.py").write_text(USING + "amp.EMA\n")
+    invoke("b.py", "-w", "--vendor", "--allow-dirty")
+    (place,) = (store for store in journal.stores_about([repository]))
+    last = place.journals()[-1]
+    place.mark(last, "writing")
+    # As between the two renames: the new one is not in its place, and no file was replaced yet.
+    (repository / "b.py").write_text(USING + "amp.EMA\n")
+    (repository / "amp_runtime").rename(repository / "gone")
+    invoke("c.py", "-w", "--vendor", "--allow-dirty")
+    shutil.rmtree(repository / "gone")
+    assert json.loads(vendored(repository)["VENDORED.json"])["scripts"] == ["a.py", "c.py"]
+    assert b"EMA = 2" not in vendored(repository)["__init__.py"]
+
+
 def test_a_failing_write_takes_the_copy_of_the_runtime_back(runtime, repository, invoke):
     (repository / "b.py").chmod(0o444)
     run_git(repository, "config", "core.fileMode", "false")
     assert invoke("a.py", "b.py", "-w", "--vendor").exit_code == 2
-    assert texts(repository) == [TRAIN, TRAIN, TRAIN]
+    assert texts(repository) == [USING, USING, USING]
     assert not (repository / "amp_runtime").exists()
     assert (journals(repository), litter(repository)) == ([], [])
 

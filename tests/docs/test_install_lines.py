@@ -24,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SOURCES = ("migrate", "rules", "runtime")
 PLACEHOLDER = "git+https://github.com/OWNER/amp-migrate@v0.1.0"
 """Pages tell readers to put in their own repository, as long as none is public."""
-RUNTIME_ALONE = {"pip install ./runtime", f"pip install 'amp-runtime @ {PLACEHOLDER}#subdirectory=runtime'"}
+RUNTIME_ALONE = {"pip install ./runtime", f"pip install '{PLACEHOLDER}#subdirectory=runtime'"}
 MODULES = {"runtime": ["torch", "amp_runtime"], "report": ["jinja2", "pygments", "matplotlib"], "server": ["pygls"]}
 
 

@@ -303,20 +303,20 @@ def _deliver(
 ) -> dict[Path, Path]:
     """Print or write the result; return where each written file went."""
     from amp_migrate.out import delivery
+    from amp_migrate.out.terminal import plural
     from amp_migrate.problems import shown
-    from amp_migrate.write import vendor
 
     output = arguments["output"]
     writing = arguments["write"] or output is not None
-    runtime = vendor.runtime_folder() if settings.vendor and run.updates else None
     done = delivery.Delivery()
     if _wants_text(arguments):
         _print_text(run, paths, given)
     elif writing:
         if output is not None:
-            done = delivery.write_elsewhere(run, output, paths, runtime)
+            done = delivery.write_elsewhere(run, output, paths, settings)
         else:
-            done = delivery.write_in_place(run, runtime, allow_dirty=arguments["allow_dirty"])
+            vendored = delivery.vendored_beside(run, {}, settings, in_place=True)
+            done = delivery.write_in_place(run, vendored, allow_dirty=arguments["allow_dirty"])
         run.problems += done.problems
     elif arguments["output_format"] in _DIFFS and not arguments["check"]:
         delivery.print_diffs(run, arguments["color"], by_cell=arguments["output_format"] == "cells")
@@ -324,14 +324,18 @@ def _deliver(
         delivery.print_document(run, arguments["output_format"], given)
     for path in done.files.values():
         summary.line(("wrote ", "green"), shown(path))
+    for copy in done.copies:
+        summary.line(("wrote ", "green"), f"{shown(copy.path)}, {plural(len(copy.after), 'file')} of the runtime")
     for note in done.notes:
         summary.line("note: ", note)
     if arguments["check"]:
         for path in sorted(run.updates):
             summary.line("would change ", shown(path))
-    if runtime is not None and not done.files and not run.problems:
-        for folder in delivery.entry_folders(run, {path: path for path in run.updates}):
-            summary.line(f"--vendor will copy {vendor.PACKAGE} to {shown(folder / vendor.PACKAGE)}")
+    if not writing and not _wants_text(arguments) and given is None and not run.problems:
+        for copy in delivery.vendored_beside(run, {}, settings, in_place=True).copies:
+            if copy.changes:
+                what = "will copy what is used of the runtime to" if copy.before is None else "will change"
+                summary.line(f"--vendor {what} {shown(copy.path)}")
     return done.files
 
 

@@ -18,7 +18,9 @@ from amp_migrate.problems import Problem, UserError, shown
 from amp_migrate.projects import project_folder
 from amp_migrate.run.discovery import NOTEBOOK
 from amp_migrate.run.migration import Run
-from amp_migrate.write import vendor
+from amp_migrate.settings.migration import Settings
+from amp_migrate.vendoring.beside import Beside, copies_beside
+from amp_migrate.vendoring.copies import Copy
 from amp_migrate.write.replacing import Replacement, replace_all
 from amp_migrate.write.transaction import copy_beside, undo_command, write_project
 
@@ -32,11 +34,13 @@ class Delivery:
 
     Attributes:
         files: where each file that was written went.
+        copies: the copies of the runtime that were written.
         problems: what prevented the others.
         notes: what else there is to be said.
     """
 
     files: dict[Path, Path] = field(default_factory=dict)
+    copies: list[Copy] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -89,12 +93,12 @@ def print_document(run: Run, output_format: str, given: SourceFile | None) -> No
     print_bytes(document.encode("utf-8", "backslashreplace"))
 
 
-def write_in_place(run: Run, runtime: Path | None, *, allow_dirty: bool) -> Delivery:
-    """Replace the changed files: for each project all of them, or none and the reason why.
+def write_in_place(run: Run, vendored: Beside, *, allow_dirty: bool) -> Delivery:
+    """Replace the changed files, with the copies of the runtime: for each project all, or none and the reason why.
 
     Files that git could not give back prevent it, unless ``allow_dirty``.
     """
-    written = Delivery(problems=_vendor_conflicts(run, {path: path for path in run.updates}, runtime))
+    written = Delivery(problems=vendored.problems)
     if written.problems:
         return written
     state = None if allow_dirty else uncommitted(list(run.updates))
@@ -107,16 +111,25 @@ def write_in_place(run: Run, runtime: Path | None, *, allow_dirty: bool) -> Deli
             continue
         items = [Replacement(path, run.updates[path].data, run.updates[path].source.data, path) for path in group]
         files = {path: path for path in group}
-        if problem := write_project(items, entry_folders(run, files), runtime):
+        copies = vendored.of(group)
+        if problem := write_project(items, copies):
             written.problems.append(problem)
         else:
             written.files |= files
-    roots = sorted({project_folder(path) for path in written.files})
+            written.copies += [copy for copy in copies if copy.changes]
+    for copy in vendored.copies:
+        # Of scripts that were migrated before.
+        if copy.changes and copy not in vendored.of(run.updates):
+            if problem := write_project([], [copy]):
+                written.problems.append(problem)
+            else:
+                written.copies.append(copy)
+    roots = sorted({project_folder(path) for path in (*written.files, *(copy.path for copy in written.copies))})
     written.notes += [f"`{undo_command(root)}` puts the files back" for root in roots]
     return written
 
 
-def write_elsewhere(run: Run, output: str, paths: Sequence[Path], runtime: Path | None) -> Delivery:
+def write_elsewhere(run: Run, output: str, paths: Sequence[Path], settings: Settings) -> Delivery:
     """Write the changed files to ``output``: a file if it is called ``*.py`` or ``*.ipynb``, else a folder.
 
     Raises:
@@ -138,24 +151,30 @@ def write_elsewhere(run: Run, output: str, paths: Sequence[Path], runtime: Path 
     for source, destination in destinations.items():
         if destination.resolve() in run.updates:
             raise UserError(f"-o {output} would overwrite {shown(source)}; use -w for that")
-    return _write_copies(run, destinations, runtime)
+    vendored = vendored_beside(run, destinations, settings, in_place=False)
+    return _write_copies(run, destinations, vendored)
 
 
-def entry_folders(run: Run, destinations: dict[Path, Path]) -> list[Path]:
-    """Return the folders whose scripts import the runtime after the migration."""
-    entries = [report.entry for report in run.reports if report.changes and report.entry in destinations]
-    return sorted({destinations[entry].parent for entry in entries})
+def vendored_beside(run: Run, destinations: dict[Path, Path], settings: Settings, *, in_place: bool) -> Beside:
+    """Find out what the copies of the runtime become; none without ``--vendor``.
+
+    Raises:
+        UserError: the runtime is not installed.
+    """
+    if not settings.vendor:
+        return Beside()
+    return copies_beside(run, destinations, settings.options.opt_level, in_place=in_place)
 
 
-def _write_copies(run: Run, destinations: dict[Path, Path], runtime: Path | None) -> Delivery:
-    written = Delivery(problems=_vendor_conflicts(run, destinations, runtime))
+def _write_copies(run: Run, destinations: dict[Path, Path], vendored: Beside) -> Delivery:
+    written = Delivery(problems=vendored.problems)
     if written.problems:
         return written
     for group in run.groups():
         files = {path: destinations[path] for path in group}
         problem = _make_folders([path.parent for path in files.values()])
-        if problem is None and runtime is not None:
-            problem = copy_beside(entry_folders(run, files), runtime)
+        copies = vendored.of(files.values())
+        problem = problem or copy_beside(copies)
         problem = problem or replace_all(
             [Replacement(destination, run.updates[path].data, None, path) for path, destination in files.items()]
         )
@@ -163,15 +182,8 @@ def _write_copies(run: Run, destinations: dict[Path, Path], runtime: Path | None
             written.problems.append(problem)
         else:
             written.files |= files
+            written.copies += [copy for copy in copies if copy.changes]
     return written
-
-
-def _vendor_conflicts(run: Run, destinations: dict[Path, Path], runtime: Path | None) -> list[Problem]:
-    """Find copies of another version of the runtime: a script beside one would break."""
-    if runtime is None:
-        return []
-    folders = entry_folders(run, destinations)
-    return [vendor.conflict(folder) for folder in folders if vendor.state(folder, runtime) == "different"]
 
 
 def _dirty_problems(dirty: dict[Path, str]) -> list[Problem]:

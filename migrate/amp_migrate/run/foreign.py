@@ -42,7 +42,11 @@ def never_own(folder: Path) -> bool:
     """Tell folders that hold nobody's own training scripts."""
     if folder.name in _NEVER or any(os.path.lexists(folder / name) for name in _ENVIRONMENT_MARKERS):
         return True
-    # The copy that --vendor leaves beside a script.
+    return is_runtime(folder)
+
+
+def is_runtime(folder: Path) -> bool:
+    """Tell the runtime itself, and the copy of it that --vendor leaves beside a script."""
     return folder.name == "amp_runtime" and os.path.lexists(folder / "__init__.py")
 
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from amp_migrate.runtimes import PACKAGE
 from amp_migrate.vendoring.definitions import Module, Target, read_package
 from amp_migrate.vendoring.reach import Reached
 from amp_migrate.vendoring.rendering import rendered
-from amp_migrate.vendoring.uses import HALF_MODELS, PACKAGE, Uses
+from amp_migrate.vendoring.uses import HALF_MODELS, Uses
 
 _STAND_INS = f"{PACKAGE}._without"
 _REFUSING = f"{PACKAGE}._core.left_out"
@@ -28,21 +29,25 @@ class Source:
         modules: its modules by name, without what stands in for them.
         stand_ins: what stands in a copy for modules that it does without.
         wanted_by: the names and words that want each of these modules itself.
+        stand_ins_as_they_lie: the modules of that folder, at their own places.
         others: its other files, by path.
     """
 
     modules: Mapping[str, Module]
     stand_ins: Mapping[str, Module]
     wanted_by: Mapping[str, frozenset[str]]
+    stand_ins_as_they_lie: tuple[Module, ...]
     others: Mapping[str, bytes]
 
 
 def read_source(folder: Path) -> Source:
     """Read the runtime that lies in ``folder``, without importing it."""
     package = read_package(folder)
-    modules, stand_ins = {}, {}
+    modules, stand_ins, lying = {}, {}, []
     wanted_by: dict[str, frozenset[str]] = {}
     for name, module in package.items():
+        if name == _STAND_INS or name.startswith(_STAND_INS + "."):
+            lying.append(module)
         if name == _STAND_INS:
             wanted_by = _wanted_by(module)
         elif name.startswith(_STAND_INS + "."):
@@ -56,7 +61,7 @@ def read_source(folder: Path) -> Source:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".py", ".pyc", ".pyo")
     }
-    return Source(modules, stand_ins, wanted_by, others)
+    return Source(modules, stand_ins, wanted_by, tuple(lying), others)
 
 
 def _wanted_by(module: Module) -> dict[str, frozenset[str]]:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-PACKAGE = "amp_runtime"
+from amp_migrate.runtimes import PACKAGE
+
 EVERYTHING = "*"
 """A name that stands for all of them, where a file hands the package itself on."""
 
@@ -121,8 +122,7 @@ class _Reader:
 
     def _call(self, node: ast.Call, name: str | None) -> None:
         given = {keyword.arg or "**" for keyword in node.keywords}
-        if name is not None:
-            self._words |= given
+        self._words |= given if name is not None else given - {"**"}
         if isinstance(node.func, ast.Attribute) and node.func.attr == "step" and name == "scaler.step":
             if len(node.args) > 1 or "closure" in given or "**" in given or _starred(node):
                 self._words.add("closure")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amp_migrate.problems import UserError
-from amp_migrate.write.vendor import PACKAGE, copy_runtime, runtime_folder
+from amp_migrate.runtimes import PACKAGE
+from amp_migrate.vendoring.installed import copy_whole, runtime_folder
 
 _COMPILING = 60.0
 
@@ -34,7 +35,7 @@ class RuntimeCopy:
         """
         if not self._is_made:
             self.path.mkdir(exist_ok=True)
-            if not (self.path / PACKAGE).exists() and (problem := copy_runtime(self.path, runtime_folder())):
+            if not (self.path / PACKAGE).exists() and (problem := copy_whole(self.path, runtime_folder())):
                 raise UserError(str(problem))
             self._compile()
             self._is_made = True

@@ -64,12 +64,14 @@ class SavedCopy:
         made: whether this run made it; else it was there before and is only relied on.
         files: the SHA-256 of each of its files, by relative path.
         temporary: the name, in the same folder, under which it was prepared.
+        before: what its files held before, by relative path; empty where the run did not change a copy.
     """
 
     path: Path
     made: bool
     files: dict[str, str]
     temporary: str
+    before: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -332,7 +334,13 @@ def _encoded(record: Record) -> dict[str, Any]:
             for file in record.files
         ],
         "copies": [
-            {"path": name(copy.path), "made": copy.made, "files": copy.files, "temporary": copy.temporary}
+            {
+                "path": name(copy.path),
+                "made": copy.made,
+                "files": copy.files,
+                "temporary": copy.temporary,
+                "before": {file: base64.b64encode(zlib.compress(data)).decode() for file, data in copy.before.items()},
+            }
             for copy in record.copies
         ],
     }
@@ -349,10 +357,26 @@ def _decoded(document: dict[str, Any], root: Path) -> Record:
         temporary = _plain(item["temporary"])
         files.append(SavedFile(root / item["path"], original, str(item["after"]), int(item["mode"]), temporary))
     copies = [
-        SavedCopy(root / item["path"], bool(item["made"]), dict(item["files"]), _plain(item["temporary"]))
+        SavedCopy(
+            root / item["path"],
+            bool(item["made"]),
+            dict(item["files"]),
+            _plain(item["temporary"]),
+            {
+                _inside(file): zlib.decompress(base64.b64decode(data, validate=True))
+                for file, data in item.get("before", {}).items()  # journals of earlier versions have none
+            },
+        )
         for item in document["copies"]
     ]
     return Record(root, str(document["time"]), str(document["tool"]), tuple(files), tuple(copies))
+
+
+def _inside(name: str) -> str:
+    """Return the name of a file in a copy, which leads out of it nowhere."""
+    if name.startswith("/") or ".." in name.split("/") or os.path.isabs(name):
+        raise ValueError(f"{name!r} is not the name of a file in a copy")
+    return name
 
 
 def _plain(name: str) -> str:

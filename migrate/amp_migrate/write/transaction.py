@@ -13,7 +13,7 @@ from pathlib import Path
 
 from amp_migrate.problems import Problem, UserError, shown
 from amp_migrate.projects import project_folder
-from amp_migrate.write import vendor
+from amp_migrate.vendoring.copies import Copy, put
 from amp_migrate.write.journal import (
     Journal,
     JournalStore,
@@ -32,35 +32,37 @@ from amp_migrate.write.replacing import Replacement, replace_all
 _NOT_KEPT = "nothing was written, because it could not be undone"
 
 
-def write_project(
-    replacements: Sequence[Replacement], runtime_beside: Sequence[Path], runtime: Path | None
-) -> Problem | None:
-    """Replace the files of one project, and copy the runtime into the folders ``runtime_beside``; all of it or nothing.
+def write_project(replacements: Sequence[Replacement], copies: Sequence[Copy]) -> Problem | None:
+    """Replace the files of one project, and write its copies of the runtime; all of it or nothing.
 
     Every replacement says what it expects. Returns what prevented it.
     """
-    root = min((project_folder(item.path) for item in replacements), key=lambda folder: (len(folder.parts), folder))
+    paths = [*(item.path for item in replacements), *(copy.path.parent / "_" for copy in copies)]
+    root = min((project_folder(path) for path in paths), key=lambda folder: (len(folder.parts), folder))
     try:
         with _opened(root) as store:
             settle(store)
-            return _write(store, replacements, runtime_beside if runtime is not None else (), runtime)
+            return _write(store, replacements, copies)
     except UserError as error:
         return Problem(root, str(error))
     except OSError as error:
         return Problem(Path(error.filename or root), f"{error.strerror or error}; nothing was written")
 
 
-def copy_beside(folders: Sequence[Path], runtime: Path) -> Problem | None:
-    """Copy the runtime into the folders, into all or none."""
-    made: list[Path] = []
-    for folder in folders:
-        missing = vendor.state(folder, runtime) == "missing"
-        if problem := vendor.copy_runtime(folder, runtime):
-            for other in made:
-                shutil.rmtree(other / vendor.PACKAGE, ignore_errors=True)
+def copy_beside(copies: Sequence[Copy]) -> Problem | None:
+    """Write copies of the runtime, all or none."""
+    done: list[Copy] = []
+    for copy in copies:
+        if not copy.changes:
+            continue
+        if problem := put(copy.path, copy.after):
+            for other in done:
+                if other.before is None:
+                    shutil.rmtree(other.path, ignore_errors=True)
+                else:
+                    put(other.path, other.before)
             return problem
-        if missing:
-            made.append(folder)
+        done.append(copy)
     return None
 
 
@@ -138,27 +140,50 @@ def condition(file: SavedFile) -> Condition:
 
 
 def remove_copies(store: JournalStore, journal: Journal, record: Record) -> tuple[list[Path], list[Path]]:
-    """Remove the copies of the runtime that a run made; return those removed and those that had to stay."""
-    removed, kept = [], []
-    others = [other.load(store.root) for other in store.journals() if other != journal]
-    used = {copy.path for other in others for copy in other.copies}
+    """Take back what a run did to copies of the runtime; return those taken back and those that had to stay.
+
+    A copy that the run made goes, and one that it changed becomes what it was.
+    """
+    taken_back: list[Path] = []
+    kept: list[Path] = []
+    others = {other: other.load(store.root) for other in store.journals() if other != journal}
     for copy in record.copies:
-        if not copy.made or not copy.path.exists():
+        if not copy.made and not copy.before:
             continue
-        if copy.path in used or copy.path.is_symlink() or digests(copy.path) != copy.files:
-            kept.append(copy.path)
-            continue
-        # First out of the way: a folder that is half deleted would be neither there nor gone.
-        aside = copy.path.with_name(copy.temporary)
-        shutil.rmtree(aside, ignore_errors=True)
-        try:
-            os.rename(copy.path, aside)
-        except OSError:
-            kept.append(copy.path)
-        else:
-            shutil.rmtree(aside, ignore_errors=True)
-            removed.append(copy.path)
-    return removed, kept
+        # What came before a change is enough for the runs before it.
+        needing = [run for other, run in others.items() if copy.made or other.number > journal.number]
+        used = any(copy.path == its.path for run in needing for its in run.copies)
+        if copy.before or copy.path.exists():
+            done = _put_back(copy, used) if copy.before else _remove(copy, used)
+            if done is not None:
+                (taken_back if done else kept).append(copy.path)
+    return taken_back, kept
+
+
+def _put_back(copy: SavedCopy, used: bool) -> bool | None:
+    """Give a copy back what it held before a run; ``None`` if it holds that already."""
+    now = digests(copy.path) if copy.path.is_dir() else {}
+    if now == {name: digest(data) for name, data in copy.before.items()}:
+        return None
+    # A run that was cut off may have left nothing at all.
+    if used or copy.path.is_symlink() or (now and now != copy.files):
+        return False
+    shutil.rmtree(copy.path.with_name(copy.temporary), ignore_errors=True)
+    return put(copy.path, copy.before, copy.temporary) is None
+
+
+def _remove(copy: SavedCopy, used: bool) -> bool:
+    if used or copy.path.is_symlink() or digests(copy.path) != copy.files:
+        return False
+    # First out of the way: a folder that is half deleted would be neither there nor gone.
+    aside = copy.path.with_name(copy.temporary)
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        os.rename(copy.path, aside)
+    except OSError:
+        return False
+    shutil.rmtree(aside, ignore_errors=True)
+    return True
 
 
 def clean(record: Record) -> None:
@@ -206,9 +231,7 @@ def _opened(root: Path) -> Iterator[JournalStore]:
         yield store
 
 
-def _write(
-    store: JournalStore, replacements: Sequence[Replacement], runtime_beside: Sequence[Path], runtime: Path | None
-) -> Problem | None:
+def _write(store: JournalStore, replacements: Sequence[Replacement], copies: Sequence[Copy]) -> Problem | None:
     token = secrets.token_hex(4)
     # The journal names what is prepared, so that it can be cleared away after a crash.
     items = [
@@ -221,25 +244,25 @@ def _write(
             for item in items
             if (name := item.temporary)
         ]
-        copies = [
+        saved = [
             SavedCopy(
-                folder / vendor.PACKAGE,
-                vendor.state(folder, runtime) == "missing",
-                digests(runtime),
-                f".{vendor.PACKAGE}.{token}.tmp",
+                copy.path,
+                copy.before is None,
+                {name: digest(data) for name, data in copy.after.items()},
+                f".{copy.path.name}.{token}{number}.tmp",
+                dict(copy.before or {}) if copy.changes else {},
             )
-            for folder in runtime_beside
-            if runtime is not None
+            for number, copy in enumerate(copies)
         ]
     except OSError as error:
         return Problem(Path(error.filename or store.root), f"cannot be read: {error.strerror or error}")
-    record = new_record(store.root, files, copies)
+    record = new_record(store.root, files, saved)
     try:
         journal = store.begin(record)
     except OSError as error:
         return Problem(store.folder, f"the journal cannot be written: {error.strerror or error}; {_NOT_KEPT}")
     try:
-        problem = _copy(record, runtime) or replace_all(items)
+        problem = _copy(record, copies) or (replace_all(items) if items else None)
     except BaseException:
         _abandon(store, journal, record)
         raise
@@ -252,11 +275,10 @@ def _write(
     return None
 
 
-def _copy(record: Record, runtime: Path | None) -> Problem | None:
-    for copy in record.copies:
-        if copy.made and runtime is not None:
-            if problem := vendor.copy_runtime(copy.path.parent, runtime, copy.temporary):
-                return problem
+def _copy(record: Record, copies: Sequence[Copy]) -> Problem | None:
+    for saved, copy in zip(record.copies, copies, strict=True):
+        if copy.changes and (problem := put(copy.path, copy.after, saved.temporary)):
+            return problem
     return None
 
 

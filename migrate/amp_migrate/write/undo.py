@@ -19,7 +19,7 @@ class Undone:
     Attributes:
         record: the run.
         interrupted: whether it was cut off while it wrote.
-        restored: the files put back.
+        restored: the files put back, and the copies of the runtime that are smaller again.
         removed: the copies of the runtime that were removed.
         notes: what else there is to be said.
         problems: why nothing was put back.
@@ -70,6 +70,7 @@ def undo(path: Path | None, *, overwrite: bool = False, dry: bool = False) -> Un
         found.restored = [file.path for file in todo]
         if dry:
             found.removed = [copy.path for copy in record.copies if copy.made and copy.path.exists()]
+            found.restored += [copy.path for copy in record.copies if copy.before]
             return found
         try:
             _carry_out(store, journal, found, states)
@@ -114,7 +115,9 @@ def _carry_out(store: JournalStore, journal: Journal, found: Undone, states: dic
         if not found.interrupted:
             store.mark(journal, "done")
         return
-    found.removed, kept = remove_copies(store, journal, record)
+    taken_back, kept = remove_copies(store, journal, record)
+    found.removed = [path for path in taken_back if not path.exists()]
+    found.restored += [path for path in taken_back if path.exists()]
     for path in kept:
         found.notes.append(f"{shown(path)} stays: it was changed, or another migrated script needs it")
     store.drop(journal)

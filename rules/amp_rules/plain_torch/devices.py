@@ -6,7 +6,6 @@ import ast
 import re
 
 from amp_rules.plain_torch.file_head import Helper
-from amp_rules.plain_torch.helpers import helper
 from amp_rules.plain_torch.translation import Translate, Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.text.expression_edits import change_function
@@ -43,9 +42,8 @@ def _device(translation: Translation, use: Use) -> None:
     parent = use.module.parents[use.whole]
     is_text = isinstance(parent, ast.Call) and ast.unparse(parent.func) == "str" and parent.args == [use.whole]
     if found is None:
-        name = helper(translation, use, _OWN_DEVICE, "distribution")
-        if name is not None:
-            translation.replace(use.module, use.whole, change_function(name))
+        name = translation.helper(use, _OWN_DEVICE, "distribution")
+        translation.replace(use.module, use.whole, change_function(name))
         return
     is_device = found.startswith("{torch}.device(")
     if is_text and isinstance(parent, ast.Call) and not is_device and not _is_number(given):

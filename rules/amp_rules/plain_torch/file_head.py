@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, field
 
 from amp_rules.plain_torch.uses import import_of_runtime
+from amp_rules.source.head import import_place
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 
@@ -168,13 +169,17 @@ class FileHead:
         newline = "\r\n" if "\r\n" in text else "\n"
         lines = text.splitlines(keepends=True)
         tree = ast.parse(text)
-        own = import_of_runtime(Module(self.module.source, tree, is_entry=False))
-        statement = own or _last_import(tree)
-        is_empty = own is None and not (self._imports or self._constants or self._helpers)
-        if is_empty or statement is None or statement.end_lineno is None:
-            return text
-        first = statement.lineno - 1 if own is not None else statement.end_lineno
-        below = _end_of_imports(tree, statement)
+        statement: ast.stmt | None = import_of_runtime(Module(self.module.source, tree, is_entry=False))
+        is_replaced = statement is not None
+        if statement is None:
+            if not (self._imports or self._constants or self._helpers):
+                return text
+            statement, is_after = import_place(tree)
+            first = (statement.end_lineno or 0) if is_after else statement.lineno - 1
+            below = _end_of_imports(tree, statement) if is_after else first
+        else:
+            first = statement.lineno - 1
+            below = _end_of_imports(tree, statement)
         constants = [f"{name} = {self.code(item.code % self.settings)}" for item, name in self._ordered()]
         functions = [code for _, code in self._helpers.values()]
         block = ["", *constants] if constants else []
@@ -190,7 +195,8 @@ class FileHead:
             rest = [newline, newline, *rest]
         elif tail and rest and rest[0].strip():
             rest = [newline, *rest]
-        lines = [*lines[:first], *new, *lines[statement.end_lineno : below], *tail, *rest]
+        kept = lines[statement.end_lineno if is_replaced else first : below]
+        lines = [*lines[:first], *new, *kept, *tail, *rest]
         standard = sorted((item for item in self._imports if item.is_standard), key=lambda item: item.target)
         places = [min(_place_in_standard(tree, statement, item.target), first) for item in standard]
         for index, (item, where) in reversed([*enumerate(zip(standard, places, strict=True))]):
@@ -201,17 +207,6 @@ class FileHead:
 
     def _ordered(self) -> list[tuple[Constant, str]]:
         return [(item, self._constants[item]) for item in _CONSTANTS if item in self._constants]
-
-
-def _last_import(tree: ast.Module) -> ast.stmt | None:
-    """The last of the imports at the head of a file."""
-    last = None
-    for item in tree.body:
-        if isinstance(item, (ast.Import, ast.ImportFrom)):
-            last = item
-        elif last is not None:
-            break
-    return last
 
 
 def _end_of_imports(tree: ast.Module, statement: ast.stmt) -> int:

@@ -105,9 +105,9 @@ def _comes_first(
     program: Program, module: Module, node: ast.AST, is_drawn: Callable[[ast.AST], bool], depth: int = 0
 ) -> bool:
     """Whether the script comes to a node once it is started, whatever it is told, and draws nothing on the way."""
-    around = [item for item in blocks.enclosing(module, node) if not isinstance(item, ast.With)]
-    body = blocks.body_of(module, node)
     statement = blocks.statement_of(module, node)
+    around = [item for item in blocks.enclosing(module, statement) if not isinstance(item, ast.With)]
+    body = blocks.body_of(module, node)
     for item in [statement, *blocks.enclosing(module, statement)]:
         where = blocks.place(module, item)
         above = [other for other in where.suite[: where.index] if not isinstance(other, _DEFINITIONS)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plain_torch.file_head import Helper
-from amp_rules.plain_torch.helpers import helper
 from amp_rules.plain_torch.loader_arguments import arguments_of
 from amp_rules.plain_torch.loaders_beside import Home
 from amp_rules.plain_torch.shared_loaders import SharedLoaders
@@ -54,9 +53,7 @@ class LoaderCopies:
         if home in self._written:
             return
         self._written.add(home)
-        name = helper(self._translation, use, home.module, self.helper(home.module), "distribution")
-        if name is None:
-            return
+        name = self._translation.helper(use, self.helper(home.module), "distribution", home.module)
         code = f"{home.name} = {name}({home.source})"
         self._translation.insert(home.module, home.statement, code, after=True)
         prepared = {item.argument for item in self._translation.uses_of("prepare_loader") if item.call is not None}
@@ -106,6 +103,5 @@ def own_copy(translation: Translation, use: Use) -> None:
         else:
             translation.do(use.module, Replace(use.whole, lambda node: node.args[0].value))  # type: ignore[attr-defined]
         return
-    name = helper(translation, use, use.module, copies.helper(use.module), "distribution")
-    if name is not None:
-        translation.do(use.module, Replace(use.call, change_function(name)))
+    name = translation.helper(use, copies.helper(use.module), "distribution")
+    translation.do(use.module, Replace(use.call, change_function(name)))

@@ -128,8 +128,12 @@ class LossPaths:
             if body is backward.body or not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
                 continue
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            keys = {self._program.flow.key(blocks.reading(item), scope) for target in targets for item in _flat(target)}
-            if (key in keys or key is None) and node.value is not None and self._may_carry(node.value, body):
+            given = [item for target in targets for item in _flat(target)]
+            if key is None:
+                is_same = any(_attribute(item) == _attribute(variable) for item in given)
+            else:
+                is_same = key in {self._program.flow.key(blocks.reading(item), scope) for item in given}
+            if is_same and node.value is not None and self._may_carry(node.value, body):
                 return True
         return False
 
@@ -171,3 +175,7 @@ def _flat(target: ast.expr) -> list[ast.expr]:
     if isinstance(target, (ast.Tuple, ast.List)):
         return [item for element in target.elts for item in _flat(element)]
     return [target.value if isinstance(target, ast.Starred) else target]
+
+
+def _attribute(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else ""

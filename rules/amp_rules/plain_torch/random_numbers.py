@@ -53,7 +53,7 @@ def _drawn_alike(translation: Translation, use: Use) -> None:
     if not names or (is_tensor and is_elsewhere):
         _decline(translation, use, f"`{use.module.text(outer)}` may lie on another device in each process")
         return
-    helper = from_main_process(translation, use.module)
+    helper = from_main_process(translation, use)
     translation.replace(use.module, outer, call_with(helper))
 
 

@@ -33,9 +33,9 @@ _TIGHT = (ast.Compare, ast.BinOp, ast.Attribute, ast.Subscript, ast.Await, ast.S
 """What binds its parts more tightly than a comparison, or takes no bare condition."""
 
 
-def from_main_process(translation: Translation, module: Module) -> str:
+def from_main_process(translation: Translation, use: Use) -> str:
     """The name of the helper function that gives all processes the first one's value."""
-    return translation.head(module).helper(_FROM_MAIN_PROCESS)
+    return translation.helper(use, _FROM_MAIN_PROCESS, "distribution")
 
 
 def put(translation: Translation, module: Module, node: ast.expr, template: str) -> None:
@@ -84,7 +84,7 @@ def _from_main_process(translation: Translation, use: Use) -> None:
     if use.call is None or len(use.call.args) != 1 or use.call.keywords:
         _decline_value(translation, use)
         return
-    translation.replace(use.module, use.node, substitute(from_main_process(translation, use.module)))
+    translation.replace(use.module, use.node, substitute(from_main_process(translation, use)))
 
 
 def _main_process_first(translation: Translation, use: Use) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plain_torch.file_head import Helper
-from amp_rules.plain_torch.helpers import helper
 from amp_rules.plain_torch.loader_arguments import is_plain, text_of
 from amp_rules.plain_torch.shared_loaders import SharedLoaders
 from amp_rules.plain_torch.translation import Translate, Translation
@@ -70,9 +69,8 @@ def _by_helper(translation: Translation, use: Use, wanted: Helper) -> None:
     if any(value.kind == "sequence" for value in translation.program.flow.values(use.argument, use.scope)):
         _decline(translation, use, "exchanges several numbers at once")
         return
-    name = helper(translation, use, use.module, wanted, "distribution")
-    if name is not None:
-        translation.do(use.module, Replace(use.call, change_function(name)))
+    name = translation.helper(use, wanted, "distribution")
+    translation.do(use.module, Replace(use.call, change_function(name)))
 
 
 def _sum_of_shares(translation: Translation, use: Use) -> None:
@@ -81,9 +79,7 @@ def _sum_of_shares(translation: Translation, use: Use) -> None:
         _decline(translation, use, "is not called with a value and a loader in a variable")
         return
     value, loader = use.call.args
-    name = helper(translation, use, use.module, _SUM, "distribution")
-    if name is None:
-        return
+    name = translation.helper(use, _SUM, "distribution")
     shared = translation.part(SharedLoaders)
     held = {item for item in translation.program.flow.values(loader, use.scope) if is_loader(item)}
     if held and held <= shared.values and not any(shared.is_one_of_several(item) for item in held):
@@ -142,9 +138,8 @@ def _share_of(translation: Translation, use: Use) -> None:
         _decline(translation, use, "is not called with a number and a loader")
         return
     if len(use.call.args) == 2:
-        name = helper(translation, use, use.module, _SHARE, "distribution")
-        if name is not None:
-            translation.do(use.module, Replace(use.call, change_function(name)))
+        name = translation.helper(use, _SHARE, "distribution")
+        translation.do(use.module, Replace(use.call, change_function(name)))
         return
     steps = use.call.args[0]
     text = text_of(use.module, steps)

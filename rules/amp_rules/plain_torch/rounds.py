@@ -192,7 +192,7 @@ class Rounds:
                 state = self._expression(item.context_expr, state)
             return self._suite(node.body, state, leaving)
         if isinstance(node, (ast.Try, getattr(ast, "TryStar", ast.Try))):
-            return self._try(node, state, leaving)
+            return self._try(node, state, leaving)  # type: ignore[arg-type]  # or TryStar, which is like it
         if isinstance(node, ast.Match):
             state = self._expression(node.subject, state)
             return _any_of([state, *(self._suite(case.body, state, leaving) for case in node.cases)])

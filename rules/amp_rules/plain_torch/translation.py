@@ -155,9 +155,9 @@ class Translation:
         self.insert(use.module, use.statement, template)
         self.do(use.module, Remove(use.statement))
 
-    def helper(self, use: Use, helper: Helper, unit: Unit) -> str:
-        """The name of a helper function for a use; a third one in a file declines the unit that it is for."""
-        head = self.head(use.module)
+    def helper(self, use: Use, helper: Helper, unit: Unit, module: Module | None = None) -> str:
+        """The name of a helper function for a use, in its file or another; a third one declines the unit that it is for."""
+        head = self.head(module or use.module)
         if helper not in head.helpers and len(head.helpers) >= _MAX_HELPERS:
             names = " and ".join(f"`{item.name}`" for item in head.helpers)
             message = f"the file would get a third helper function, `{helper.name}`, beside {names}"

@@ -11,7 +11,6 @@ from amp_rules.flow.values import Value
 from amp_rules.plain_torch.averaged_passes import AveragedPasses
 from amp_rules.plain_torch.batch_norm import may_have_batch_norm, reasons_against
 from amp_rules.plain_torch.file_head import Helper
-from amp_rules.plain_torch.helpers import helper
 from amp_rules.plain_torch.model_reads import ModelReads
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
@@ -77,9 +76,8 @@ class WrappedModels:
             return  # declined
         module = use.module
         if found.variable is None or self._are_many(module):
-            name = helper(self._translation, use, self._function(use, options), "distribution")
-            if name is not None:
-                self._translation.replace(module, use.whole, lambda node: call_with(name)(first_argument(node)))
+            name = self._translation.helper(use, self._function(use, options), "distribution")
+            self._translation.replace(module, use.whole, lambda node: call_with(name)(first_argument(node)))
         elif found.has_own_line:
             self._translation.put_for(use, self._lines(use, found.variable, options))
         else:

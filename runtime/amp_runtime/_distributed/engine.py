@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from amp_runtime._core.models import parameter_slots, same_objects
-from amp_runtime._distributed.exchange import PLAIN, Exchange, average_in_ddp
+from amp_runtime._distributed.exchange import PLAIN, Exchange
+from amp_runtime._distributed.options import average_in_ddp
 
 
 class _PassThrough(nn.Module):

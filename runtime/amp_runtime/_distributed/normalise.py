@@ -7,44 +7,14 @@ it loses no digits where means are large.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from amp_runtime._core.context import HALF_DTYPES
+from amp_runtime._distributed.channels import per_channel, widen
+from amp_runtime._distributed.plainly import backward_plainly
 from amp_runtime._distributed.shadow import shadowing
-
-
-class _SumOverRanks(torch.autograd.Function):
-    """The sum over the processes.
-
-    Its gradient is the same sum, because every rank's loss depends on every rank.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, group: Any) -> torch.Tensor:
-        ctx.group = group
-        total = value.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return _sum_over_ranks(gradients[0], ctx.group), None
-
-
-def _sum_over_ranks(value: torch.Tensor, group: Any) -> torch.Tensor:
-    return cast(torch.Tensor, _SumOverRanks.apply(value, group))  # type: ignore[no-untyped-call]
-
-
-def _widen(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.float() if tensor.dtype in HALF_DTYPES else tensor
-
-
-def _per_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A vector with one value a channel, in a shape that goes with ``like``."""
-    return values.view([1, -1] + [1] * (like.dim() - 2))
 
 
 def _own_statistics(input: torch.Tensor) -> torch.Tensor:
@@ -109,7 +79,7 @@ class Normalise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         if torch.is_grad_enabled():
-            return _backward_plainly(ctx, gradients[0])
+            return backward_plainly(ctx, gradients[0])
         input, weight, bias, mean, variance = ctx.saved_tensors
         gradient = gradients[0]
         wide = None if weight is None else weight.to(mean.dtype)
@@ -124,11 +94,11 @@ class Normalise(torch.autograd.Function):
         dist.all_reduce(total, group=ctx.group)
         # dx = scale / std * (dy - mean(dy) - x_hat * mean(dy * x_hat)), as a * dy + b * x + c with numbers a channel.
         scale = inverse if wide is None else inverse * wide
-        to_input = _widen(gradient) * _per_channel(scale, input)
+        to_input = widen(gradient) * per_channel(scale, input)
         if not ctx.shadowing:  # on which the statistics do not depend
             slope = -scale * inverse * total[1] / ctx.count
             offset = -scale * total[0] / ctx.count - slope * mean
-            to_input.addcmul_(_widen(input), _per_channel(slope, input)).add_(_per_channel(offset, input))
+            to_input.addcmul_(widen(input), per_channel(slope, input)).add_(per_channel(offset, input))
         to_input = to_input.to(input.dtype)
         return (
             to_input,
@@ -136,38 +106,3 @@ class Normalise(torch.autograd.Function):
             None if bias is None or not ctx.needs_input_grad[2] else own[0].to(bias.dtype),
             *[None] * 5,
         )
-
-
-def normalise_plainly(
-    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, group: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
-    """The same from operations that autograd can differentiate as often as it likes; also mean, variance and count.
-
-    Raises:
-        ValueError: there is only one value a channel.
-    """
-    wide = _widen(input)
-    own = 0.0 if shadowing() else 1.0
-    axes = [axis for axis in range(input.dim()) if axis != 1]
-    values = own * (input.numel() // max(input.shape[1], 1))
-    sums = _sum_over_ranks(torch.cat([wide.sum(axes) * own, wide.new_full((1,), values)]), group)
-    count = float(sums[-1].detach())
-    if count <= 1:
-        raise ValueError(f"Expected more than 1 value per channel when training, got {count:g} over all ranks")
-    mean = sums[:-1] / count
-    centred = wide - _per_channel(mean, input)
-    variance = _sum_over_ranks((centred * centred).sum(axes) * own, group) / count
-    result = centred * _per_channel(torch.rsqrt(variance + eps), input)
-    if weight is not None:
-        result = result * _per_channel(weight, input)
-    if bias is not None:
-        result = result + _per_channel(bias, input)
-    return result.to(input.dtype), mean.detach(), variance.detach(), count
-
-
-def _backward_plainly(ctx: Any, gradient: torch.Tensor) -> Any:
-    input, weight, bias, *_ = ctx.saved_tensors
-    output, *_ = normalise_plainly(input, weight, bias, ctx.eps, ctx.group)
-    wanted = [t for t in (input, weight, bias) if t is not None and t.requires_grad]
-    found = iter(torch.autograd.grad(output, wanted, gradient, create_graph=True))
-    return (*(None if t is None or not t.requires_grad else next(found) for t in (input, weight, bias)), *[None] * 5)

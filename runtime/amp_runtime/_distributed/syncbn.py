@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from amp_runtime._distributed.normalise import Normalise, joint_statistics, normalise_plainly
+from amp_runtime._distributed.normalise import Normalise, joint_statistics
+from amp_runtime._distributed.plainly import normalise_plainly
 from amp_runtime._distributed.shadow import current_round
 
 

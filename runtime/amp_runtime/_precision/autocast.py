@@ -11,7 +11,7 @@ import torch
 from amp_runtime._core.context import CAST_POLICIES, HALF_DTYPES, CastPolicy, context
 from amp_runtime._precision import policy, registered
 from amp_runtime._precision.lacking import note_emulation
-from amp_runtime._precision.operations import operations
+from amp_runtime._precision.names import operations
 from amp_runtime._precision.policy import Lists
 
 F = TypeVar("F", bound=Callable[..., Any])

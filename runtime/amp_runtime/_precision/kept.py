@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec
 
 from amp_runtime._core.context import context
-from amp_runtime._precision.operations import operation
+from amp_runtime._precision.names import operation
 from amp_runtime._precision.properties import positive
 
 P = ParamSpec("P")

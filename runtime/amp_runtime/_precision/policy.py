@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from amp_runtime._core.context import CastPolicy, context
 from amp_runtime._core.versions import COMPILES_FUNCTION_MODES
-from amp_runtime._precision import cast_tables, recompute, rules
+from amp_runtime._precision import apex_policy, cast_tables, recompute, rules
 from amp_runtime._precision.lacking import lacking
 from amp_runtime._precision.operations import Function, attribute_names, forms, python_functions
 from amp_runtime._precision.rules import Rule
@@ -250,12 +250,9 @@ class _Builder:
 
     def follow_apex(self, native_floats: Set[str]) -> None:
         """What Apex does at O1, but for what autocast runs in float32 as well."""
-        self.put(cast_tables.APEX_FLOAT - native_floats, rules.in_float)
-        self.put(cast_tables.APEX_FLOAT, None, rules.refused_in_place)
+        apex_policy.follow(self, native_floats)
         power = torch.Tensor.__ipow__  # the operator is free to give another tensor
         self.actions[power] = Action(rules.in_float, power)
-        self.put(cast_tables.APEX_PROMOTE, rules.in_widest)
-        self.put(cast_tables.APEX_REFUSED, rules.refused_in_half)
 
     def follow(self, layer: Lists) -> None:
         """What somebody chose."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from amp_runtime._core.context import CAST_POLICIES, DTYPES, OPT_LEVELS, CastPolicy, DtypeName, OptLevel, context
-from amp_runtime._precision.operations import operations
+from amp_runtime._precision.names import operations
 
 LossScale = float | Literal["dynamic"]
 

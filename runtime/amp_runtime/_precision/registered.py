@@ -15,7 +15,7 @@ from torch import nn
 from amp_runtime._core.context import context
 from amp_runtime._precision import policy
 from amp_runtime._precision.casts import Precision, call_in_precision
-from amp_runtime._precision.operations import name_of
+from amp_runtime._precision.names import name_of
 from amp_runtime._precision.policy import Lists
 
 _MISSING = object()

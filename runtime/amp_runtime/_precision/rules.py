@@ -82,28 +82,6 @@ def refused(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[s
     )
 
 
-def refused_in_half(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Raises for half tensors, as Apex does for the same function."""
-    if any(tensor.dtype in HALF_DTYPES for tensor in castable(kind, (args, kwargs))):
-        raise NotImplementedError(
-            f"torch.nn.functional.{function.__name__} does not run on half tensors under cast_policy='apex'. Use "
-            "torch.nn.functional.binary_cross_entropy_with_logits, amp.float_function, or custom_black_list="
-            f"{{{function.__name__!r}}}."
-        )
-    return _closed(kind, function, args, kwargs)
-
-
-def refused_in_place(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Raises for half tensors, because what is written in place cannot become float32."""
-    if any(tensor.dtype in HALF_DTYPES for tensor in castable(kind, (args, kwargs))):
-        name = function.__name__
-        raise NotImplementedError(
-            f"{name} runs in float32 under cast_policy='apex' and cannot write into a half tensor; use "
-            f"{name.strip('_')} without the underscore"
-        )
-    return function(*args, **kwargs)
-
-
 def cast(value: Any, dtype: torch.dtype, kind: str) -> Any:
     """``value`` with the tensors that autocast would cast as ``dtype``, also those in lists and tuples."""
     if isinstance(value, torch.Tensor):
@@ -138,7 +116,7 @@ def _in_dtype(dtype: torch.dtype, kind: str, function: Function, args: tuple[Any
     args = tuple([cast(arg, dtype, kind) for arg in args])
     if kwargs:
         kwargs = {name: cast(value, dtype, kind) for name, value in kwargs.items()}
-    return _closed(kind, function, args, kwargs)
+    return closed(kind, function, args, kwargs)
 
 
 def _in_place(dtype: torch.dtype, kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -148,7 +126,8 @@ def _in_place(dtype: torch.dtype, kind: str, function: Function, args: tuple[Any
     return result if args[0].dtype is dtype else args[0].copy_(result)
 
 
-def _closed(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def closed(kind: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs it with autocast off."""
     torch.set_autocast_enabled(kind, False)
     try:
         return function(*args, **kwargs)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from amp_runtime._core.device import is_capturing
-from amp_runtime._core.models import name_of, prepared_models
+from amp_runtime._core.models import prepared_models
 from amp_runtime._scaling.agreement import Ranks
-from amp_runtime._scaling.gradients import is_finite, parameters_of
+from amp_runtime._scaling.explaining import explained
 from amp_runtime._scaling.overflow import Observer, OverflowLocation
 
 _log = logging.getLogger("amp_runtime")
@@ -165,27 +165,10 @@ class Skips:
             ranks: who decided to skip.
             optimizers: those whose gradients may be bad.
         """
-        found = [own] if ranks is None else ranks.gather(own)
-        rank, location = next(((r, place) for r, place in enumerate(found) if place is not None), (0, None))
-        if location is None:
-            where = (
-                f"{_bad_parameters(optimizers)}amp.scaler.locate_overflow(step_function) tells which module it was. "
-            )
-        else:
-            where = f"{location}{f' (on rank {rank})' if len(found) > 1 else ''}. "
+        where, location = explained(own, ranks, optimizers)
         return GradientOverflowError(
             f"{self.in_a_row} steps in a row were skipped because gradients were infinite or NaN; the loss scale is "
             f"{scale:g}. {where}If the loss is NaN with AMP_OPT_LEVEL=O0 too, it is not the precision; otherwise put "
             "the part that overflows under amp.autocast(enabled=False)",
             location,
         )
-
-
-def _bad_parameters(optimizers: Iterable[torch.optim.Optimizer]) -> str:
-    names = []
-    for optimizer in optimizers:
-        for index, parameter in enumerate(parameters_of(optimizer)):
-            if parameter.grad is not None and not is_finite(parameter.grad):
-                names.append(name_of(parameter) or f"parameter {index} of {type(optimizer).__name__}")
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"Not finite now: the gradient of {shown}. " if names else ""

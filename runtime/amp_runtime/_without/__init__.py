@@ -25,5 +25,10 @@ WANTED_BY: dict[str, tuple[str, ...]] = {
     "_scaling.combined": ("combine_grad",),
     "_scaling.overflow": ("GradientOverflowError", "OverflowLocation", "scaler.locate_overflow"),
     "_scaling.state": ("load_checkpoint", "save_checkpoint", "scaler.load_state_dict", "scaler.state_dict"),
+    "_precision.names": ("custom_black_list", "custom_white_list"),
+    "_precision.apex_policy": ("cast_policy",),
+    "_distributed.plainly": ("create_graph", "delay_allreduce", "sharded", "uneven"),
+    "_distributed.options": ("allreduce_always_fp32", "gradient_predivide_factor", "message_size"),
+    "_scaling.explaining": ("GradientOverflowError", "OverflowLocation", "scaler.locate_overflow"),
 }
 """The names, keywords and levels that want a module itself; ``()`` for one that only the whole package has."""
