@@ -16,6 +16,7 @@ from amp_rules.plan.drafts import Draft, drafted
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import FileChange, Note, Refusal, Report
 from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
 
 
 def in_plain_torch(
@@ -37,6 +38,8 @@ def in_plain_torch(
         drafts[change.path].become(change.after)
     translation = Translation(drafted(program, drafts), options)
     try:
+        if report.distribution == "migrated" and not translation.is_distributed:
+            raise _defect(program.entry, "has several processes, and no place where they join")
         texts = _texts(translation, drafts)
     except Declined as declined:
         refusals = tuple(_placed(item, drafts) for item in declined.refusals)
@@ -107,14 +110,18 @@ def _texts(translation: Translation, drafts: dict[Path, Draft], known: Iterable[
         original = drafts[path].original
         names = sorted(unbound_names(text) - unbound_names(original.source.text))
         if names:
-            raise declining.decline(
-                declining.DRAFT,
-                original,
-                None,
-                f"a defect of amp-migrate, not of the script: its draft reads `{names[0]}` where it may not be bound",
-                "report it with the lines that use it; until it is mended, migrate with --target runtime",
-            )
+            raise _defect(original, f"reads `{names[0]}` where it may not be bound")
     return texts
+
+
+def _defect(module: Module, what: str) -> Declined:
+    return declining.decline(
+        declining.DRAFT,
+        module,
+        None,
+        f"a defect of amp-migrate, not of the script: its draft {what}",
+        "report it with the lines that it is about; until it is mended, migrate with --target runtime",
+    )
 
 
 def _declined(
