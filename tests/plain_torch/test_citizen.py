@@ -194,3 +194,26 @@ def test_git_applies_the_diff(folder):
     done = subprocess.run(command, input=patch.encode(), capture_output=True, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert invoke("train.py", "--target", "torch", "--ddp", "--check").exit_code == 0
+
+
+def test_a_script_for_apex_whose_processes_join_before_its_level_is_known(folder):
+    (folder / "apex.py").write_text(
+        "import argparse\n\nfrom apex import amp\n"
+        + HEAD
+        + "\nparser = argparse.ArgumentParser()\nparser.add_argument('--opt-level', default='O1')\n"
+        "args = parser.parse_args()\n"
+        "data = TensorDataset(torch.randn(64, 8), torch.randint(0, 3, (64,)))\n"
+        "loader = DataLoader(data, batch_size=8, shuffle=True)\n"
+        "model = nn.Linear(8, 3)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model, optimizer = amp.initialize(model, optimizer, opt_level=args.opt_level)\n"
+        "for x, y in loader:\n    loss = nn.functional.cross_entropy(model(x), y)\n    optimizer.zero_grad()\n"
+        "    with amp.scale_loss(loss, optimizer) as scaled_loss:\n        scaled_loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    done = invoke("apex.py", "--target", "torch", "--ddp", "-w")
+    assert "precision migrated, distribution migrated" in done.stderr, done.stderr
+    text = (folder / "apex.py").read_text()
+    for word in ("init_process_group(", "GradScaler(", "DistributedSampler(", "destroy_process_group("):
+        assert text.count(word) == 1, text
+    assert text.index("init_process_group(") < text.index("DistributedSampler(") < text.index("GradScaler(")
+    assert invoke("apex.py", "--target", "torch", "--ddp", "--check").exit_code == 0
