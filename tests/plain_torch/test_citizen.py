@@ -71,6 +71,27 @@ def test_the_settings_of_the_project_count_for_it_too(folder):
     assert invoke("train.py", "--no-vendor").exit_code == 0
 
 
+def test_a_rewrite_that_only_the_runtime_has_is_named(folder):
+    assert (
+        "AMP410 says nothing with --target torch"
+        in invoke("train.py", "--target", "torch", "--select", "AMP410").stderr
+    )
+    assert "AMP410 says nothing" not in invoke("train.py", "--select", "AMP410").stderr
+
+
+@pytest.mark.parametrize("more", [("--no-fused",), ("--ignore", "AMP301")])
+def test_what_is_left_out_is_left_out(folder, more):
+    assert "fused=" in invoke("train.py", "--target", "torch").stdout
+    assert "fused=" not in invoke("train.py", "--target", "torch", *more).stdout
+
+
+def test_half_type_and_scale_are_fixed_where_they_are_given(folder):
+    done = invoke("train.py", "--target", "torch", "--dtype", "fp16", "--loss-scale", "128").stdout
+    assert "AMP_DTYPE = torch.float16\n" in done and "128" in done
+    done = invoke("train.py", "--target", "torch", "--dtype", "bf16").stdout
+    assert "torch.bfloat16" in done and "GradScaler" not in done
+
+
 # ---- what is told ------------------------------------------------------------------------------------------------
 
 
@@ -86,8 +107,7 @@ def test_nothing_that_is_told_speaks_of_the_runtime(folder):
 
 def test_no_scaling_is_told_where_there_is_none(folder):
     done = invoke("train.py", "--target", "torch", "--dtype", "bf16", "-v")
-    if "GradScaler" not in done.stdout:
-        assert "AMP103" not in done.stderr and "AMP102" in done.stderr
+    assert "AMP103" not in done.stderr and "AMP102" in done.stderr, done.stderr
 
 
 def test_results_of_the_other_target_are_not_remembered(folder):
