@@ -237,3 +237,13 @@ def test_a_script_for_apex_whose_processes_join_before_its_level_is_known(folder
         assert text.count(word) == 1, text
     assert text.index("init_process_group(") < text.index("DistributedSampler(") < text.index("GradScaler(")
     assert invoke("apex.py", "--target", "torch", "--ddp", "--check").exit_code == 0
+
+
+def test_reasons_speak_of_the_file_as_it_is(folder):
+    second = "            nn.functional.mse_loss(model(x)[:, :1], x[:, :1]).backward()\n"
+    twice = TRAIN.replace("            optimizer.step()\n", second + "            optimizer.step()\n")
+    (folder / "train.py").write_text(twice)
+    done = invoke("train.py", "--target", "torch", "--ddp")
+    for number in (int(word.split(")")[0]) for word in done.stderr.split("(line ")[1:]):
+        assert ".backward(" in twice.splitlines()[number - 1], done.stderr
+    assert "amp.scaler" not in done.stderr

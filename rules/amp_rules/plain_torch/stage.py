@@ -78,9 +78,10 @@ def from_runtime(report: Report, program: Program, options: Options) -> Report:
         )
     before = {path: drafts[path].original.source.text for path in texts}
     changes = [FileChange(path, before[path], text) for path, text in texts.items() if before[path] != text]
+    has_precision = any(use.path.split(".")[0] in ("autocast", "scaler") for use in translation.uses)
     return replace(
         report,
-        precision="migrated",
+        precision="migrated" if has_precision else report.precision,
         distribution="migrated" if translation.is_distributed else report.distribution,
         changes=tuple(sorted(changes, key=lambda item: str(item.path))),
         edits=telling.of_uses(translation.uses),
@@ -147,8 +148,12 @@ def _declined(
 
 
 def _placed(item: Refusal, drafts: dict[Path, Draft]) -> Refusal:
+    """A refusal that speaks of a draft, as one that speaks of the file on disk."""
     draft = drafts.get(item.path)
-    return item if draft is None or item.span is None else replace(item, span=draft.place(item.span))
+    if draft is None:
+        return item
+    span = draft.place(item.span) if item.span is not None else None
+    return replace(item, span=span, message=telling.of_file(item.message, draft))
 
 
 def _limits(translation: Translation, drafts: dict[Path, Draft]) -> list[Note]:
