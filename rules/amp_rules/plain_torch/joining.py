@@ -48,8 +48,9 @@ def join(translation: Translation, module: Module) -> list[str]:
     lines.append(_SILENT)
     if any(name.split(".")[0] == "logging" for name in translation.program.flow.imported):
         lines.append(_WITHOUT_LOG)
-    if start is not None and start.use.module is module and not module.cells:
-        _part(translation, start.use)
+    joins = translation.joins
+    if joins is not None and joins.module is module and not module.cells:
+        _part(translation, joins)
     return translation.code(module, "\n".join(lines)).splitlines()
 
 

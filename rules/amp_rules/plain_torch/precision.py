@@ -60,8 +60,11 @@ _COPIES = frozenset({"copy.deepcopy", "copy.copy", "torch.save", "pickle.dump", 
 def _init(translation: Translation, use: Use) -> None:
     """``amp.init(...)``: the processes join, and the scaler is made."""
     lines = []
-    if translation.is_distributed:
+    if use == translation.joins:
         lines += join(translation, use.module)
+    if translation.start is not None and use != translation.start.use:
+        translation.put_for(use, "\n".join(lines))
+        return
     level, scaling = translation.part(Level), translation.part(LossScaling)
     lines += [line for line in (level.line, scaling.line) if line is not None]
     if translation.start is None or translation.start.dtype != "fp16":
