@@ -86,9 +86,9 @@ def _files(uses: Uses, scripts: set[str], source: Source, version: str) -> dict[
     files = files_for(uses, source, command)
     levels = "at all levels" if uses.everything or uses.half_models else "at O0 and O1"
     told = (
-        f"{PACKAGE} {version}, of the package amp-migrate (Apache License 2.0), copied by `amp-migrate --vendor`: what the "
-        f"scripts beside it reach, {levels}. `{command}` adds what is missing and brings it up to date; a copy that was "
-        f"edited it leaves alone. {MANIFEST} says what this one was made for."
+        f"{PACKAGE} {version}, of the package amp-migrate (Apache License 2.0), copied by `amp-migrate --vendor`: what "
+        f"the scripts beside it reach, {levels}. `{command}` adds what is missing and brings it up to date; a copy "
+        f"that was edited it leaves alone. {MANIFEST} says what this one was made for."
     )
     head = "".join(f"# {line}\n" for line in textwrap.wrap(told, 110, break_long_words=False, break_on_hyphens=False))
     files["__init__.py"] = head.encode() + files["__init__.py"]
