@@ -69,7 +69,8 @@ def planned(folder: Path, uses: Uses, scripts: Iterable[str], source: Source, ve
             return Copy(path, before, before)  # an earlier version of this program copied everything
         recorded = _recorded(before)
         if recorded is None:
-            return Problem(path, "exists, and --vendor did not make it; rename or remove it, then run again")
+            message = "exists, and no record says that --vendor made it; rename or remove it, then run again"
+            return Problem(path, message)
         if edited := _edited(before, recorded["files"]):
             shown = ", ".join(edited[:_EDITED_SHOWN]) + (", ..." if len(edited) > _EDITED_SHOWN else "")
             message = f"was edited since --vendor made it ({shown}); rename or remove it, then run again"
