@@ -152,6 +152,10 @@ def test_a_training_loader_gets_a_sampler(tmp_path: Path, loader: str, expected:
             ],
         ),
         (
+            "for epoch in range(3):\n    batches = enumerate(loader)\n    for _, (x, y) in batches:\n        STEP",
+            ["for epoch in range(3):", "    if WORLD_SIZE > 1:", "        sampler.set_epoch(epoch)"],
+        ),
+        (
             "def endless(batches):\n    while True:\n        yield from iter(batches)\n\n"
             "for step, (x, y) in zip(range(20), endless(loader)):\n    STEP",
             [

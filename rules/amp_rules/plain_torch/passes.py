@@ -52,15 +52,17 @@ class Passes:
                 begun = node
             else:
                 continue
-            for use in loaders.direct(begun, Site(scope.module, scope, body, node)):
+            site = Site(scope.module, scope, body, node)
+            direct = list(loaders.direct(begun, site))
+            for use in direct or loaders.iterated(begun, site):
                 values = use.values if use.loader in beside else use.values & self._shared.values
-                if (
-                    values
-                    and not self._is_another(use, use.loader, values)
-                    and not _is_handed_on(self._program, begun, use.loader, scope.module)
-                ):
+                is_inside = bool(direct) and _is_handed_on(self._program, begun, use.loader, scope.module)
+                if not direct and use.body is not body:
+                    continue  # the loop that it is behind of stands in another function, and is found there
+                if values and not is_inside and not self._is_another(use, use.loader, values):
                     loader = self._renamed(use.loader)
-                    found[use.loader] = Pass(scope.module, scope, body, begun, loader, values, begun is node)
+                    key = use.loader if direct else begun
+                    found[key] = Pass(scope.module, scope, body, begun, loader, values, begun is node)
         return list(found.values())
 
     def _is_another(self, site: Site, loader: ast.expr, values: frozenset[Value]) -> bool:
