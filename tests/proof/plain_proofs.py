@@ -11,17 +11,31 @@ from typing import Any
 
 from amp_migrate.verify.evidence import Evidence
 from amp_migrate.verify.joined import joined_batches
-from amp_migrate.verify.plan import O0, O0_TOGETHER, O1_TOGETHER, ORIGINAL, ORIGINAL_MERGED, PLAIN_AMP, Asked
+from amp_migrate.verify.plan import (
+    O0,
+    O0_TOGETHER,
+    O1_TOGETHER,
+    ORIGINAL,
+    ORIGINAL_MERGED,
+    ORIGINAL_TOGETHER,
+    PLAIN_AMP,
+    Asked,
+)
 from amp_migrate.verify.reading import read_ranks
 from amp_migrate.verify.runs import STAND_IN
 from amp_migrate.verify.traces import Failure, Trace
 from amp_migrate.verify.verdict import judge
+from amp_rules import migrate
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Report
 from apex_proofs import ApexScript, all_apex_scripts
 from proofs import HERE, PROJECTS, Migrated, Proofs, Run, Script, all_scripts, migrate_copy
 from warm import Warm
 
 WITHOUT_RUNTIME = HERE / "without_runtime"
 """A folder with something in place of the runtime that cannot be imported."""
+LEVELED = MappingProxyType({"AMP_VERIFY_NATIVE": "leveled"})
+"""What ``amp-migrate verify`` tells the recorder of versions that read their level themselves."""
 
 
 def plain_scripts() -> list[Script]:
@@ -35,7 +49,7 @@ def _of_apex(script: ApexScript) -> Script:
         folder=script.folder,
         entry=script.entry,
         precision="migrated" if script.by == "idiom" else "declined",
-        distribution="unknown",
+        distribution="already" if script.distributes else "unknown",
         args=script.on,
         o1_rel_tol=script.rel_tol,
     )
@@ -51,12 +65,21 @@ class PlainProofs(Proofs):
 
     def migrated(self, script: Script) -> Migrated:
         """The fixture after ``amp-migrate --target torch --ddp``, of all scripts of its project."""
-        options = {"opt_level": "O1", "ddp": True, "target": "torch"}
-        if script.name in self._of_apex:
-            options["apex"] = "idiom"
         entries = script.entries or (script.entry,)
-        key = f"{script.folder.name}/migration"
-        return self._once(key, lambda folder: migrate_copy(script.folder, entries, options, folder))[script.entry]
+        options = self._options(script)
+        return self._once(
+            f"{script.folder.name}/migration",
+            lambda folder: migrate_copy(script.folder, entries, options, folder, twice=False),
+        )[script.entry]
+
+    def again(self, script: Script) -> Report:
+        """What a second migration of it does."""
+        path = self.migrated(script).folder / script.entry
+        return self._once(f"{script.name}/again", lambda folder: migrate(path, Options(**self._options(script))))
+
+    def _options(self, script: Script) -> dict[str, Any]:
+        options: dict[str, Any] = {"opt_level": "O1", "ddp": True, "target": "torch"}
+        return options | ({"apex": "idiom"} if script.name in self._of_apex else {})
 
     def original(self, script: Script, name: str = "first", **env: str) -> Run:
         """The fixture untouched; one for Apex with that switched off."""
@@ -71,7 +94,7 @@ class PlainProofs(Proofs):
     def at(self, script: Script, level: str) -> Run:
         """The migrated fixture in one process."""
         project = self.migrated(script).folder
-        env = {"AMP_OPT_LEVEL": level}
+        env = {"AMP_OPT_LEVEL": level, **LEVELED}
         return self._once(
             f"{script.name}/{level}",
             lambda folder: self._run(script.argv, project, folder / "run", env, [WITHOUT_RUNTIME]),
@@ -80,7 +103,7 @@ class PlainProofs(Proofs):
     def together_at(self, script: Script, level: str) -> Run:
         """The migrated fixture in two processes."""
         project = self.migrated(script).folder
-        env = {"AMP_OPT_LEVEL": level}
+        env = {"AMP_OPT_LEVEL": level, **LEVELED}
         return self._once(
             f"{script.name}/together_{level}",
             lambda folder: self._run_together(script.argv, project, folder, env, [WITHOUT_RUNTIME]),
@@ -93,9 +116,16 @@ class PlainProofs(Proofs):
         logs = [(folder / f"stdout{end}", folder / f"stderr{end}") for end in ("", "1")]
         return super()._run_together(argv, project, folder, env, packages, logs)
 
+    def original_together(self, script: Script) -> Run:
+        """The original in two processes, of a script that was written for them."""
+        return self._once(
+            f"{script.name}/original_together",
+            lambda folder: self._run_together(script.argv, script.folder, folder),
+        )
+
     def plain_autocast(self, script: Script) -> Run:
         """The original under torch's own autocast: what half precision does to it by itself."""
-        env = {"AMP_VERIFY_PLAIN_AMP": "bf16", "AMP_VERIFY_NATIVE": "leveled"}
+        env = {"AMP_VERIFY_PLAIN_AMP": "bf16", **LEVELED}
         return self.original(script, "plain_autocast", **env)
 
     def joined(self, script: Script) -> Run | None:
@@ -108,7 +138,7 @@ class PlainProofs(Proofs):
         def make(folder: Path) -> Run:
             path = folder / "batches.json"
             path.write_text(json.dumps(asdict(batches)), encoding="utf-8")
-            return self._run(script.argv, script.folder, folder / "run", {"AMP_VERIFY_BATCHES": str(path)})
+            return self._run(script.argv, script.folder, folder / "run", {"AMP_VERIFY_BATCHES": str(path), **LEVELED})
 
         return self._once(f"{script.name}/joined", make)
 
@@ -118,9 +148,13 @@ class PlainProofs(Proofs):
         runs |= {O0: (self.at(script, "O0"), "O0", 1), "O1": (self.at(script, "O1"), "O1", 1)}
         runs |= {PLAIN_AMP: (self.plain_autocast(script), None, 1)}
         report = self.migrated(script).report
-        if report.distribution == "migrated":
+        has_original = report.distribution == "already" and script.name not in self._of_apex
+        if report.distribution == "migrated" or has_original:
             runs |= {O0_TOGETHER: (self.together_at(script, "O0"), "O0", 2)}
             runs |= {O1_TOGETHER: (self.together_at(script, "O1"), "O1", 2)}
+        if has_original:
+            runs |= {ORIGINAL_TOGETHER: (self.original_together(script), None, 2)}
+        elif report.distribution == "migrated":
             runs |= {ORIGINAL_MERGED: (self.joined(script), None, 1)}
         traces = {name: _trace(name, *made) for name, made in runs.items() if made[0] is not None}
         asked = Asked(
@@ -154,7 +188,35 @@ def _trace(name: str, run: Run | None, level: str | None, processes: int) -> Tra
 
 # ---- what plain PyTorch has no words for -----------------------------------------------------------------------------
 
-NOT_IN_TORCH: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "globals_functions": {"distribution": "AMP392"},
+        "grad_accumulation": {"distribution": "AMP392"},
+        "model_method_loss": {"distribution": "AMP392"},
+        "multi_loss_retain_graph": {"distribution": "AMP392"},
+        "trainer_other_files": {"distribution": "AMP392"},
+        "vae_loss_function": {"distribution": "AMP392"},
+        "accumulator_decorators": {"distribution": "AMP392"},
+        "build_from_cfg": {"distribution": "AMP392"},
+        "config_template": {"distribution": "AMP392"},
+        "engine_functions": {"distribution": "AMP392"},
+        "find_by_name": {"distribution": "AMP392"},
+        "gan_classes": {"distribution": "AMP392"},
+        "networks_in_dict": {"distribution": "AMP392"},
+        "samplers_everywhere": {"distribution": "AMP392"},
+        "seq_package": {"precision": "AMP392", "distribution": "AMP392"},
+        "state_engine": {"distribution": "AMP392"},
+        "stream_callbacks": {"distribution": "AMP392"},
+        "train_or_evaluate": {"distribution": "AMP392"},
+        "vars_and_eval": {"distribution": "AMP392"},
+        "yacs_engine": {"distribution": "AMP392"},
+        "apex_ascend_combined": {"precision": "AMP392"},
+        "apex_fused_optimizer": {"precision": "AMP392"},
+        "apex_larc_self_supervised": {"precision": "AMP392"},
+        "apex_registered_functions": {"precision": "AMP392"},
+        "apex_vit_scale_state": {"precision": "AMP392"},
+    }
+)
 """By script and unit, the code of what is migrated to the runtime and declined in plain PyTorch."""
 
 OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType({})

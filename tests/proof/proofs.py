@@ -86,7 +86,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Migrated:
-    """A migrated project: the folder, the first report, and the report of a second migration."""
+    """A migrated project: the folder, the first report, and the report of a second migration, if one was made."""
 
     folder: Path
     report: Any
@@ -208,8 +208,10 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def migrate_copy(source: Path, entries: Sequence[str], options: dict[str, Any], folder: Path) -> dict[str, Migrated]:
-    """Migrate a copy of a fixture, twice; the result for each of its scripts."""
+def migrate_copy(
+    source: Path, entries: Sequence[str], options: dict[str, Any], folder: Path, *, twice: bool = True
+) -> dict[str, Migrated]:
+    """Migrate a copy of a fixture, twice unless told otherwise; the result for each of its scripts."""
     from amp_rules import migrate
     from amp_rules.folder.shared_modules import join
     from amp_rules.plan.options import Options
@@ -223,7 +225,7 @@ def migrate_copy(source: Path, entries: Sequence[str], options: dict[str, Any], 
     for change in together.changes.values():
         change.path.write_bytes(read_source(change.path).encode(change.after))
     return {
-        entry: Migrated(project, report, migrate(project / entry, asked))
+        entry: Migrated(project, report, migrate(project / entry, asked) if twice else None)
         for entry, report in zip(entries, together.reports, strict=True)
     }
 

@@ -23,10 +23,10 @@ pytestmark = [
 ]
 
 SCRIPTS = plain_scripts()
-IN_EVERY_RUN = {"function_mnist", "gan_dcgan_style", "grad_accumulation", "trainer_class", "accumulator_decorators"}
+IN_EVERY_RUN = {"clip_value_and_norm_logging", "function_mnist", "gan_dcgan_style", "trainer_class"}
 """Those that are run in half and in several processes in every run of the tests: the others only in the whole one."""
 
-TORCH = {unit: unit for unit in ("precision", "distribution")}
+UNITS = ("precision", "distribution")
 
 
 def in_torch(script: Script, unit: str) -> str:
@@ -48,6 +48,12 @@ def scripts(keep: Callable[[Script], Any], *, all_in_every_run: bool = False) ->
     )
 
 
+def gets_through_in_half(script: Script, plain_proofs: PlainProofs) -> None:
+    """Skip what no migration can bring about: torch may have no kernel for a layer in half on this processor."""
+    if plain_proofs.plain_autocast(script).status:
+        pytest.skip("the original does not get through under torch's own autocast here")
+
+
 def changes(script: Script) -> bool:
     return "migrated" in (in_torch(script, "precision"), in_torch(script, "distribution"))
 
@@ -65,21 +71,22 @@ def test_what_torch_has_no_words_for_is_of_scripts_that_are_there() -> None:
 @scripts(lambda script: True, all_in_every_run=True)
 def test_it_declines_what_is_listed_and_nothing_else(script: Script, plain_proofs: PlainProofs) -> None:
     report = plain_proofs.migrated(script).report
-    codes = {unit: sorted({one.code for one in report.refusals if one.unit == unit}) for unit in TORCH}
-    for unit in TORCH:
+    codes = {unit: sorted({one.code for one in report.refusals if one.unit == unit}) for unit in UNITS}
+    for unit in UNITS:
         expected = in_torch(script, unit)
         found = getattr(report, unit)
         reasons = "\n".join(f"{one.code} {one.message}" for one in report.refusals)
         assert found == expected or expected == "unknown", f"{unit}: {found}, not {expected}\n{reasons}"
         listed = NOT_IN_TORCH.get(script.name, {}).get(unit)
-        assert listed is None or listed in codes[unit], codes
+        # Where precision is declined, nothing more needs to be said of several processes.
+        assert listed is None or listed in (codes[unit] or codes["precision"]), codes
     assert all(one.message and one.recipe for one in report.refusals)
     assert bool(report.changes) == changes(script)
 
 
-@scripts(changes, all_in_every_run=True)
+@scripts(changes)
 def test_a_second_migration_changes_nothing(script: Script, plain_proofs: PlainProofs) -> None:
-    for change in plain_proofs.migrated(script).again.changes:
+    for change in plain_proofs.again(script).changes:
         pytest.fail("".join(difflib.unified_diff(change.before.splitlines(True), change.after.splitlines(True))))
 
 
@@ -101,6 +108,7 @@ def test_at_O0_it_repeats_the_original_bit_for_bit(script: Script, plain_proofs:
 @pytest.mark.half
 @scripts(lambda script: in_torch(script, "precision") == "migrated")
 def test_at_O1_the_losses_stay_within_the_stated_tolerance(script: Script, plain_proofs: PlainProofs) -> None:
+    gets_through_in_half(script, plain_proofs)
     original, migrated = plain_proofs.original(script).check(), plain_proofs.at(script, "O1").check()
     before, after = original.losses[0], migrated.losses[0]
     assert len(after) == len(before)
@@ -112,20 +120,24 @@ def test_at_O1_the_losses_stay_within_the_stated_tolerance(script: Script, plain
 
 @pytest.mark.half
 @pytest.mark.parametrize("level", ["O0", "O1"])
-@scripts(shares_out)
+@scripts(lambda script: shares_out(script) or (script.distribution == "already" and changes(script)))
 def test_two_processes_see_other_data_and_keep_the_same_parameters(
     script: Script, level: str, plain_proofs: PlainProofs
 ) -> None:
+    if level != "O0":
+        gets_through_in_half(script, plain_proofs)
     run = plain_proofs.together_at(script, level).check()
     first, second = run.losses
     assert len(first) == len(second)
     assert all(map(math.isfinite, first + second))
-    assert first[0] != second[0], "both ranks trained on the same data"
+    # The first one may be of noise, which all ranks draw alike.
+    assert first != second, "both ranks trained on the same data"
     assert run.parameters[0] and run.parameters[0] == run.parameters[1]
 
 
 @scripts(shares_out)
 def test_two_processes_save_what_one_process_saves(script: Script, plain_proofs: PlainProofs) -> None:
+    gets_through_in_half(script, plain_proofs)
     original, run = plain_proofs.original(script), plain_proofs.together_at(script, "O1").check()
     assert without_numbers(saved_files(run.folder)) == without_numbers(saved_files(original.folder))
 
@@ -136,6 +148,7 @@ def test_no_check_of_verify_speaks_against_it(script: Script, plain_proofs: Plai
     found = {check.id: check for check in plain_proofs.judged(script).checks}
     wrong = [f"{check.id}: {check.message}" for check in found.values() if check.verdict == "disproved"]
     assert not wrong
-    open_ = {check.id for check in found.values() if check.verdict == "unproved"} - {"repeats"}
+    gets_through_in_half(script, plain_proofs)
+    open_ = {check.id for check in found.values() if check.verdict == "unproved"}
     assert open_ == set(OPEN.get(script.name, ())), [found[name].message for name in open_]
     assert not shares_out(script) or {"ranks-agree", "one-process"} <= set(found)

@@ -17,6 +17,7 @@ from amp_migrate.verify.plain_torch import PlainTorch
 from amp_migrate.verify.plan import LOSS_SCALE, Asked, Planned
 from click.testing import CliRunner
 from forked import Forked
+from recording import Record
 
 BY_HAND = Path(__file__).with_name("by_hand")
 LEVELED = "train_leveled.py"
@@ -216,3 +217,27 @@ def test_masks_that_are_alike_on_all_ranks_are_open(verified: Verified) -> None:
     Path(LEVELED).write_text((BY_HAND / LEVELED).read_text())
     Path("train.py").write_text((BY_HAND / "train.py").read_text())
     assert verdicts(verified(seeded, TOGETHER, DROPOUT))["noise"] == "proved"
+
+
+LOADERS = """
+from torch.utils.data.distributed import DistributedSampler
+
+def shared(loader):
+    sampler = DistributedSampler(loader.dataset, num_replicas=2, rank=0)
+    return DataLoader(loader.dataset, batch_size=loader.batch_size, sampler=sampler)
+
+first = DataLoader(data, batch_size=4, shuffle=True)
+second = DataLoader(data, batch_size=2)
+len(DataLoader(data, batch_size=8))
+first = shared(first)
+third = DataLoader(data, batch_size=4)
+for loader in (third, second, first):
+    next(iter(loader))
+(model(torch.ones(1, 6)).sum()).backward()
+"""
+
+
+@runs_scripts_in()
+@pytest.mark.parametrize(("native", "numbers"), [("leveled", [2, 1, 0]), ("", [4, 1, 3])])
+def test_a_loader_that_is_made_again_keeps_its_number(record: Record, native: str, numbers: list[int]) -> None:
+    assert [batch.loader for batch in record(LOADERS, native=native).rank.batches] == numbers

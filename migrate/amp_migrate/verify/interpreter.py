@@ -64,7 +64,7 @@ def find_interpreter(named: str | None, cwd: Path, environment: Mapping[str, str
         said = done.stderr.strip().splitlines()
         raise UserError(f"{option} ({command}) does not run Python: {said[-1] if said else 'no answer'}") from error
     if tuple(version) < (3, 10):
-        raise UserError(f"{option} ({command}) is Python {version[0]}.{version[1]}; the runtime needs 3.10 or later")
+        raise UserError(f"{option} ({command}) is Python {version[0]}.{version[1]}; it needs 3.10 or later")
     if "torch" not in found:
         other = "" if named else "; name the one that trains with --python"
         raise UserError(f"{option} ({command}) has no torch, so nothing can be run{other}")

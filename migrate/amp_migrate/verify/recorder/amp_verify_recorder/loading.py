@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,9 @@ class _Loading:
 
     Numbers are given when loaders are made, which no migration changes; ``batches`` holds, by number and pass, those
     that take the place of the sampler's, and ``lengths``, by number, what ``len`` of such a loader is.
+
+    A version in plain PyTorch may make a loader again to share its data out, and one only to ask how long it is. The
+    first has the number of the one before it, and the second gives its number back.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -57,6 +61,8 @@ class _Loading:
         self.lengths: dict[str, int] = {}
         self.stream: Any = ()
         self.datasets = Datasets()
+        self.is_leveled = os.environ.get("AMP_VERIFY_NATIVE", "").startswith("leveled")
+        self.unread: dict[int, weakref.ref[Any]] = {}
         path = os.environ.get("AMP_VERIFY_BATCHES")
         if path:
             with open(path, encoding="utf-8") as file:
@@ -82,8 +88,30 @@ class _Loading:
                 self.made += 1
             init(loader, *args, **kwargs)
             self._note(loader)
+            if self.is_leveled:
+                self._count(loader)
 
         return made
+
+    @guarded
+    def _count(self, loader: Any) -> None:
+        """Let a loader have the number of the one that it takes the place of, or give back its own."""
+        if hasattr(loader.sampler, "num_replicas"):
+            for number, reference in self.unread.items():
+                before = reference()
+                if before is not None and before is not loader and _is_shared_out(before, loader):
+                    del self.unread[number]
+                    self.made -= 1
+                    loader.__dict__[NUMBER] = number
+                    break
+        number = loader.__dict__[NUMBER]
+
+        def gone(reference: Any) -> None:
+            if self.unread.get(number) is reference:
+                del self.unread[number]
+                self.made -= number == self.made - 1
+
+        self.unread[number] = weakref.ref(loader, gone)
 
     @guarded
     def _note(self, loader: Any) -> None:
@@ -119,6 +147,7 @@ class _Loading:
         number = loader.__dict__.get(NUMBER)
         if number is None or not self.steps.record.active:
             return
+        self.unread.pop(number, None)
         epoch = self.epochs.get(number, -1) + 1
         self.epochs[number] = epoch
         reading = _Reading(number, epoch, loader.batch_sampler is not None, loader.num_workers > 0)
@@ -207,3 +236,11 @@ class _Loading:
         if numbers := labels(torch, batch):
             facts["labels"] = numbers
         record.add(**facts)
+
+
+def _is_shared_out(before: Any, loader: Any) -> bool:
+    """Whether a loader with a sampler for several processes is another one made again."""
+    if before.dataset is not loader.dataset or hasattr(before.sampler, "num_replicas"):
+        return False
+    alike = ("batch_size", "collate_fn", "drop_last", "num_workers")
+    return all(getattr(before, name) == getattr(loader, name) for name in alike)
