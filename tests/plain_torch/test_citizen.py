@@ -71,6 +71,27 @@ def test_the_settings_of_the_project_count_for_it_too(folder):
     assert invoke("train.py", "--no-vendor").exit_code == 0
 
 
+def test_a_rewrite_that_only_the_runtime_has_is_named(folder):
+    assert (
+        "AMP410 says nothing with --target torch"
+        in invoke("train.py", "--target", "torch", "--select", "AMP410").stderr
+    )
+    assert "AMP410 says nothing" not in invoke("train.py", "--select", "AMP410").stderr
+
+
+@pytest.mark.parametrize("more", [("--no-fused",), ("--ignore", "AMP301")])
+def test_what_is_left_out_is_left_out(folder, more):
+    assert "fused=" in invoke("train.py", "--target", "torch").stdout
+    assert "fused=" not in invoke("train.py", "--target", "torch", *more).stdout
+
+
+def test_half_type_and_scale_are_fixed_where_they_are_given(folder):
+    done = invoke("train.py", "--target", "torch", "--dtype", "fp16", "--loss-scale", "128").stdout
+    assert "AMP_DTYPE = torch.float16\n" in done and "128" in done
+    done = invoke("train.py", "--target", "torch", "--dtype", "bf16").stdout
+    assert "torch.bfloat16" in done and "GradScaler" not in done
+
+
 # ---- what is told ------------------------------------------------------------------------------------------------
 
 
@@ -86,8 +107,7 @@ def test_nothing_that_is_told_speaks_of_the_runtime(folder):
 
 def test_no_scaling_is_told_where_there_is_none(folder):
     done = invoke("train.py", "--target", "torch", "--dtype", "bf16", "-v")
-    if "GradScaler" not in done.stdout:
-        assert "AMP103" not in done.stderr and "AMP102" in done.stderr
+    assert "AMP103" not in done.stderr and "AMP102" in done.stderr, done.stderr
 
 
 def test_results_of_the_other_target_are_not_remembered(folder):
@@ -169,7 +189,7 @@ def test_a_notebook_gets_its_constants_in_the_cell_of_its_imports(folder):
     done = invoke("train.ipynb", "--target", "torch", "-w")
     assert done.exit_code == 0, done.stderr
     first, head, made, loop = sources(path)
-    assert (first, made) == (CELLS[0], CELLS[2])
+    assert first == CELLS[0] and made.partition(", fused=")[0] == CELLS[2].removesuffix(")")
     assert "USE_AMP = " in head and "GradScaler(" in head and "torch.autocast(" in loop
     assert invoke("train.ipynb", "--target", "torch", "--check").exit_code == 0
     assert "where it trains" not in done.stderr
@@ -194,3 +214,36 @@ def test_git_applies_the_diff(folder):
     done = subprocess.run(command, input=patch.encode(), capture_output=True, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert invoke("train.py", "--target", "torch", "--ddp", "--check").exit_code == 0
+
+
+def test_a_script_for_apex_whose_processes_join_before_its_level_is_known(folder):
+    (folder / "apex.py").write_text(
+        "import argparse\n\nfrom apex import amp\n"
+        + HEAD
+        + "\nparser = argparse.ArgumentParser()\nparser.add_argument('--opt-level', default='O1')\n"
+        "args = parser.parse_args()\n"
+        "data = TensorDataset(torch.randn(64, 8), torch.randint(0, 3, (64,)))\n"
+        "loader = DataLoader(data, batch_size=8, shuffle=True)\n"
+        "model = nn.Linear(8, 3)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model, optimizer = amp.initialize(model, optimizer, opt_level=args.opt_level)\n"
+        "for x, y in loader:\n    loss = nn.functional.cross_entropy(model(x), y)\n    optimizer.zero_grad()\n"
+        "    with amp.scale_loss(loss, optimizer) as scaled_loss:\n        scaled_loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    done = invoke("apex.py", "--target", "torch", "--ddp", "-w")
+    assert "precision migrated, distribution migrated" in done.stderr, done.stderr
+    text = (folder / "apex.py").read_text()
+    for word in ("init_process_group(", "GradScaler(", "DistributedSampler(", "destroy_process_group("):
+        assert text.count(word) == 1, text
+    assert text.index("init_process_group(") < text.index("DistributedSampler(") < text.index("GradScaler(")
+    assert invoke("apex.py", "--target", "torch", "--ddp", "--check").exit_code == 0
+
+
+def test_reasons_speak_of_the_file_as_it_is(folder):
+    second = "            nn.functional.mse_loss(model(x)[:, :1], x[:, :1]).backward()\n"
+    twice = TRAIN.replace("            optimizer.step()\n", second + "            optimizer.step()\n")
+    (folder / "train.py").write_text(twice)
+    done = invoke("train.py", "--target", "torch", "--ddp")
+    for number in (int(word.split(")")[0]) for word in done.stderr.split("(line ")[1:]):
+        assert ".backward(" in twice.splitlines()[number - 1], done.stderr
+    assert "amp.scaler" not in done.stderr

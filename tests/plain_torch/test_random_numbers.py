@@ -76,3 +76,36 @@ def test_equal_noise_is_said_once(tmp_path: Path) -> None:
     assert len(notes) == 1
     quiet, _ = in_torch(tmp_path, epochs())
     assert not any("noise" in note.text for note in quiet.notes)
+
+
+def test_batches_that_each_process_draws_are_not_drawn_alike(tmp_path: Path) -> None:
+    text = migrated(tmp_path, RECURRENT)
+    assert "torch.manual_seed(torch.initial_seed() + RANK)" in text
+    assert text.count("broadcast_object_list") == 1
+
+
+RECURRENT = """\
+import random
+
+import torch
+from torch import nn
+
+lines = [torch.randn(length, 1, 4) for length in range(3, 9)]
+model = nn.RNNCell(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def pick():
+    return lines[random.randint(0, len(lines) - 1)]
+
+
+for step in range(20):
+    line = pick()
+    hidden = torch.zeros(1, 4)
+    optimizer.zero_grad()
+    for i in range(line.size()[0]):
+        hidden = model(line[i], hidden)
+    loss = hidden.pow(2).mean()
+    loss.backward()
+    optimizer.step()
+"""

@@ -157,3 +157,13 @@ def test_a_decision_by_the_clock_is_the_first_ones(tmp_path: Path) -> None:
     text = migrated(tmp_path, epochs(before="import time\nstart = time.time()\n", after=after))
     assert "    if from_main_process(time.time() - start > 3600):\n" in text
     assert text.count("def from_main_process(value):") == 1
+
+
+def test_a_start_that_runs_again_joins_once(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(of_main(MAIN))
+    started = migrate(path, Options(ddp=True)).changes[0].after
+    again = started.replace("    main()\n", "    for _ in range(2):\n        main()\n")
+    _, after = in_torch(tmp_path, again)
+    assert "    if WORLD_SIZE > 1 and not dist.is_initialized():\n" in after
+    assert "destroy_process_group" not in after

@@ -99,7 +99,7 @@ def test_a_script_is_left_alone_where_one_that_was_not_named_calls_what_is_given
     done = invoke("adam.py", "--target", "torch", "-w")
     assert "`train_one_epoch` is given the scaler now; sgd.py calls it too" in done.stderr, done.stderr
     assert texts(project)["engine.py"] == ENGINE
-    (project / "sgd.py").write_text("from engine import helper\n\nprint(helper('train_one_epoch'[:5]))\n")
+    (project / "sgd.py").write_text("from engine import helper\n\nprint(helper('x'))\n")
     assert "precision migrated" in invoke("adam.py", "--target", "torch").stderr
 
 
@@ -132,3 +132,19 @@ def test_both_leave_the_runtime_together(project):
     done = invoke("adam.py", "sgd.py", "--target", "torch", "-w", "--allow-dirty")
     assert done.stderr.count("precision migrated") == 2, done.stderr
     assert texts(project) == at_once
+
+
+def test_what_two_scripts_need_at_the_head_of_a_module_is_there_once(project):
+    saving = "\n\ndef save(model, path):\n    torch.save(model.state_dict(), path)\n"
+    (project / "engine.py").write_text(ENGINE + saving)
+    script = SCRIPT.format(optimizer="SGD").replace("evaluate, train", "evaluate, save, train")
+    (project / "sgd.py").write_text(script + 'save(model, "model.pt")\n')
+    done = invoke("adam.py", "sgd.py", "--target", "torch", "--ddp", "-w")
+    assert done.stderr.count("precision migrated, distribution migrated") == 2, done.stderr
+    lines = texts(project)["engine.py"].splitlines()
+    heads = [line for line in lines if line.startswith(("import ", "from ", "RANK =", "USE_AMP ="))]
+    assert len(heads) == len(set(heads)) and any(line.startswith("RANK =") for line in heads), heads
+    assert sum("if RANK == 0" in line for line in lines) == 1
+    for path in project.glob("*.py"):
+        compile(path.read_text(), path.name, "exec")
+    assert invoke("adam.py", "sgd.py", "--target", "torch", "--ddp", "--check").exit_code == 0

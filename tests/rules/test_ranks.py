@@ -97,7 +97,9 @@ def test_what_all_have_alike_is_replicated(asked, tmp_path):
 
 
 def test_evaluation_on_a_loader_that_is_not_shared_out_is_replicated(tmp_path):
-    assert kinds(tmp_path, after="ask(evaluate(validation))\nask(evaluate(loader))") == [set(), {Kind.BATCH}]
+    """The training loader, too, is evaluated as a whole: only the loop that trains has a share of it."""
+    after = "ask(evaluate(validation))\nask(evaluate(loader))\nask(loss)"
+    assert kinds(tmp_path, after=after) == [set(), set(), {Kind.BATCH}]
 
 
 def test_a_name_holds_what_was_assigned_last(tmp_path):

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from amp_rules.plan.options import Options
     from amp_rules.plan.rule import Rule
 
+_OF_RUNTIME = "AMP410"
+"""The rewrite that takes Apex's interface from the runtime."""
+
 
 def known_codes(options: Options, origin: str) -> Options:
     """The options with codes of rewrites in ``select`` and ``ignore``, which may hold names too.
@@ -42,6 +45,8 @@ def left_out(options: Options) -> list[str]:
             by_ignore = any(family.startswith(item) for item in options.ignore)
             how = "--ignore leaves all of its rewrites out" if by_ignore else "--select names none of its rewrites"
             found.append(f"{switch} says nothing: {how} ({family})")
+    if options.target == "torch" and _OF_RUNTIME in options.select:
+        found.append(f"{_OF_RUNTIME} says nothing with --target torch, which keeps no interface of Apex")
     modern = options.modernize or any(item.startswith(OLD_TORCH) for item in options.select)
     always = (PRECISION, APEX, OLD_TORCH) if modern else (PRECISION, APEX)
     if not any(wants_any(options, family) for family in always):

@@ -51,9 +51,9 @@ def _settled(report: Report, reports: Sequence[Report], searched: dict[Path, Men
                     message = f"{change.path.name} is run by {other.entry.name} too, {_WITHOUT_START}"
                     return left_alone(report, change.path, hunk.first + 1, message, _RECIPE)
     for change in report.changes:
-        for name, line in _new_parameters(change):
-            for file in _elsewhere(change.path, name, reports, searched):
-                message = f"`{name}` is given the scaler now; {file.name} calls it too, {_WITHOUT_START}"
+        for names, line in _new_parameters(change):
+            for file in _elsewhere(change.path, names, reports, searched):
+                message = f"`{'.'.join(names)}` is given the scaler now; {file.name} calls it too, {_WITHOUT_START}"
                 return left_alone(report, change.path, line, message, _RECIPE)
     return report
 
@@ -73,51 +73,53 @@ def _noted(report: Report, reports: Sequence[Report], searched: dict[Path, Menti
     rule = notes.PLAIN_TORCH
     found = []
     for change in report.changes:
-        names: dict[Path, list[str]] = {}
-        for name in _new_regions(change):
-            for file in _elsewhere(change.path, name, reports, searched):
-                names.setdefault(file, []).append(name)
-        for file, own in names.items():
-            functions = " and ".join(f"`{name}`" for name in own)
+        told: dict[Path, list[str]] = {}
+        for names in _new_regions(change):
+            for file in _elsewhere(change.path, names, reports, searched):
+                told.setdefault(file, []).append(f"`{'.'.join(names)}`")
+        for file, own in told.items():
+            functions = " and ".join(own)
             text = f"{file.name} is not migrated, and runs {functions} under autocast, too, if it calls it"
             found.append(Note(change.path, None, rule.code, rule.name, text))
     return replace(report, notes=notes.in_order([*report.notes, *found])) if found else report
 
 
-def _elsewhere(module: Path, name: str, reports: Sequence[Report], searched: dict[Path, Mentions]) -> Iterator[Path]:
-    """The files that import a module and mention a name, and that no migrated script leads to."""
+def _elsewhere(
+    module: Path, names: Sequence[str], reports: Sequence[Report], searched: dict[Path, Mentions]
+) -> Iterator[Path]:
+    """The files that import a module and mention some names, and that no migrated script leads to."""
     reached = {file for report in reports if is_migrated(report) and report.reach for file in report.reach.files}
     stem = module.parent.name if module.stem == "__init__" else module.stem
     if module.parent not in searched:
         searched[module.parent] = Mentions(module)
     imports = re.compile(rf"^[ \t]*(?:from|import)\b[^\n]*\b{re.escape(stem)}\b".encode(), re.MULTILINE)
-    for file in searched[module.parent].of(name, stem):
+    for file in searched[module.parent].of(*names, stem):
         if file not in reached and file != module:
             try:
                 text = file.read_bytes()
             except OSError:
                 continue
-            if imports.search(text) and re.search(rf"\b{re.escape(name)}\b".encode(), text):
+            if imports.search(text) and all(re.search(rf"\b{re.escape(name)}\b".encode(), text) for name in names):
                 yield file
 
 
 # ---- what changes of functions -----------------------------------------------------------------------------------
 
 
-def _new_parameters(change: FileChange) -> Iterator[tuple[str, int]]:
-    """The functions that take more than before, by the names that they are called by, each with its line."""
+def _new_parameters(change: FileChange) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The functions that take more than before, by the names that who calls them mentions, each with its line."""
     before, after = _functions(change.before), _functions(change.after)
-    for path, (function, name) in before.items():
-        if path in after and ast.dump(function.args) != ast.dump(after[path][0].args):
-            yield name, function.lineno
+    for names, function in before.items():
+        if names in after and ast.dump(function.args) != ast.dump(after[names].args):
+            yield names, function.lineno
 
 
-def _new_regions(change: FileChange) -> Iterator[str]:
+def _new_regions(change: FileChange) -> Iterator[tuple[str, ...]]:
     """The functions with more regions of autocast than before."""
     before, after = _functions(change.before), _functions(change.after)
-    for path, (function, name) in before.items():
-        if path in after and _regions(after[path][0]) > _regions(function):
-            yield name
+    for names, function in before.items():
+        if names in after and _regions(after[names]) > _regions(function):
+            yield names
 
 
 def _regions(function: _Function) -> int:
@@ -127,15 +129,14 @@ def _regions(function: _Function) -> int:
     )
 
 
-def _functions(text: str) -> dict[str, tuple[_Function, str]]:
-    """The functions and methods of a text by their paths, with the names that they are called by."""
-    found: dict[str, tuple[_Function, str]] = {}
+def _functions(text: str) -> dict[tuple[str, ...], _Function]:
+    """The functions and methods of a text, by the names that who calls them mentions."""
+    found: dict[tuple[str, ...], _Function] = {}
     for node in ast.parse(text).body:
         if isinstance(node, _Function):
-            found[node.name] = node, node.name
+            found[(node.name,)] = node
         elif isinstance(node, ast.ClassDef):
             for item in node.body:
                 if isinstance(item, _Function):
-                    is_constructor = item.name == "__init__"
-                    found[f"{node.name}.{item.name}"] = item, node.name if is_constructor else item.name
+                    found[(node.name,) if item.name == "__init__" else (node.name, item.name)] = item
     return found

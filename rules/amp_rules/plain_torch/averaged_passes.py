@@ -10,6 +10,7 @@ wrapper looks for such, which it can do for one forward pass at a time.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,16 @@ from amp_rules.plain_torch.uses import Use
 from amp_rules.plain_torch.wrapped_references import WrappedReferences
 from amp_rules.plan.left_out import why_left_out
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.steps import Backward, Site
+from amp_rules.roles.kinds import is_module
+from amp_rules.roles.steps import Backward, Site, calling
 from amp_rules.source import blocks
 from amp_rules.torch.gradients import GRADIENT_FUNCTIONS
 
 if TYPE_CHECKING:
     from amp_rules.plain_torch.wrapped_models import Wrapped
+
+_MAX_CALLS = 4
+"""Functions between a place and the one that wraps a model."""
 
 _LOOKS = ", find_unused_parameters=True"
 
@@ -56,22 +61,35 @@ class AveragedPasses:
                 "no optimizer is given its parameters, and DistributedDataParallel takes models that train alone",
                 "leave it to each process, and write by hand what must be shared",
             )
+        thawed = self._thawed(item.use)
+        if thawed is not None:
+            text = f"`{thawed.module.text(thawed.node)}`"
+            return self._decline(
+                item.use,
+                f"{text} lets parameters train that may have been frozen when DistributedDataParallel was put around "
+                "the model, which averages no gradients of those",
+                "freeze parameters by leaving them out of the optimizer",
+                thawed,
+            )
         delayed = item.use.keyword("delay_allreduce")
         if not (isinstance(delayed, ast.Constant) and delayed.value is True):
             return ""
         if self._gradients_by_hand is not None:
             site = self._gradients_by_hand
-            text = f"`{site.module.text(site.node)}` (line {site.line})"
-            return self._decline(item.use, f"DistributedDataParallel averages no gradients of {text}", "use backward()")
+            reason = f"DistributedDataParallel averages no gradients of `{site.module.text(site.node)}`"
+            return self._decline(item.use, reason, "let backward() compute them", site)
         forwards = [site for site in self._forwards if self._called(site) & item.values]
         loose = next((site for site in forwards if not self._references.is_wrapped(_callee(site), site.scope)), None)
-        if loose is not None or not forwards:
-            where = f"`{loose.module.text(loose.node)}` (line {loose.line})" if loose else "the training step"
+        if not forwards:
+            return self._decline(item.use, "no training step is seen to call it", "call the model in the training step")
+        if loose is not None:
+            where = f"`{loose.module.text(loose.node)}`"
             return self._decline(
                 item.use,
                 f"{where} may call the model by a reference that was made before DistributedDataParallel was put "
                 "around it",
-                "wrap the model before it is handed on, and call it where it is",
+                "put the model into one variable, and call it by that",
+                loose,
             )
         return self._of_passes(item)
 
@@ -80,13 +98,14 @@ class AveragedPasses:
         is_one_for_one = True
         for backward in self._program.backwards:
             found = self._paths.passes(backward)
-            where = f"`{backward.module.text(backward.node)}` (line {backward.line})"
+            where = f"`{backward.module.text(backward.loss)}`"
             if not found:
                 return self._decline(
                     item.use,
-                    f"{where} takes a loss that is computed elsewhere: whether each backward pass follows a "
-                    "forward pass of the model is not plain to see",
+                    f"{where} is computed in another function: whether each backward pass follows a forward pass of "
+                    "the model is not plain to see",
                     "compute the loss in the function that calls backward()",
+                    backward,
                 )
             own = [one for one in found if one.values & item.values]
             if not own:
@@ -96,9 +115,10 @@ class AveragedPasses:
             if not fresh:
                 return self._decline(
                     item.use,
-                    f"{where} has no forward pass of the model of its own before it, and DistributedDataParallel "
-                    "averages one backward pass for each",
+                    f"the backward pass of {where} has no forward pass of its own before it, and "
+                    "DistributedDataParallel averages one backward pass for each",
                     "add the losses up and call backward() once",
+                    backward,
                 )
             is_one_for_one = is_one_for_one and len(own) == 1 and not own[0].is_repeated
         if not self._left_out:
@@ -130,10 +150,11 @@ class AveragedPasses:
 
     # ---- what the program does -------------------------------------------------------------------------------------
 
-    def _decline(self, use: Use, reason: str, recipe: str) -> str | None:
-        name = use.module.text(use.argument)
-        message = f"`{name}`: {reason}"
-        self._translation.decline(use.module, use.whole, message, recipe, "distribution")
+    def _decline(self, use: Use, reason: str, recipe: str, at: Site | None = None) -> str | None:
+        module, node = (use.module, use.whole) if at is None else (at.module, at.node)
+        name = next(item.variable for item in self._models if item.use is use) or use.module.text(use.argument)
+        message = f"`{name}` over several processes: {reason}"
+        self._translation.decline(module, node, message, recipe, "distribution")
         return None
 
     def _called(self, site: Site) -> frozenset[object]:
@@ -148,14 +169,19 @@ class AveragedPasses:
     def _forwards(self) -> list[Site]:
         """Forward passes of wrapped models in training steps, outside of models' own code."""
         values = {value for item in self._models for value in item.values}
-        training = TrainingNodes(self._program)
         return [
             Site(scope.module, scope, body, call)
             for call, body, scope in self._program.calls()
             if self._program.called_models(call, scope) & values
-            and training.has(call, body, scope.module)
+            and not self._is_of_itself(call, body)
+            and self._training.has(call, body, scope.module)
             and not _is_of_runtime(call)
         ]
+
+    def _is_of_itself(self, call: ast.Call, body: ast.AST) -> bool:
+        """``self(x)`` in a method of a model, of which the call of the method is looked at."""
+        info = self._program.function_of(body)
+        return info is not None and self._program.is_model_code(body) and ast.unparse(call.func) == info.receiver
 
     @cached_property
     def _paths(self) -> LossPaths:
@@ -165,6 +191,46 @@ class AveragedPasses:
     def _left_out(self) -> str:
         """Why a step may leave parameters out; empty where nothing suggests that it does."""
         return why_left_out(self._program, Precision(backwards=self._program.backwards), self._forwards)
+
+    def _thawed(self, use: Use) -> Site | None:
+        """Where parameters are made to train, after a model was wrapped, that may be frozen when it is."""
+        steps = TrainingNodes(self._program, callers=True)
+        changes = [site for site in self._settings() if not steps.has(site.node, site.body, site.module)]
+        if not any(_may_be(site.node, False) for site in changes):
+            return None
+        later = (site for site in self._settings() if not self._is_before(site, use))
+        return next((site for site in later if _may_be(site.node, True)), None)
+
+    def _is_before(self, site: Site, use: Use, depth: int = 0) -> bool:
+        """Whether a place is run only before a model is wrapped."""
+        if site.body is use.body:
+            around = {item for item in blocks.enclosing(use.module, use.whole) if isinstance(item, blocks.LOOPS)}
+            shared = around & set(blocks.enclosing(site.module, site.node))
+            return not shared and site.module.start(site.node) < use.module.start(use.whole)
+        info = self._program.function_of(site.body)
+        callers = self._program.flow.callers(info) if info is not None and depth < _MAX_CALLS else []
+        return bool(callers) and all(self._is_before(calling(caller), use, depth + 1) for caller in callers)
+
+    def _settings(self) -> Iterator[Site]:
+        """Yield where ``requires_grad`` of parameters is set, outside of the models' own constructors."""
+        for node, body, scope in self._program.nodes():
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+                owner = node.targets[0].value if node.targets[0].attr == "requires_grad" else None
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner = node.func.value if node.func.attr == "requires_grad_" else None
+            else:
+                continue
+            if owner is None:
+                continue
+            values = self._program.flow.values(owner, scope)
+            if any(value.kind == "parameters" or is_module(value) for value in values):
+                info = self._program.function_of(body)
+                if info is None or info.name != "__init__" or not self._program.is_model_code(body):
+                    yield Site(scope.module, scope, body, node)
+
+    @cached_property
+    def _training(self) -> TrainingNodes:
+        return TrainingNodes(self._program)
 
     @cached_property
     def _gradients_by_hand(self) -> Site | None:
@@ -178,6 +244,16 @@ class AveragedPasses:
                 if not known or any(value.kind == "parameters" for value in values) or "param" in ast.unparse(given):
                     return site
         return None
+
+
+def _may_be(node: ast.AST, wanted: bool) -> bool:
+    """Whether ``p.requires_grad = ...`` or ``p.requires_grad_(...)`` may set this."""
+    if isinstance(node, ast.Call):
+        value = node.args[0] if node.args else node.keywords[0].value if node.keywords else ast.Constant(True)
+    else:
+        assert isinstance(node, ast.Assign)
+        value = node.value
+    return bool(value.value) is wanted if isinstance(value, ast.Constant) else True
 
 
 def _callee(site: Site) -> ast.expr:

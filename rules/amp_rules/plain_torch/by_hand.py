@@ -69,8 +69,14 @@ def reasons(program: Program, uses: list[Use]) -> Iterator[Declined]:
             given = _not_given_by_migrations(use.call, *_GIVEN[use.path])
             if given is not None:
                 yield _edited(use.module, use.call, given)
+    # Those of Apex's scripts may let the processes join first.
     starts = [use for use in uses if use.path == "init"]
-    for use in starts[1:]:
+    joins = [use for use in starts if use.keyword("ddp") is not None]
+    for use in joins:
+        value = use.keyword("ddp")
+        if not (isinstance(value, ast.Constant) and value.value is True):
+            yield _edited(use.module, use.whole, "has several processes join under a condition")
+    for use in [item for item in starts if item not in joins][1:] + joins[1:]:
         yield _edited(use.module, use.whole, "starts the runtime a second time")
 
 

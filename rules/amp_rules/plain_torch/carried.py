@@ -155,7 +155,7 @@ class Carried:
         tried = way.copy()
         self._pass_to(tried, info)
         new = [item for item in tried.obstacles if item not in way.obstacles]
-        if new and self._is_global(module) and not (self._is_guarded and any(item.elsewhere for item in new)):
+        if new and self._is_global(module):
             return
         way.functions, way.calls, way.bodies, way.obstacles = (
             tried.functions,
@@ -183,12 +183,6 @@ class Carried:
         """Whether the variable is one of the file's own level there."""
         start = self._translation.start
         return start is not None and isinstance(self._start, ast.Module) and module is start.use.module
-
-    @property
-    def _is_guarded(self) -> bool:
-        """Whether the script starts only where it is not imported."""
-        start = self._translation.start
-        return start is not None and not names_of(start.use.module).is_plain(start.use.statement)
 
     def _reads_trained_global(self, info: FunctionFacts) -> bool:
         """Whether a function reads the optimizer or the model from the file's own level."""

@@ -6,15 +6,12 @@ import ast
 from collections import defaultdict
 from dataclasses import dataclass
 
-from amp_rules.flow.values import CallSite, Value
 from amp_rules.plain_torch.loader_arguments import is_plain, text_of
 from amp_rules.plain_torch.loops import Counter, counter_of, is_over_phases, loops_around
+from amp_rules.plain_torch.passes import Pass, Passes, names_in
 from amp_rules.plain_torch.shared_loaders import Made, SharedLoaders
 from amp_rules.plain_torch.translation import Translation
-from amp_rules.roles.loaders import Loaders, is_loader
-from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace
@@ -22,22 +19,6 @@ from amp_rules.text.expression_edits import substitute
 
 _MAX_CALLERS = 6
 """Functions between a loop over batches and the one over epochs; trainers have up to four."""
-
-
-@dataclass(frozen=True)
-class _Pass(Site):
-    """An expression that begins a pass over a loader, or a call that leads to one.
-
-    Attributes:
-        loader: the expression that holds the loader there; None where it is not in reach.
-        values: the shared loaders that it may be.
-        is_iterator: whether it is an iterator of its own, as in ``batches = iter(loader)``.
-    """
-
-    node: ast.expr
-    loader: ast.expr | None
-    values: frozenset[Value]
-    is_iterator: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +47,7 @@ class Epochs:
         self._translation = translation
         self._program = translation.program
         self._shared = translation.part(SharedLoaders)
+        self._passes = Passes(self._program, self._shared)
         self._is_written = False
 
     def write(self) -> None:
@@ -73,8 +55,9 @@ class Epochs:
         if self._is_written:
             return
         self._is_written = True
+        self._write_lengths()
         found: dict[_Told, None] = {}
-        for item in self._passes():
+        for item in self._passes.all():
             told = self._climb(item, 0)
             if told is None:
                 told = self._by_itself(item)
@@ -88,48 +71,19 @@ class Epochs:
             if counter is not None and counter.target is not None:
                 self._translation.do(module, Replace(counter.target, substitute(counter.name)))
 
-    # ---- passes --------------------------------------------------------------------------------------------------
-
-    def _passes(self) -> list[_Pass]:
-        """Where passes over shared loaders begin."""
-        loaders = Loaders(self._program)
-        beside = {use.argument for use in self._shared.decided if self._shared.is_beside(use)}
-        found: dict[ast.AST, _Pass] = {}
-        for node, body, scope in self._program.nodes():
-            if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-                begun: ast.expr = node.iter
-            elif isinstance(node, ast.Call) and "builtins.iter" in self._program.callee_names(node, scope):
-                begun = node
-            else:
-                continue
-            for use in loaders.direct(begun, Site(scope.module, scope, body, node)):
-                values = use.values if use.loader in beside else use.values & self._shared.values
-                if (
-                    values
-                    and not self._is_another(use.loader, values)
-                    and not _is_handed_on(self._program, begun, use.loader, scope.module)
-                ):
-                    loader = self._renamed(use.loader)
-                    found[use.loader] = _Pass(scope.module, scope, body, begun, loader, values, begun is node)
-        return list(found.values())
-
-    def _is_another(self, loader: ast.expr, values: frozenset[Value]) -> bool:
-        """Whether it is another one of the loaders that a constructor makes: ``loaders["val"]``."""
-        if not isinstance(loader, ast.Subscript) or not isinstance(loader.slice, ast.Constant):
-            return False
-        if not all(map(self._shared.is_one_of_several, values)):
-            return False
-        prepared = {ast.dump(use.argument) for use in self._shared.decided}
-        return ast.dump(loader) not in prepared
-
-    def _renamed(self, node: ast.expr) -> ast.expr:
-        """The loader of the process's own, where a whole one stands."""
-        _, name = self._shared.beside.renamed.get(node, (None, None))
-        return node if name is None else ast.parse(name, mode="eval").body
+    def _write_lengths(self) -> None:
+        """Ask the dataset how many samples there are: a DistributedSampler has those of one process alone."""
+        for call, _, scope in self._program.calls():
+            asked = call.args[0] if len(call.args) == 1 and blocks.path_of(call.func) == "len" else None
+            if isinstance(asked, ast.Attribute) and asked.attr == "sampler":
+                held = self._program.flow.values(asked.value, scope)
+                if held & self._shared.values:
+                    text = text_of(scope.module, asked.value)
+                    self._translation.do(scope.module, Replace(asked, substitute(f"{text}.dataset")))
 
     # ---- places --------------------------------------------------------------------------------------------------
 
-    def _climb(self, item: _Pass, depth: int) -> list[_Told] | None:
+    def _climb(self, item: Pass, depth: int) -> list[_Told] | None:
         """Where samplers are told the epoch of a pass: in the loop around it, here or in the callers.
 
         None where that is not in reach; nothing where the pass is the only one.
@@ -145,7 +99,7 @@ class Epochs:
             return None
         found: list[_Told] = []
         for caller in callers:
-            outer = self._at_caller(item, info, caller)
+            outer = self._passes.at_caller(item, info, caller)
             if not outer.values:
                 continue
             told = self._climb(outer, depth + 1)
@@ -154,20 +108,7 @@ class Epochs:
             found += told
         return found
 
-    def _at_caller(self, item: _Pass, info: FunctionFacts, caller: CallSite) -> _Pass:
-        """The call that leads to a pass, with the loader as the caller knows it."""
-        site = calling(caller)
-        loader = _given(item, info, site)
-        values = item.values
-        if loader in self._shared.beside.renamed:
-            loader = self._renamed(loader)
-        elif loader is not None and loader in site.module.parents:
-            values &= self._program.flow.values(loader, site.scope)
-            if self._is_another(loader, values):
-                values = frozenset()
-        return _Pass(site.module, site.scope, site.body, caller.call, loader, values)
-
-    def _in_loops(self, item: _Pass, loops: list[ast.stmt]) -> list[_Told] | None:
+    def _in_loops(self, item: Pass, loops: list[ast.stmt]) -> list[_Told] | None:
         made = {value.site for value in item.values}
         inner = [loop for loop in loops if made.isdisjoint(walk(loop))]
         rounds = [loop for loop in inner or loops[:1] if not is_over_phases(self._program, loop, item.scope)]
@@ -186,11 +127,11 @@ class Epochs:
         epoch = f"{name}.epoch + 1" if counter is None else counter.name
         body = loop.body  # type: ignore[attr-defined]
         written = {path.partition(".")[0] for part in body for path in blocks.writes(part)} | _targets(loop)
-        is_new = not inner or (item.loader is not None and bool(_names(item.loader) & written))
+        is_new = not inner or (item.loader is not None and bool(names_in(item.loader) & written))
         place = statement if is_now_and_then or is_new else body[0]
         return [_Told(item.module, place, name, epoch, guard, counter)]
 
-    def _by_itself(self, item: _Pass) -> list[_Told]:
+    def _by_itself(self, item: Pass) -> list[_Told]:
         """The line right before the pass, where no counter is in reach."""
         found = self._sampler(item)
         if found is None:
@@ -208,57 +149,28 @@ class Epochs:
 
     # ---- samplers ------------------------------------------------------------------------------------------------
 
-    def _sampler(self, item: _Pass) -> tuple[str, str] | None:
+    def _sampler(self, item: Pass) -> tuple[str, str] | None:
         """The source of the sampler at a place, and the condition under which it is a DistributedSampler."""
         known = [self._shared.made.get(value.site) for value in item.values if value.site is not None]
         names = {made.sampler for made in known if made is not None and self._reaches(made, item)}
         if len(names) == 1 and all(made is not None and self._reaches(made, item) for made in known):
             return names.pop(), "{WORLD_SIZE} > 1"
-        if item.loader is None or not is_plain(item.loader):
+        if item.loader is None or not is_plain(item.loader) or self._passes.is_wrapped(item):
             return None
         is_new = item.loader not in item.module.parents
         text = ast.unparse(item.loader) if is_new else text_of(item.module, item.loader)
         sampler = f"{text}.sampler"
         if is_new:
             return sampler, "{WORLD_SIZE} > 1"
-        held = {value for value in self._program.flow.values(item.loader, item.scope) if is_loader(value)}
-        is_shared = held <= item.values and not any(self._shared.is_one_of_several(value) for value in item.values)
-        return sampler, "{WORLD_SIZE} > 1" if is_shared else f"isinstance({sampler}, {{sampler}})"
+        return sampler, "{WORLD_SIZE} > 1" if not self._passes.is_mixed(item) else f"isinstance({sampler}, {{sampler}})"
 
-    def _reaches(self, made: Made, item: _Pass) -> bool:
-        """Whether the variable of a sampler is known at a place."""
-        return made.body is item.body or (made.module is item.module and isinstance(made.body, ast.Module))
-
-
-def _is_handed_on(program: Program, begun: ast.expr, loader: ast.expr, module: Module) -> bool:
-    """Whether a generator of the project, or an object of it, is given the loader: the passes begin there."""
-    node: ast.AST = loader
-    while node is not begun:
-        node = module.parents[node]
-        if isinstance(node, ast.Call):
-            if any(info.yields or info.name == "__init__" for info in program.flow.callees(node)):
-                return True
-    return False
-
-
-def _given(item: _Pass, info: FunctionFacts, site: Site) -> ast.expr | None:
-    """The loader of a pass, as the caller of its function knows it."""
-    call, loader = site.node, item.loader
-    assert isinstance(call, ast.Call)
-    if isinstance(loader, ast.Name):
-        if loader.id in info.parameters:
-            return info.argument_or_default(call, loader.id)
-        is_global = isinstance(item.scope.owner(loader.id).node, ast.Module)
-        return loader if is_global and site.module is item.module else None
-    if isinstance(loader, ast.Attribute) and isinstance(call.func, ast.Attribute):
-        root = loader
-        while isinstance(root.value, ast.Attribute):
-            root = root.value
-        if isinstance(root.value, ast.Name) and root.value.id == info.receiver and is_plain(call.func.value):
-            own = item.scope.node
-            if isinstance(call.func.value, ast.Name) and call.func.value.id == root.value.id and own is not None:
-                return loader
-    return None
+    def _reaches(self, made: Made, item: Pass) -> bool:
+        """Whether the variable of a sampler is what a person would write at a place."""
+        if made.body is item.body:
+            return True
+        info = self._program.function_of(item.body)
+        is_given = info is not None and isinstance(item.loader, ast.Name) and item.loader.id in info.parameters
+        return made.module is item.module and isinstance(made.body, ast.Module) and not is_given
 
 
 def _is_conditional(module: Module, statement: ast.stmt, loop: ast.stmt) -> bool:
@@ -273,7 +185,3 @@ def _is_conditional(module: Module, statement: ast.stmt, loop: ast.stmt) -> bool
 
 def _targets(loop: ast.stmt) -> set[str]:
     return blocks.writes_target(loop) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()
-
-
-def _names(node: ast.expr) -> set[str]:
-    return {item.id for item in walk(node) if isinstance(item, ast.Name)}

@@ -16,7 +16,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.text.actions import Insert
 
 _JOIN = """\
-if {WORLD_SIZE} > 1:
+if {WORLD_SIZE} > 1%s:
     if {torch}.cuda.is_available():
         {torch}.cuda.set_device({LOCAL_RANK})
     {dist}.init_process_group("nccl" if {torch}.cuda.is_available() else "gloo")"""
@@ -39,17 +39,34 @@ _PLAIN_RESULTS = (ast.Name, ast.Attribute, ast.Constant)
 def join(translation: Translation, module: Module) -> list[str]:
     """The lines with which a process joins those that torchrun started; it parts from them where the script ends."""
     translation.part(Streams)
-    lines = [_JOIN]
+    start = translation.start
+    may_repeat = start is not None and _may_repeat(translation.program, start.use.module, start.use.node)
+    lines = [_JOIN % (" and not {dist}.is_initialized()" if may_repeat else "")]
     drawn = [library for library in drawn_from(translation.program) if not _is_seeded(translation, library)]
     if drawn:
         lines.append(same_states(module, drawn))
     lines.append(_SILENT)
     if any(name.split(".")[0] == "logging" for name in translation.program.flow.imported):
         lines.append(_WITHOUT_LOG)
-    start = translation.start
-    if start is not None and start.use.module is module and not module.cells:
-        _part(translation, start.use)
+    joins = translation.joins
+    if joins is not None and joins.module is module and not module.cells:
+        _part(translation, joins)
     return translation.code(module, "\n".join(lines)).splitlines()
+
+
+def _may_repeat(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
+    """Whether the script may come to a node more than once."""
+    if any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(module, node)):
+        return True
+    info = program.function_of(blocks.body_of(module, node))
+    callers = program.flow.callers(info) if info is not None else []
+    if len(callers) > 1 or depth > _MAX_CALLS:
+        return True
+    return any(_may_repeat(program, item.scope.module, item.call, depth + 1) for item in callers)
+
+
+_MAX_CALLS = 8
+"""Calls from the entry to where a script starts; `cli`, `run` and `main` are three. Circles of calls end."""
 
 
 def _is_seeded(translation: Translation, library: str) -> bool:

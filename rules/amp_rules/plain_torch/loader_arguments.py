@@ -8,7 +8,7 @@ import re
 from amp_rules.flow.values import Value
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import own_name, walk
 
 _LOADER_WORD = re.compile("(data_?)?loader", re.IGNORECASE)
 BY_PLACE = ("dataset", "batch_size", "shuffle", "sampler")
@@ -57,10 +57,38 @@ def _known_keywords(program: Program, node: ast.expr) -> dict[str | None, ast.ex
     first = writers[0] if len(writers) == 1 else None
     if not isinstance(first, ast.Assign) or not isinstance(first.targets[0], ast.Name):
         return None
-    uses = [item for item in module.nodes if isinstance(item, ast.Name) and item.id == node.id]
-    if any(isinstance(item.ctx, ast.Load) and not isinstance(module.parents[item], ast.keyword) for item in uses):
-        return None  # others may put something in
-    return _known_keywords(program, first.value)
+    held = _known_keywords(program, first.value)
+    for item in module.nodes:
+        if not isinstance(item, ast.Name) or item.id != node.id or not isinstance(item.ctx, ast.Load):
+            continue
+        more = _put_in(program, module, item)
+        held = None if held is None or more is None else held | more
+    return held
+
+
+def _put_in(program: Program, module: Module, name: ast.Name) -> dict[str | None, ast.expr] | None:
+    """What a read of a dictionary may put into it; None where that is not known."""
+    parent = module.parents[name]
+    if isinstance(parent, ast.keyword) and parent.arg is None:
+        return {}
+    if isinstance(parent, ast.Subscript) and parent.value is name:
+        if isinstance(parent.ctx, ast.Load):
+            return {}
+        statement = module.parents[parent]
+        is_plain_key = isinstance(parent.slice, ast.Constant) and isinstance(parent.slice.value, str)
+        if is_plain_key and isinstance(statement, ast.Assign) and isinstance(parent.slice, ast.Constant):
+            return {str(parent.slice.value): statement.value}
+        return None
+    call = module.parents[parent]
+    if not (isinstance(parent, ast.Attribute) and isinstance(call, ast.Call) and call.func is parent):
+        # ``other.update(name)`` puts it into another one.
+        is_given = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute)
+        return {} if is_given and own_name(parent.func) == "update" else None  # type: ignore[attr-defined]
+    if parent.attr != "update" or len(call.args) > 1 or any(item.arg is None for item in call.keywords):
+        return None
+    known: dict[str | None, ast.expr] = {item.arg: item.value for item in call.keywords}
+    more = _known_keywords(program, call.args[0]) if call.args else {}
+    return None if more is None else known | more
 
 
 def source_of(module: Module, node: ast.expr, column: int) -> str:

@@ -76,7 +76,8 @@ class LoaderCopies:
                     found = arguments_of(program, value.site)
                     given |= set(found)
                     shuffle = found.get("shuffle")
-                    unknown = None in found or not (shuffle is None or isinstance(shuffle, ast.Constant))
+                    is_hidden = "shuffle" in found and shuffle not in set(ast.walk(value.site))
+                    unknown = None in found or is_hidden or not (shuffle is None or isinstance(shuffle, ast.Constant))
                     shuffled.add(None if unknown else bool(getattr(shuffle, "value", False)))
         kept = _KEPT if None in given else [name for name in _KEPT if name in given]
         rows = [f"        {name}=loader.{name}," for name in kept]

@@ -30,7 +30,8 @@ class LossScaling:
         if self.is_needed:
             is_constant = translation.part(Level).is_constant
             self.variable = Carried(translation, self.uses, _NAMES, self._made, held_anywhere=is_constant)
-            Rounds(translation, is_fixed=self.fixed is not None).check()
+            self.merged = Rounds(translation, is_fixed=self.fixed is not None).check()
+            self._write_merged()
 
     @property
     def _made(self) -> str:
@@ -48,6 +49,17 @@ class LossScaling:
                 if given is not None:
                     more.append(f"{name}={ast.unparse(given)}")
         return "{torch}.amp.GradScaler({DEVICE_TYPE}, " + "".join(f"{item}, " for item in more) + f"enabled={enabled})"
+
+    def _write_merged(self) -> None:
+        """Put one ``unscale_`` above several."""
+        for statement, uses in self.merged.above.items() if self.merged is not None else ():
+            for use in uses:
+                code = f"{self.variable.at(use)}.unscale_({source_of(use.module, use.argument)})"
+                self._translation.insert(use.module, statement, code)
+
+    def is_merged(self, use: Use) -> bool:
+        """Whether another call stands for this one."""
+        return self.is_needed and self.merged is not None and use in self.merged.gone
 
     @property
     def line(self) -> str | None:
@@ -81,6 +93,9 @@ def _method(translation: Translation, use: Use) -> None:
         return
     method = use.path.partition(".")[2]
     scaler = scaling.variable.at(use)
+    if scaling.is_merged(use):
+        translation.take_out(use)
+        return
     if use.call is not None and method == "update" and not use.call.args and scaling.fixed is not None:
         translation.replace(use.module, use.whole, substitute(f"{scaler}.update({scaling.fixed})"))
         return

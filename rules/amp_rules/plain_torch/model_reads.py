@@ -16,7 +16,13 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Site
 from amp_rules.source.syntax import walk
 from amp_rules.text.runtime_vocabulary import RUNTIME
-from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL, RETURNS_FIRST_ARGUMENT
+from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.wrappers import (
+    COPIES_FIRST_ARGUMENT,
+    DATA_PARALLEL,
+    DISTRIBUTED_DATA_PARALLEL,
+    RETURNS_FIRST_ARGUMENT,
+)
 
 if TYPE_CHECKING:
     from amp_rules.plain_torch.wrapped_models import Wrapped
@@ -43,6 +49,15 @@ _TAKES_EITHER = frozenset(
     f"builtins.{name}" for name in ("print", "str", "repr", "id", "bool", "callable", "super", "format")
 )
 _WRAPPERS = DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL | {"torch.nn.Module", "torch.nn.modules.module.Module"}
+_LOOKS = frozenset({"hasattr", "isinstance", "setattr", "delattr", "len", "type", "vars", "dir"})
+"""Functions of Python's own that run no layer of what they are given."""
+
+_WANT_MODEL = COPIES_FIRST_ARGUMENT | {
+    "torch.jit.script",
+    "torch.jit.trace",
+    "torch.nn.utils.weight_norm",
+    "torch.nn.utils.spectral_norm",
+}
 _KEEPS = frozenset({"append", "add", "extend", "insert", "setdefault", "update", "put"})
 
 
@@ -55,11 +70,13 @@ class ModelReads:
         self._values = frozenset(value for item in models for value in item.values)
         self._references = WrappedReferences(self._program, models)
         self._training = TrainingNodes(self._program)
+        self._alone, self._called_alone = self._of_one_process()
 
     def rewrite(self) -> None:
         """Have the model itself asked for what its wrapper lacks."""
         if any(True for _ in self._translation.uses_of("keep_module_prefix")):
             return  # DataParallel hands no attribute through either, and gives the same names
+        self._check_compiled()
         for site in self._reads():
             node = site.node
             assert isinstance(node, ast.expr)
@@ -72,16 +89,30 @@ class ModelReads:
                     node,
                     f"`{text}` runs a part of the model in a training step, not the model: DistributedDataParallel "
                     "averages no gradients of that",
-                    "let the model's own forward do it, and call the model",
+                    "let the model's own forward do it; run it under torch.no_grad() where no loss comes of it",
                     "distribution",
                 )
             else:
                 self.take_itself(site)
 
+    def _check_compiled(self) -> None:
+        """Decline models that are compiled after they were wrapped: what is compiled names its state after itself."""
+        for site in self._program.calls_to(frozenset({"torch.compile"})):
+            assert isinstance(site.node, ast.Call)
+            for given in site.node.args[:1]:
+                if self._holds(given, site.scope) and self._references.may_be_wrapped(given, site.scope):
+                    text = site.module.text(given)
+                    message = f"`{text}` would be compiled together with DistributedDataParallel, under other names"
+                    self._decline(site, message, f"compile it where it is made: `{text} = torch.compile({text})`")
+
     def take_itself(self, site: Site) -> None:
         """Put the model itself in the place of an expression that may be its wrapper."""
         node = site.node
         assert isinstance(node, ast.expr)
+        while (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER
+        ):
+            node = node.func.value
         text = ast.unparse(node)
         if not _is_path(node):
             message = f"`{site.module.text(node)}` may be the wrapper of DistributedDataParallel, and is no variable"
@@ -138,9 +169,9 @@ class ModelReads:
         node = site.node
         parent = site.module.parents[node]
         if isinstance(parent, ast.Attribute):
-            return parent.attr not in _SAME_OF_WRAPPER
-        if isinstance(parent, ast.Call) and node is not parent.func:
-            return self._is_wanted_by(parent, site)
+            return parent.attr not in _SAME_OF_WRAPPER or (parent.attr == "forward" and self._runs_alone(site))
+        if isinstance(parent, ast.Call):
+            return self._runs_alone(site) if node is parent.func else self._is_wanted_by(parent, site)
         if isinstance(parent, ast.keyword):
             call = site.module.parents[parent]
             return isinstance(call, ast.Call) and self._is_wanted_by(call, site)
@@ -154,6 +185,21 @@ class ModelReads:
             return any(isinstance(target, (ast.Tuple, ast.List)) for target in parent.targets)
         return isinstance(parent, ast.Starred)
 
+    def _runs_alone(self, site: Site) -> bool:
+        """Whether one process alone may run a forward pass, in which the wrapper would wait for the others."""
+        return site.node in self._alone or site.body in self._called_alone
+
+    def _of_one_process(self) -> tuple[set[ast.AST], set[ast.AST]]:
+        """What stands under ``if amp.is_main_process():``, and the bodies that are called from there."""
+        found: set[ast.AST] = set()
+        for use in self._translation.uses_of("is_main_process", "rank", "local_rank"):
+            for parent in use.module.ancestors(use.node):
+                if isinstance(parent, ast.If) and use.node in set(walk(parent.test)):
+                    found |= {node for item in [*parent.body, *parent.orelse] for node in walk(item)}
+                elif isinstance(parent, ast.IfExp) and use.node in set(walk(parent.test)):
+                    found |= {*walk(parent.body), *walk(parent.orelse)}
+        return found, self._program.called_from(found)
+
     def _is_wanted_by(self, call: ast.Call, site: Site) -> bool:
         """Whether a function that is given the model must have the model itself."""
         if self._program.flow.callees(call):
@@ -163,10 +209,12 @@ class ModelReads:
             kinds = call.args[1] if len(call.args) > 1 else call
             found = {name for part in walk(kinds) for name in self._names(part, site)}
             return not found & _WRAPPERS
+        if names & _WANT_MODEL:
+            return True
         if names & (_TAKES_EITHER | RETURNS_FIRST_ARGUMENT | _WRAPPERS) or _is_plain(call):
             return False
         made = self._program.flow.values(call, site.scope)
-        if any(map(is_module, made)):
+        if any(is_module(value) for value in made) and any(name.startswith("torch.nn.") for name in names):
             return False  # a model that calls this one
         return not (isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPS and not names)
 
@@ -177,7 +225,9 @@ class ModelReads:
         """Whether what is asked of the model computes, in a training step, what its forward pass does not."""
         outer = self._asked(site)
         parent = site.module.parents[outer]
-        if isinstance(outer, ast.Attribute) and outer.value is site.node and outer.attr in _COMPUTES_NOTHING:
+        if isinstance(parent, ast.Call) and parent.func is site.node:  # one process runs it
+            return any(item.node in self._alone or item.body in self._called_alone for item in self._program.backwards)
+        if isinstance(outer, ast.Attribute) and self._computes_nothing(outer, site):
             return False
         if not isinstance(parent, (ast.Call, ast.For, ast.comprehension, ast.keyword)):
             return False
@@ -185,15 +235,27 @@ class ModelReads:
             # ``ema.update(model)`` gives nothing that a loss could be made of.
             if isinstance(site.module.parents[parent], ast.Expr):
                 return False
-            if self._program.callee_names(parent, site.scope) & {"copy.deepcopy", "builtins.isinstance"}:
+            if self._program.callee_names(parent, site.scope) & COPIES_FIRST_ARGUMENT:
+                return False
+            if isinstance(parent.func, ast.Name) and parent.func.id in _LOOKS:
                 return False
         elif isinstance(parent, ast.Call) and parent.func is outer and self._gives_no_tensor(parent, site):
             return False
         return self._training.has(outer, site.body, site.module)
 
+    def _computes_nothing(self, node: ast.Attribute, site: Site) -> bool:
+        """``model.state_dict``, ``model[0].reset_parameters``; parameters themselves, which forward passes use, too."""
+        if node.attr in _COMPUTES_NOTHING or node.attr.startswith("reset_"):
+            return True
+        values = self._program.flow.values(node.value, site.scope)
+        return any(value.kind == "parameters" or value.name.startswith("torch.nn.Parameter") for value in values)
+
     def _gives_no_tensor(self, call: ast.Call, site: Site) -> bool:
-        """Whether a method of the project runs no layer."""
-        return bool(self._program.flow.callees(call)) and not self._program.runs_model(call)
+        """Whether a method of the project runs no layer, or none with gradients."""
+        callees = self._program.flow.callees(call)
+        if callees and all(info.has_decorator("no_grad", "inference_mode") for info in callees):
+            return True
+        return bool(callees) and not self._program.runs_model(call)
 
     def _asked(self, site: Site) -> ast.expr:
         """The whole chain of attributes and items that is asked for: ``model.encoder.layers[0]``."""

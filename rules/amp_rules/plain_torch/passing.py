@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.source import blocks
 from amp_rules.source.facts import ClassFacts, FunctionFacts
-from amp_rules.source.mentions import Mentions
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 
@@ -29,14 +27,12 @@ class Obstacle:
         node: the place.
         message: why not.
         recipe: what to do.
-        elsewhere: whether scripts are the reason that are no part of the program.
     """
 
     module: Module
     node: ast.AST
     message: str
     recipe: str
-    elsewhere: bool = False
 
 
 class Passing:
@@ -44,7 +40,6 @@ class Passing:
 
     def __init__(self, translation: Translation) -> None:
         self._program = translation.program
-        self._mentions = Mentions(translation.program.entry.path)
         self._known: dict[FunctionFacts, list[Obstacle]] = {}
 
     # ---- functions -------------------------------------------------------------------------------------------------
@@ -87,7 +82,8 @@ class Passing:
                 else:
                     message = f"{name} is handed on: who calls it is not known, and would have to give it the scaler"
                 found.append(Obstacle(other, use, message, _RECIPE))
-        return found or self._elsewhere(info)
+        # Who calls it from files outside of the program is known when all scripts are: `folder/torch_users.py`.
+        return found
 
     def _loose_uses(self, module: Module, info: FunctionFacts, calls: set[ast.Call]) -> list[ast.expr]:
         """Where a file reads the function without a call that is known."""
@@ -149,23 +145,6 @@ class Passing:
 
     def _class_around(self, module: Module, node: ast.AST) -> ast.AST | None:
         return next((item for item in module.ancestors(node) if isinstance(item, ast.ClassDef)), None)
-
-    def _elsewhere(self, info: FunctionFacts) -> list[Obstacle]:
-        """Files outside of the program that import the function."""
-        module = info.module.module
-        own = {item.path.resolve() for item in self._program.flow.modules}
-        words = (info.name,) if info.cls is None else (info.cls.name, info.name)
-        imports = re.compile(rf"^\s*(from|import)\s[^\n#]*\b{re.escape(module.path.stem)}\b", re.MULTILINE)
-        named = [re.compile(rf"\b{re.escape(word)}\b") for word in words]
-        for path in self._mentions.of("import", module.path.stem, *words):
-            if path.resolve() in own:
-                continue
-            text = path.read_text(encoding="utf-8", errors="replace")
-            if imports.search(text) and all(word.search(text) for word in named):
-                message = f"{path.name}, which this script does not use, seems to call `{info.qualname}`, too"
-                recipe = f"have {path.name} give it a scaler, or --target runtime"
-                return [Obstacle(module, info.node, message, recipe, elsewhere=True)]
-        return []
 
     # ---- classes ---------------------------------------------------------------------------------------------------
 

@@ -137,6 +137,10 @@ def _share_of(translation: Translation, use: Use) -> None:
     if use.call is None or not 1 <= len(use.call.args) <= 2 or use.call.keywords:
         _decline(translation, use, "is not called with a number and a loader")
         return
+    samples = _samples_of_share(translation, use)
+    if samples is not None:
+        translation.replace(use.module, use.whole, samples)
+        return
     if len(use.call.args) == 2:
         name = translation.helper(use, _SHARE, "distribution")
         translation.do(use.module, Replace(use.call, change_function(name)))
@@ -150,6 +154,28 @@ def _share_of(translation: Translation, use: Use) -> None:
         translation.replace(use.module, use.whole, f"({text} if {{WORLD_SIZE}} == 1 else {share})")
     else:
         _decline(translation, use, "is given what may be no whole number")
+
+
+def _samples_of_share(translation: Translation, use: Use) -> str | None:
+    """``len(loader.sampler)`` for a process's share of ``len(loader.dataset)``."""
+    assert use.call is not None
+    count = use.argument
+    is_length = isinstance(count, ast.Call) and blocks.path_of(count.func) == "len" and len(count.args) == 1
+    if len(use.call.args) != 2 or not is_length:
+        return None
+    assert isinstance(count, ast.Call)
+    loader, counted = use.call.args[1], count.args[0]
+    values = {item for item in translation.program.flow.values(loader, use.scope) if is_loader(item)}
+    shared = translation.part(SharedLoaders)
+    if not values or not values <= shared.values or not is_plain(loader):
+        return None
+    made = [shared.made.get(item.site) for item in values if item.site is not None]
+    is_data = isinstance(counted, ast.Attribute) and counted.attr == "dataset"
+    is_data = is_data and ast.dump(counted.value) == ast.dump(loader)  # type: ignore[attr-defined]
+    is_given = all(
+        item is not None and item.body is use.body and ast.dump(item.dataset) == ast.dump(counted) for item in made
+    )
+    return f"len({text_of(use.module, loader)}.sampler)" if is_data or is_given else None
 
 
 _WHOLE = frozenset({"builtins.len", "builtins.int", "math.ceil", "math.floor"})

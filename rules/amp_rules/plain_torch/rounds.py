@@ -9,74 +9,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
 
 from amp_rules.flow.values import Value
+from amp_rules.plain_torch.clearing import Clearing
+from amp_rules.plain_torch.merged_unscales import Merged, merged_unscales
+from amp_rules.plain_torch.round_conditions import Assumed, RoundConditions
+from amp_rules.plain_torch.scaler_states import FIRST, ONTO, Gradients, Leaving, Stage, State, any_of, same
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plan.gradient_owners import GradientOwners
-from amp_rules.roles.kinds import is_optimizer
+from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import FunctionNode, Scope
-
-Gradients = Literal["none", "scaled", "old", "true", "mixed"]
-"""What an optimizer's gradients are: cleared, scaled, scaled before the last update, true, or a sum of such."""
-Stage = Literal["ready", "unscaled", "stepped"]
-"""What the scaler knows of an optimizer since the last update."""
+from amp_rules.source.scopes import FunctionNode
+from amp_rules.torch.gradients import CLIP_FUNCTIONS
 
 _MAX_ROUNDS = 8
 """Times that a loop is gone through. States only grow, and each has few: it settles in three or four."""
-_MAX_CONDITIONS = 4
-"""Conditions that are followed together; each doubles the paths. What is beyond is taken to hold or not, each time."""
-_ONTO: dict[Gradients, Gradients] = {
-    "none": "scaled",
-    "scaled": "scaled",
-    "old": "mixed",
-    "true": "mixed",
-    "mixed": "mixed",
-}
-_FIRST = frozenset({("none", "ready")})
-
-
-@dataclass(frozen=True)
-class State:
-    """What may be at a place.
-
-    Attributes:
-        optimizers: for each optimizer what its gradients and its stage may be.
-        is_due: whether there may have been, since the last update, a step; and whether there may have been none.
-    """
-
-    optimizers: tuple[tuple[Value, frozenset[tuple[Gradients, Stage]]], ...]
-    is_due: frozenset[bool]
-
-    def of(self, optimizer: Value) -> frozenset[tuple[Gradients, Stage]]:
-        """What may be known of one optimizer."""
-        return dict(self.optimizers).get(optimizer, _FIRST)  # type: ignore[arg-type]
-
-    def with_(self, changed: dict[Value, frozenset[tuple[Gradients, Stage]]]) -> State:
-        """The state with some optimizers changed."""
-        return State(tuple((dict(self.optimizers) | changed).items()), self.is_due)
-
-    def joined(self, other: State | None) -> State:
-        """What may be on one path or another."""
-        if other is None:
-            return self
-        names = dict.fromkeys([*dict(self.optimizers), *dict(other.optimizers)])
-        every = tuple((name, self.of(name) | other.of(name)) for name in names)
-        return State(every, self.is_due | other.is_due)
-
-
-@dataclass
-class _Leaving:
-    """Where paths leave a loop or a function early."""
-
-    breaks: list[State]
-    continues: list[State]
-    returns: list[State]
 
 
 class Rounds:
@@ -89,51 +39,59 @@ class Rounds:
         self._is_fixed = is_fixed
         uses = [use for use in translation.uses if use.path.startswith("scaler.") and use.call is not None]
         self._events = {use.call: use for use in uses}
+        self._clearing = Clearing(self._program, self._owners, uses)
         self._modules = {use.module: use.module for use in uses}
-        self._assumed: dict[tuple[ast.AST, str], bool] = {}
+        self._assumed: Assumed = {}
         self._optimizers = self._all_optimizers(uses)
         self._has_events = self._program.closure(self._is_event)
+        scales = {use.call for use in uses if use.path == "scaler.scale"}
+        self._has_scale = self._program.closure(lambda node: node in scales)
+        self._conditions = RoundConditions(self._program, self._modules.values(), self._has_events).assumptions()
         self._running: list[FunctionFacts] = []
         self._visited: set[ast.AST] = set()
+        self._merged = Merged({}, frozenset())
         self._found: dict[ast.AST, tuple[Module, str, str]] = {}
 
-    def check(self) -> None:
-        """Decline what torch's scaler would refuse, or get wrong."""
+    def check(self) -> Merged | None:
+        """Decline what torch's scaler would refuse or get wrong; say where one ``unscale_`` stands for several."""
+        self._follow()
+        merged = merged_unscales(self._events.values(), self._has_scale) if self._found else None
+        if merged is not None:
+            before, self._found, self._merged = self._found, {}, merged
+            self._follow()
+            if self._found:
+                self._found, merged = before, None
+        for node, (module, message, recipe) in self._found.items():
+            self._translation.decline(module, node, message, recipe, "precision")
+        return merged
+
+    def _follow(self) -> None:
         start = self._translation.start
-        first = State(tuple((item, _FIRST) for item in self._optimizers), frozenset({False}))  # type: ignore[misc]
+        first = State(tuple((item, FIRST) for item in self._optimizers), frozenset({False}))  # type: ignore[misc]
         bodies = [start.use.body] if start is not None else []
         bodies += [use.body for use in self._events.values() if use.body not in bodies]
-        for assumed in self._assumptions():
+        for assumed in self._conditions:
             self._assumed = assumed
             self._visited.clear()
             for body in bodies:
                 if body not in self._visited:
                     self._body(body, first)
-        for node, (module, message, recipe) in self._found.items():
-            self._translation.decline(module, node, message, recipe, "precision")
+        self._require_whole_norms()
 
-    def _assumptions(self) -> list[dict[tuple[ast.AST, str], bool]]:
-        """What several branches of a function ask alike, and no round changes: each holds everywhere or nowhere."""
-        asked: dict[tuple[ast.AST, str], int] = {}
-        for module in self._modules.values():
-            for node in module.nodes:
-                if isinstance(node, ast.If) and self._program.locate(node) is not None and self._has_events(node):
-                    key = (blocks.body_of(module, node), ast.unparse(node.test))
-                    if key not in asked and not self._is_lasting(module, node.test):
-                        continue
-                    asked[key] = asked.get(key, 0) + 1
-        found: list[dict[tuple[ast.AST, str], bool]] = [{}]
-        for key in [key for key, count in asked.items() if count > 1][:_MAX_CONDITIONS]:
-            found = [{**one, key: value} for one in found for value in (True, False)]
-        return found
-
-    def _is_lasting(self, module: Module, test: ast.expr) -> bool:
-        """Whether no loop around a condition changes what it asks."""
-        if any(isinstance(node, ast.Call) for node in ast.walk(test)):
-            return False
-        loops = [item for item in blocks.enclosing(module, test) if isinstance(item, blocks.LOOPS)]
-        read = blocks.reads(test)
-        return not any(blocks.touches(blocks.writes(loop), read) for loop in loops)
+    def _require_whole_norms(self) -> None:
+        """torch's scaler makes the gradients true that an optimizer holds; others' would be scaled in a norm."""
+        for site in self._program.calls_to(CLIP_FUNCTIONS):
+            call = site.node
+            if not isinstance(call, ast.Call) or not call.args:
+                continue
+            values = self._program.flow.values(call.args[0], site.scope)
+            for value in values:
+                model = value.ref if value.kind == "parameters" else None
+                if isinstance(model, Value) and is_module(model) and not self._owners.hold_all_of(model):
+                    text = site.module.text(call.args[0])
+                    message = f"no optimizer holds some of `{text}`, and torch's scaler makes no others' gradients true"
+                    recipe = "clip what the optimizer holds, or keep the runtime (--target runtime)"
+                    self._found.setdefault(call, (site.module, message, recipe))
 
     def _all_optimizers(self, uses: Iterable[Use]) -> list[Value]:
         found: dict[Value, None] = {}
@@ -167,20 +125,22 @@ class Rounds:
 
     def _body(self, body: ast.AST, state: State) -> State | None:
         self._visited.add(body)
-        leaving = _Leaving([], [], [])
+        leaving = Leaving([], [], [])
         if isinstance(body, ast.Lambda):
             return self._expression(body.body, state)
         after = self._suite(getattr(body, "body", ()), state, leaving)
-        return _any_of([after, *leaving.returns])
+        return any_of([after, *leaving.returns])
 
-    def _suite(self, suite: Iterable[ast.stmt], state: State | None, leaving: _Leaving) -> State | None:
+    def _suite(self, suite: Iterable[ast.stmt], state: State | None, leaving: Leaving) -> State | None:
         for statement in suite:
             if state is None:
                 return None
             state = self._statement(statement, state, leaving)
         return state
 
-    def _statement(self, node: ast.stmt, state: State, leaving: _Leaving) -> State | None:
+    def _statement(self, node: ast.stmt, state: State, leaving: Leaving) -> State | None:
+        for use in self._merged.above.get(node, ()):
+            state = self._event(use, state)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             return state
         if isinstance(node, ast.If):
@@ -195,7 +155,7 @@ class Rounds:
             return self._try(node, state, leaving)  # type: ignore[arg-type]  # or TryStar, which is like it
         if isinstance(node, ast.Match):
             state = self._expression(node.subject, state)
-            return _any_of([state, *(self._suite(case.body, state, leaving) for case in node.cases)])
+            return any_of([state, *(self._suite(case.body, state, leaving) for case in node.cases)])
         state = self._expression(node, state)
         if isinstance(node, ast.Return):
             leaving.returns.append(state)
@@ -205,7 +165,7 @@ class Rounds:
             leaving.continues.append(state)
         return None if isinstance(node, (ast.Return, ast.Break, ast.Continue, ast.Raise)) else state
 
-    def _branch(self, node: ast.If, state: State, leaving: _Leaving) -> State | None:
+    def _branch(self, node: ast.If, state: State, leaving: Leaving) -> State | None:
         if self._is_absence(node.test) and not any(map(self._has_events, node.body)):
             return self._suite(node.orelse, state, leaving)
         known = self._assumed.get((blocks.body_of(self._module_of(node), node), ast.unparse(node.test)))
@@ -217,7 +177,7 @@ class Rounds:
             # Where there is no such optimizer, nothing happens to it.
             joined = then.joined(otherwise)
             return State(joined.with_({item: then.of(item) for item in asked}).optimizers, then.is_due)
-        return _any_of([then, otherwise])
+        return any_of([then, otherwise])
 
     def _is_absence(self, test: ast.expr) -> bool:
         """Whether a condition asks whether there is no optimizer: nothing happens to it then."""
@@ -241,24 +201,24 @@ class Rounds:
             return set()
         return {value for value in self._program.flow.values(test, located[1]) if is_optimizer(value)}
 
-    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, state: State, leaving: _Leaving) -> State | None:
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, state: State, leaving: Leaving) -> State | None:
         state = self._expression(node.test if isinstance(node, ast.While) else node.iter, state)
-        if isinstance(node, ast.For) and (cleared := self._clears_by_hand(node)):
+        if isinstance(node, ast.For) and (cleared := self._clearing.by_loop(node)):
             return state.with_({item: frozenset(("none", stage) for _, stage in state.of(item)) for item in cleared})
         if not self._has_events(node):
             return state
-        own = _Leaving([], [], leaving.returns)
+        own = Leaving([], [], leaving.returns)
         if isinstance(node, (ast.For, ast.AsyncFor)) and self._is_over_optimizers(node):
-            return _any_of([self._suite(node.body, state, own), *own.continues, *own.breaks])
+            return any_of([self._suite(node.body, state, own), *own.continues, *own.breaks])
         for _ in range(_MAX_ROUNDS):
             own.continues.clear()
-            after = _any_of([self._suite(node.body, state, own), *own.continues])
+            after = any_of([self._suite(node.body, state, own), *own.continues])
             following = state.joined(after)
-            if _same(following, state):
+            if same(following, state):
                 break
             state = following
         left = self._suite(node.orelse, state, leaving)
-        return _any_of([left, *own.breaks])
+        return any_of([left, *own.breaks])
 
     def _is_over_optimizers(self, node: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop goes once over optimizers, of which there is one at least."""
@@ -271,11 +231,11 @@ class Rounds:
         }
         return any(map(is_optimizer, elements))
 
-    def _try(self, node: ast.Try, state: State, leaving: _Leaving) -> State | None:
+    def _try(self, node: ast.Try, state: State, leaving: Leaving) -> State | None:
         after = self._suite(node.body, state, leaving)
         failed = state.joined(after)
         after = self._suite(node.orelse, after, leaving)
-        after = _any_of([after, *(self._suite(item.body, failed, leaving) for item in node.handlers)])
+        after = any_of([after, *(self._suite(item.body, failed, leaving) for item in node.handlers)])
         return self._suite(node.finalbody, after, leaving)
 
     # ---- expressions -----------------------------------------------------------------------------------------------
@@ -298,12 +258,10 @@ class Rounds:
     def _call(self, node: ast.Call, state: State) -> State:
         use = self._events.get(node)
         if use is not None:
-            return self._event(use, state)
+            return state if use in self._merged.gone else self._event(use, state)
         callees = self._program.flow.callees(node)
-        located = self._program.locate(node)
-        if located is not None and not callees:
-            cleared = self._owners.cleared(node, located[1])
-            cleared = cleared or self._cleared_as_stepped(node, located[1])
+        if not callees:
+            cleared = self._clearing.by_call(node)
             if cleared:
                 return state.with_(
                     {item: frozenset(("none", stage) for _, stage in state.of(item)) for item in cleared}
@@ -316,45 +274,15 @@ class Rounds:
             self._running.append(info)
             outcomes.append(self._body(info.node, state) or state)
             self._running.pop()
-        found = _any_of(outcomes)
+        found = any_of(outcomes)
         return state if found is None else found
-
-    def _cleared_as_stepped(self, node: ast.Call, scope: Scope) -> frozenset[Value]:
-        """The optimizers that ``self.opt.zero_grad()`` clears where ``self.opt`` is what steps, whatever else it may be."""
-        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
-            return frozenset()
-        key = self._program.flow.key(node.func.value, scope)
-        stepped = [use for use in self._events.values() if use.path == "scaler.step" and use.call and use.call.args]
-        if key is None or all(self._program.flow.key(use.argument, use.scope) != key for use in stepped):
-            return frozenset()
-        return self._owners.at(node.func.value, scope)
-
-    def _clears_by_hand(self, node: ast.For | ast.AsyncFor) -> frozenset[Value]:
-        """The optimizers whose gradients a loop over the parameters of their models clears, one by one."""
-        module = self._module_of(node)
-        located = self._program.locate(node.iter)
-        is_clearing = any(
-            isinstance(item, ast.Assign)
-            and isinstance(item.value, ast.Constant)
-            and item.value.value is None
-            and any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in item.targets)
-            for item in ast.walk(node)
-        ) or any(
-            isinstance(item, ast.Call) and (blocks.path_of(item.func) or "").endswith(".grad.zero_")
-            for item in ast.walk(node)
-        )
-        tests = [item.test for item in ast.walk(node) if isinstance(item, ast.If)]
-        if located is None or not is_clearing or not all(".grad" in module.text(test) for test in tests):
-            return frozenset()
-        values = self._program.flow.values(node.iter, located[1])
-        return self._owners.held_by({value.ref for value in values if value.kind == "parameters"})
 
     # ---- events ----------------------------------------------------------------------------------------------------
 
     def _event(self, use: Use, state: State) -> State:
         method = use.path.partition(".")[2]
         if method == "scale":
-            every = {item: frozenset((_ONTO[g], s) for g, s in known) for item, known in state.optimizers}
+            every = {item: frozenset((ONTO[g], s) for g, s in known) for item, known in state.optimizers}
             return state.with_(every)
         if method in ("unscale_", "step") and use.call is not None and use.call.args:
             changed = {item: self._unscaled(use, method, state.of(item)) for item in self._at(use)}
@@ -382,8 +310,8 @@ class Rounds:
             if gradients in ("mixed", "old") or (stage == "unscaled" and gradients == "scaled"):
                 self._stop(
                     use,
-                    f"gradients of `{optimizer}` may be left here from an earlier round, or were unscaled before the last "
-                    "backward pass: torch's scaler would unscale them twice",
+                    f"gradients of `{optimizer}` may be left here from an earlier round, or were unscaled before the "
+                    "last backward pass: torch's scaler would unscale them twice",
                     "clear them after each step, and unscale only when all are there",
                 )
             after: Stage = "stepped" if method == "step" else "unscaled"
@@ -408,15 +336,3 @@ class Rounds:
 
     def _stop(self, use: Use, message: str, recipe: str) -> None:
         self._found.setdefault(use.node, (use.module, message, f"{recipe}, or keep the runtime (--target runtime)"))
-
-
-def _any_of(states: Iterable[State | None]) -> State | None:
-    found: State | None = None
-    for state in states:
-        if state is not None:
-            found = state.joined(found)
-    return found
-
-
-def _same(one: State, other: State) -> bool:
-    return dict(one.optimizers) == dict(other.optimizers) and one.is_due == other.is_due

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
+from amp_rules.plain_torch.evaluation_order import is_first, is_within, runs_once_in
 from amp_rules.plain_torch.loader_arguments import BY_PLACE, arguments_of, is_plain, is_stream, name_for, text_of
 from amp_rules.plain_torch.loaders_beside import LoadersBeside
 from amp_rules.plain_torch.loops import loops_around
@@ -17,7 +18,6 @@ from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
-from amp_rules.source.syntax import walk
 from amp_rules.torch.data import LOADERS_OF_TORCH
 
 
@@ -196,7 +196,7 @@ class SharedLoaders:
             return True
         suite = blocks.place(module, use.statement)
         first = min(module.start(site.node) for site in sites)
-        if not all(_is_within(module, site.node, suite.suite) for site in sites):
+        if not all(is_within(module, site.node, suite.suite) for site in sites):
             return True
         readers = (
             node
@@ -251,7 +251,8 @@ class SharedLoaders:
             return None
         whole = use.whole if call is use.argument else call
         assert isinstance(whole, ast.Call)
-        if not _runs_once_in(site.module, whole, site.statement):
+        parent = blocks.place(site.module, site.statement).parent
+        if isinstance(parent, ast.ClassDef) or not runs_once_in(site.module, whole, site.statement):
             return None
         shuffle = given.get("shuffle")
         if shuffle is None or (isinstance(shuffle, ast.Constant) and not shuffle.value):
@@ -262,7 +263,7 @@ class SharedLoaders:
             return None
         hoisted = None
         if not is_plain(dataset):
-            if not _is_first(site.statement, dataset):
+            if not is_first(site.statement, dataset):
                 return None
             hoisted = self._name_beside(site, whole, "dataset")
         sampler = self._name_beside(site, whole, "sampler")
@@ -286,39 +287,6 @@ class SharedLoaders:
         raise AssertionError("no free name")
 
 
-def _is_first(statement: ast.stmt, node: ast.expr) -> bool:
-    """Whether nothing but names is evaluated before a part of a statement: what it makes may be made above."""
-    for item in _evaluated(statement):
-        if item is node:
-            return True
-        if isinstance(item, ast.Call) and node not in set(walk(item)):
-            return False
-    return False
-
-
-def _evaluated(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The expressions of a statement's own, in the order of the text."""
-    heads = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.expr)]
-    for head in heads:
-        yield from walk(head)
-
-
-def _runs_once_in(module: Module, node: ast.expr, statement: ast.stmt) -> bool:
-    """Whether an expression is evaluated exactly once when its statement is run."""
-    child: ast.AST = node
-    for parent in module.ancestors(node):
-        if parent is statement:
-            break
-        if isinstance(parent, (ast.Lambda, ast.IfExp, ast.BoolOp, ast.comprehension)):
-            return False
-        if isinstance(parent, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-            return False
-        child = parent
-    if isinstance(statement, (ast.For, ast.AsyncFor)):
-        return child is statement.iter
-    return isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
-
-
 def _assigned_anew(use: Use) -> str | None:
     """The variable of ``loader = amp.prepare_loader(loader)``."""
     statement = use.statement
@@ -328,7 +296,3 @@ def _assigned_anew(use: Use) -> str | None:
     if isinstance(target, ast.Subscript) or ast.dump(blocks.reading(target)) != ast.dump(use.argument):
         return None
     return blocks.path_of(target)
-
-
-def _is_within(module: Module, node: ast.AST, suite: tuple[ast.stmt, ...]) -> bool:
-    return any(parent in suite for parent in [blocks.statement_of(module, node), *module.ancestors(node)])

@@ -16,6 +16,7 @@ from amp_rules.plan.drafts import Draft, drafted
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import FileChange, Note, Refusal, Report
 from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
 
 
 def in_plain_torch(
@@ -37,6 +38,8 @@ def in_plain_torch(
         drafts[change.path].become(change.after)
     translation = Translation(drafted(program, drafts), options)
     try:
+        if report.distribution == "migrated" and not translation.is_distributed:
+            raise _defect(program.entry, "has several processes, and no place where they join")
         texts = _texts(translation, drafts)
     except Declined as declined:
         refusals = tuple(_placed(item, drafts) for item in declined.refusals)
@@ -75,9 +78,10 @@ def from_runtime(report: Report, program: Program, options: Options) -> Report:
         )
     before = {path: drafts[path].original.source.text for path in texts}
     changes = [FileChange(path, before[path], text) for path, text in texts.items() if before[path] != text]
+    has_precision = any(use.path.split(".")[0] in ("autocast", "scaler") for use in translation.uses)
     return replace(
         report,
-        precision="migrated",
+        precision="migrated" if has_precision else report.precision,
         distribution="migrated" if translation.is_distributed else report.distribution,
         changes=tuple(sorted(changes, key=lambda item: str(item.path))),
         edits=telling.of_uses(translation.uses),
@@ -107,14 +111,18 @@ def _texts(translation: Translation, drafts: dict[Path, Draft], known: Iterable[
         original = drafts[path].original
         names = sorted(unbound_names(text) - unbound_names(original.source.text))
         if names:
-            raise declining.decline(
-                declining.DRAFT,
-                original,
-                None,
-                f"a defect of amp-migrate, not of the script: its draft reads `{names[0]}` where it may not be bound",
-                "report it with the lines that use it; until it is mended, migrate with --target runtime",
-            )
+            raise _defect(original, f"reads `{names[0]}` where it may not be bound")
     return texts
+
+
+def _defect(module: Module, what: str) -> Declined:
+    return declining.decline(
+        declining.DRAFT,
+        module,
+        None,
+        f"a defect of amp-migrate, not of the script: its draft {what}",
+        "report it with the lines that it is about; until it is mended, migrate with --target runtime",
+    )
 
 
 def _declined(
@@ -140,8 +148,12 @@ def _declined(
 
 
 def _placed(item: Refusal, drafts: dict[Path, Draft]) -> Refusal:
+    """A refusal that speaks of a draft, as one that speaks of the file on disk."""
     draft = drafts.get(item.path)
-    return item if draft is None or item.span is None else replace(item, span=draft.place(item.span))
+    if draft is None:
+        return item
+    span = draft.place(item.span) if item.span is not None else None
+    return replace(item, span=span, message=telling.of_file(item.message, draft))
 
 
 def _limits(translation: Translation, drafts: dict[Path, Draft]) -> list[Note]:

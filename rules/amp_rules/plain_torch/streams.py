@@ -15,7 +15,7 @@ from functools import cached_property
 
 from amp_rules.plain_torch.generators import DRAWS_FROM_NUMPY, drawn_from, draws_of, same_states
 from amp_rules.plain_torch.translation import Translation
-from amp_rules.plan.sinks import Sinks
+from amp_rules.plan.sinks import Sink, Sinks
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind, Origin
 from amp_rules.ranks.world import Setting
@@ -62,7 +62,7 @@ class Streams:
         ranks = Ranks(self._program, self._setting)
         again: dict[ast.stmt, Origin] = {}
         for need, origin in self._needed(ranks):
-            if isinstance(origin.node, ast.Call) and not ranks.control_origins(origin.node):
+            if self._can_draw_again(origin, ranks):
                 again[blocks.statement_of(origin.module, origin.node)] = origin
             else:
                 self._decline(need, origin)
@@ -71,6 +71,13 @@ class Streams:
             assert located is not None and isinstance(origin.node, ast.Call)
             library = self._library(origin.node, located[1]) or "torch"
             self._translation.insert(origin.module, statement, _SEVERAL + same_states(origin.module, [library]))
+
+    def _can_draw_again(self, origin: Origin, ranks: Ranks) -> bool:
+        """Whether all processes can go on with the numbers of the first where they draw: no batch is drawn there."""
+        if not isinstance(origin.node, ast.Call) or ranks.control_origins(origin.node):
+            return False
+        is_for_batches = self._is_apart(self._common, origin.node)
+        return not is_for_batches and not any(self._translation.uses_of("seed_by_rank"))
 
     def _decline(self, need: str, origin: Origin) -> None:
         text = origin.module.text(origin.node)
@@ -89,9 +96,12 @@ class Streams:
             name.startswith(_AUGMENTS) for name in self._program.flow.imported
         ):
             return True
-        bodies = {self._program.locate(call) for call in draws_of(self._program)}
-        infos = [self._program.function_of(located[0]) for located in bodies if located is not None]
-        return any(info is not None and info.name in ("forward", "__getitem__", "__iter__") for info in infos)
+        draws = draws_of(self._program)
+        located = [item for item in map(self._program.locate, draws) if item is not None]
+        infos = [self._program.function_of(body) for body, _ in located]
+        if any(info is not None and info.name in ("forward", "__getitem__", "__iter__") for info in infos):
+            return True
+        return any(self._is_apart(self._common, call) and call not in self._setting.alike for call in draws)
 
     @cached_property
     def _can_draw(self) -> bool:
@@ -167,17 +177,25 @@ class Streams:
         }
 
     def _needed(self, ranks: Ranks) -> Iterator[tuple[str, Origin]]:
-        """Yield what is drawn in training and has to be the same on all processes, with the reason."""
-        for sink in Sinks(self._program, ranks, self._setting.reduced, forwards=True).find():
+        """Yield what is drawn in training and has to be the same on all processes, with the reason.
+
+        What differs with the runtime's two streams already was found to be right.
+        """
+        known = {sink.node for sink in self._sinks(self._common)}
+        for sink in self._sinks(ranks):
             drawn = list(filter(self._is_drawn, sink.origins))
-            if len(drawn) == len(sink.origins):
+            if sink.node not in known and len(drawn) == len(sink.origins):
                 yield from ((sink.need.value, origin) for origin in drawn)
         for use in self._translation.uses_of("prepare_loader"):
             for given in (*use.call.args, *(item.value for item in use.call.keywords)) if use.call else ():
-                drawn = list(filter(self._is_drawn, ranks.origins(given)))
+                drawn = list(filter(self._is_drawn, ranks.origins(given) - self._common.origins(given)))
                 yield from (("it makes the data of a loader that is shared out", origin) for origin in drawn)
         for origin in filter(self._is_drawn, self._shuffles(ranks)):
             yield "it orders samples", origin
+
+    def _sinks(self, ranks: Ranks) -> list[Sink]:
+        delayed = any(use.keyword("delay_allreduce") is not None for use in self._translation.uses_of("prepare_model"))
+        return Sinks(self._program, ranks, self._setting.reduced, forwards=not delayed).find()
 
     @cached_property
     def _setting(self) -> Setting:

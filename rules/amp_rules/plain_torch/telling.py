@@ -9,8 +9,10 @@ from difflib import SequenceMatcher
 
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plan import notes
+from amp_rules.plan.drafts import Draft
 from amp_rules.plan.report import Edit, FileChange, Note, Refusal, Report, in_order
 from amp_rules.rewrites import all_rules
+from amp_rules.source.spans import Position, Span
 
 _START = "AMP101"
 _MODEL = "AMP108"
@@ -26,6 +28,10 @@ _SWITCH = "AMP_OPT_LEVEL=O0 turns mixed precision off"
 
 # Names in recipes; `amp.initialize` and `amp.scale_loss` are Apex's.
 _OF_RUNTIME = re.compile(r"\bamp\.(?!initialize\b|scale_loss\b)\w")
+
+# As messages about a draft have them.
+_LINE = re.compile(r"\(line (\d+)\)")
+_SCALED = re.compile(r"`\w+\.scaler\.scale\(([^`]*)\)\.backward\(")
 
 # Rewrites that change the statement that they are about, where others put something beside it.
 _WITHIN = ("AMP103", "AMP202", "AMP301")
@@ -114,6 +120,16 @@ def notes_of_migration(found: Iterable[Note]) -> tuple[Note, ...]:
 def refusals_of_migration(found: Iterable[Refusal]) -> tuple[Refusal, ...]:
     """The reasons for declining, with what to do by hand where only the runtime is left out."""
     return tuple(replace(item, recipe=_recipe(item.recipe)) for item in found)
+
+
+def of_file(message: str, draft: Draft) -> str:
+    """A message about a draft, with the lines and the backward passes of the file on disk."""
+
+    def line(found: re.Match[str]) -> str:
+        place = Position(int(found[1]), 1)
+        return f"(line {draft.place(Span(place, place)).start.line})"
+
+    return _SCALED.sub(r"`\1.backward(", _LINE.sub(line, message))
 
 
 def _recipe(recipe: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.roles.steps import Program
+from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
@@ -12,14 +12,26 @@ from amp_rules.text.runtime_vocabulary import RUNTIME
 
 
 class TrainingNodes:
-    """The nodes of a program's training steps: the loops around backward passes, regions, and all that they call."""
+    """The nodes of a program's training steps: the loops around backward passes, regions, and all that they call.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        program: the program.
+        callers: whether what calls the function of a backward pass belongs to the step, up to the loop around that.
+    """
+
+    def __init__(self, program: Program, *, callers: bool = False) -> None:
         self._program = program
         covered: set[ast.AST] = set()
-        for site in program.backwards:
+        pending: list[Site] = [*program.backwards]
+        seen: set[ast.AST] = set()
+        while pending:
+            site = pending.pop()
             loops = [item for item in blocks.enclosing(site.module, site.node) if isinstance(item, blocks.LOOPS)]
             covered |= set(walk(loops[0] if loops else site.body))
+            info = program.function_of(site.body)
+            if callers and not loops and info is not None and site.body not in seen:
+                seen.add(site.body)
+                pending += map(calling, program.flow.callers(info))
         for region in program.calls_to(frozenset({f"{RUNTIME}.autocast"})):
             covered |= set(walk(region.statement))
         self._covered = covered

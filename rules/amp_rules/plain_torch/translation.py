@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from amp_rules.plain_torch.arrays import widened_for_numpy
 from amp_rules.plain_torch.file_head import FileHead, Helper
 from amp_rules.plain_torch.uses import Use, uses_of_runtime
 from amp_rules.plan import declining
@@ -86,29 +87,35 @@ class Translation:
     @cached_property
     def start(self) -> Start | None:
         """Where the runtime is started; None where nothing starts it, or several places do."""
-        found = [use for use in self.uses_of("init") if use.call is not None]
+        found = [use for use in self.uses_of("init") if use.call is not None and use != self._joined_before]
         if len(found) != 1:
             return None
-        use = found[0]
-
-        def text(name: str) -> str | None:
-            given = use.keyword(name)
-            return None if given is None else ast.unparse(given)
-
+        use, joins = found[0], self.joins
         dtype = use.keyword("dtype")
         return Start(
             use,
-            text("opt_level") or '"O1"',
+            _text(use, "opt_level") or '"O1"',
             dtype.value if isinstance(dtype, ast.Constant) and isinstance(dtype.value, str) else self.options.dtype,
-            text("loss_scale"),
-            text("ddp") == "True",
-            text("sync_bn") != "False",
+            _text(use, "loss_scale"),
+            joins is not None,
+            joins is None or _text(joins, "sync_bn") != "False",
         )
+
+    @cached_property
+    def joins(self) -> Use | None:
+        """Where the processes join, if they do; scripts for Apex may do so before the start, to share out the data."""
+        found = [use for use in self.uses_of("init") if use.call is not None and _text(use, "ddp") == "True"]
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def _joined_before(self) -> Use | None:
+        others = [use for use in self.uses_of("init") if use.call is not None and use != self.joins]
+        return self.joins if others else None
 
     @property
     def is_distributed(self) -> bool:
         """Whether the script joins other processes."""
-        return self.start is not None and self.start.ddp
+        return self.joins is not None and self.start is not None
 
     def part(self, kind: type[_T]) -> _T:
         """What is known for the whole program and made once: ``translation.part(LossScaling)``."""
@@ -124,6 +131,7 @@ class Translation:
         """The head of a file."""
         if module not in self._heads:
             level = self.start.level.strip("\"'") if self.start else self.options.opt_level
+            level = "O0" if level == "O0" else "O1"
             dtype = self.start.dtype if self.start else self.options.dtype
             self._heads[module] = FileHead(module, {"level": level, "dtype": _DTYPES[dtype]})
         return self._heads[module]
@@ -156,7 +164,7 @@ class Translation:
         self.do(use.module, Remove(use.statement))
 
     def helper(self, use: Use, helper: Helper, unit: Unit, module: Module | None = None) -> str:
-        """The name of a helper function for a use, in its file or another; a third one declines the unit that it is for."""
+        """The name of a helper function for a use, in its file or another; a third one declines its unit."""
         head = self.head(module or use.module)
         if helper not in head.helpers and len(head.helpers) >= _MAX_HELPERS:
             names = " and ".join(f"`{item.name}`" for item in head.helpers)
@@ -197,4 +205,12 @@ class Translation:
             write()
         self._reasons.decline()
         modules = dict.fromkeys([*(use.module for use in self.uses), *self._actions])
-        return {module.path: self.head(module).written(apply(module, self._actions[module])) for module in modules}
+        texts = {module: self.head(module).written(apply(module, self._actions[module])) for module in modules}
+        if self.start is None or self.start.dtype != "fp16":
+            texts = {module: widened_for_numpy(module, text) for module, text in texts.items()}
+        return {module.path: text for module, text in texts.items()}
+
+
+def _text(use: Use, name: str) -> str | None:
+    given = use.keyword(name)
+    return None if given is None else ast.unparse(given)

@@ -101,7 +101,7 @@ class WrappedModels:
 
     def _wrapping(self, variable: str, options: str, use: Use | None) -> list[str]:
         lines = []
-        if self._has_batch_norm:
+        if self._has_batch_norm and self._names_cuda:
             lines += [
                 "if {torch}.cuda.is_available():",
                 f"    {variable} = {{torch}}.nn.SyncBatchNorm.convert_sync_batchnorm({variable})",

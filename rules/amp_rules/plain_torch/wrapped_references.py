@@ -12,9 +12,13 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
+from amp_rules.text.runtime_vocabulary import RUNTIME
 
 if TYPE_CHECKING:
     from amp_rules.plain_torch.wrapped_models import Wrapped
+
+
+_GROWS = frozenset({"append", "extend", "insert", "add", "update", "setdefault", "appendleft"})
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,8 @@ class _Source:
 class WrappedReferences:
     """Answers for the expressions of a program.
 
-    A variable is the model itself before the line that wraps it; a parameter is where no call gives the wrapper. What
-    is not plain to see may be the wrapper.
+    A variable is the model itself before the line that wraps it; a parameter is where no call gives the wrapper; a
+    container is what any of its elements is. What is not plain to see may be the wrapper.
     """
 
     def __init__(self, program: Program, models: list[Wrapped]) -> None:
@@ -46,8 +50,28 @@ class WrappedReferences:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target in targets:
                     self._take(target, node.value, scope, node)
+            elif isinstance(node, (ast.For, ast.comprehension)):
+                self._take_each(node.target, node.iter, scope)
+            elif isinstance(node, ast.AugAssign):
+                self._take(node.target, None, scope, None)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWS:
+                given = node.args[0] if node.func.attr == "append" and len(node.args) == 1 else None
+                self._take(node.func.value, given, scope, None)
 
-    def _take(self, target: ast.expr, value: ast.expr, scope: Scope, statement: ast.stmt) -> None:
+    def _take_each(self, target: ast.expr, iterated: ast.expr, scope: Scope) -> None:
+        """``for net in nets``; ``for net, optimizer in zip(nets, optimizers)``."""
+        if isinstance(target, ast.Tuple) and isinstance(iterated, ast.Call):
+            function = ast.unparse(iterated.func)
+            given: list[ast.expr | None] = [*iterated.args] if function == "zip" else []
+            if function == "enumerate" and iterated.args:
+                given = [ast.Constant(0), iterated.args[0]]
+            if len(given) == len(target.elts):
+                for element, value in zip(target.elts, given, strict=True):
+                    self._take(element, value, scope, None)
+                return
+        self._take(target, iterated, scope, None)
+
+    def _take(self, target: ast.expr, value: ast.expr | None, scope: Scope, statement: ast.stmt | None) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
             given = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
             for index, element in enumerate(target.elts):
@@ -95,6 +119,16 @@ class WrappedReferences:
             yield from self._given_back(node, scope)
         elif isinstance(node, ast.IfExp):
             yield from ((node.body, scope), (node.orelse, scope))
+        elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            yield from ((item, scope) for item in node.elts)
+        elif isinstance(node, ast.Dict):
+            yield from ((item, scope) for item in node.values)
+        elif isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
+            yield (node.elt, scope)
+        elif isinstance(node, ast.DictComp):
+            yield (node.value, scope)
+        elif isinstance(node, (ast.Subscript, ast.Starred)):
+            yield (node.value, scope)  # of what a container holds, any may be meant
         elif isinstance(node, ast.Attribute) and node.attr == "module" and self._is_model(node.value, scope):
             return
         elif not isinstance(node, (ast.Name, ast.Attribute)):
@@ -135,6 +169,8 @@ class WrappedReferences:
     def _given_back(self, call: ast.Call, scope: Scope) -> Iterator[tuple[ast.expr, Scope] | None]:
         """What a call may give back: what a function of the project returns, or a model that it was given."""
         program = self._program
+        if program.callee_names(call, scope) & {f"{RUNTIME}.unwrap"}:
+            return
         callees = [info for info in program.flow.callees(call) if info.name != "__init__" and not info.is_forward]
         for info in callees:
             inner = program.flow.scopes.get(info.node)

@@ -70,11 +70,30 @@ class GradientOwners:
     def held_by(self, models: Iterable[Value]) -> frozenset[Value]:
         """The optimizers that are given nothing but parameters of these models."""
         models = list(models)
-        return frozenset(
-            optimizer
-            for optimizer, held in self._held.items()
-            if held and all(any(self._is_part(item, model) for model in models) for item in held)
-        )
+        found = set()
+        for optimizer, held in self._held.items():
+            # What else flows into groups of parameters is no tensor: learning rates that a file of settings holds.
+            given = [item for item in held or () if item.kind != "object" or str(item.ref).startswith("torch.")]
+            if given and all(any(self._is_part(item, model) for model in models) for item in given):
+                found.add(optimizer)
+        return frozenset(found)
+
+    def hold_all_of(self, model: Value) -> bool:
+        """Whether optimizers are given all parameters of a model: as a whole, or of each of its parts."""
+        held = {item for given in self._held.values() for item in given or ()}
+        if any(given is None for given in self._held.values()) or any(self._is_part(model, item) for item in held):
+            return True
+        if model.kind != "instance":
+            return False
+        nodes = {info.facts.node for info in model.ref.mro()}
+        parts = {
+            value
+            for (owner, _), cell in self._program.flow.cells.items()
+            if owner in nodes
+            for value in cell.values
+            if value.kind in ("object", "instance") and is_module(value)
+        }
+        return bool(parts) and all(any(self._is_part(part, item) for item in held) for part in parts)
 
     @cached_property
     def optimizers(self) -> frozenset[Value]:

@@ -86,7 +86,11 @@ def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[
 
 
 def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[list[Site], list[Rebinding]]:
-    """Tell expressions to wrap from variables to rebind, because the function asks for their length too."""
+    """Tell expressions to wrap from variables to rebind, because the function asks for their length too.
+
+    What is evaluated as well is not rebound where other reads may hand it to what evaluates.
+    """
+    whole = {value for use in data.evaluated for value in use.values}
     evaluated = {program.flow.key(use.loader, use.scope) for use in data.evaluated}
     kept: list[Site] = []
     found: list[Rebinding] = []
@@ -99,12 +103,23 @@ def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[li
             if isinstance(node, (ast.Name, ast.Attribute)) and node is not site.node and blocks.path_of(node) == path
         ]
         key = program.flow.key(site.node, site.scope) if isinstance(site.node, ast.expr) else None
-        if not is_variable or not others or key in evaluated:
+        is_evaluated = isinstance(site.node, ast.expr) and not whole.isdisjoint(
+            program.flow.values(site.node, site.scope)
+        )
+        is_handed_on = any(_is_argument(site.module, node) for node in others)
+        if not is_variable or not others or key in evaluated or (is_evaluated and is_handed_on):
             kept.append(site)
             continue
         assert path is not None
         found.append(Rebinding(site.module, _before_use(site, path), path))
     return kept, found
+
+
+def _is_argument(module: Module, node: ast.AST) -> bool:
+    """Whether a function is given a loader, other than one that asks for its length."""
+    parent = module.parents[node]
+    call = module.parents[parent] if isinstance(parent, ast.keyword) else parent
+    return isinstance(call, ast.Call) and call.func is not node and blocks.path_of(call.func) != "len"
 
 
 def _before_use(site: Site, path: str) -> ast.stmt:

@@ -32,7 +32,7 @@ class GradientPaths:
 
     Args:
         program: the program.
-        results: whether what calling a library's module gave carries one for certain; else it may pass for a module.
+        results: whether what calling a library's module gave, and sums that begin as a number, carry one for certain.
     """
 
     def __init__(self, program: Program, *, results: bool = False) -> None:
@@ -165,7 +165,9 @@ class GradientPaths:
 
     def _are_objects(self, node: ast.expr, scope: Scope) -> bool:
         values = self._program.flow.values(node, scope)
-        if self._results and any(value.is_result and is_module(value) for value in values):
+        if self._results and any(
+            value.kind == "constant" or (value.is_result and is_module(value)) for value in values
+        ):
             return False
         return bool(values) and all(map(_is_object, values))
 

@@ -45,7 +45,7 @@ def change_function(code: str) -> ExpressionEdit:
 
 
 def add_keyword(code: str) -> ExpressionEdit:
-    """``f(a)`` becomes ``f(a, code)``."""
+    """``f(a)`` becomes ``f(a, code)``; comments stay with the arguments that they stand beside."""
 
     def edit(node: cst.BaseExpression) -> cst.BaseExpression:
         call = cst.ensure_type(node, cst.Call)
@@ -53,20 +53,40 @@ def add_keyword(code: str) -> ExpressionEdit:
         arguments = list(call.args)
         if arguments:
             last = arguments[-1]
-            separator = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+            space: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
             if len(arguments) > 1 and isinstance(arguments[-2].comma, cst.Comma):
-                separator = arguments[-2].comma
+                space = _without_comment(arguments[-2].comma.whitespace_after)
             if isinstance(last.comma, cst.Comma):
                 # ``f(\n    a,\n)``: the new argument gets a line and a comma of its own.
                 if len(arguments) == 1:
-                    separator = cst.Comma(whitespace_after=call.whitespace_before_args)
-                added = added.with_changes(comma=last.comma)
+                    space = call.whitespace_before_args
+                beside = last.comma.whitespace_after
+                added = added.with_changes(comma=last.comma.with_changes(whitespace_after=_without_comment(beside)))
             else:
-                added = added.with_changes(whitespace_after_arg=last.whitespace_after_arg)
+                beside = last.whitespace_after_arg
+                added = added.with_changes(whitespace_after_arg=_without_comment(beside))
+            separator = cst.Comma(whitespace_after=_with_comment(space, beside))
             arguments[-1] = last.with_changes(comma=separator, whitespace_after_arg=cst.SimpleWhitespace(""))
         return call.with_changes(args=[*arguments, added])
 
     return edit
+
+
+def _without_comment(space: cst.BaseParenthesizableWhitespace) -> cst.BaseParenthesizableWhitespace:
+    if not isinstance(space, cst.ParenthesizedWhitespace):
+        return space
+    return space.with_changes(first_line=cst.TrailingWhitespace(newline=space.first_line.newline), empty_lines=[])
+
+
+def _with_comment(
+    space: cst.BaseParenthesizableWhitespace, other: cst.BaseParenthesizableWhitespace
+) -> cst.BaseParenthesizableWhitespace:
+    """The space after a comma, with the comments that the space after the last argument has."""
+    if not isinstance(other, cst.ParenthesizedWhitespace) or other.first_line.comment is None:
+        return space
+    if not isinstance(space, cst.ParenthesizedWhitespace):
+        space = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace("    "))
+    return space.with_changes(first_line=other.first_line, empty_lines=other.empty_lines)
 
 
 def _can_drop_parentheses(node: cst.BaseExpression) -> bool:

@@ -50,15 +50,20 @@ def with_sampler(sampler: str, shuffle: str, dataset: str | None = None) -> Expr
 
 
 def _on_several_lines(call: cst.Call) -> cst.Call:
-    """A call that grew too long for one line, with its arguments on a line of their own."""
+    """A call that grew too long for one line: its arguments get a line of their own, or one each."""
     code = cst.Module([]).code_for_node(call)
     if "\n" in code or len(code) <= _LINE:
         return call
-    first, last = call.args[0], call.args[-1]
     inner = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace("    "))
     outer = cst.ParenthesizedWhitespace(indent=True)
-    last = last.with_changes(whitespace_after_arg=outer)
-    return call.with_changes(whitespace_before_args=inner, args=[first, *call.args[1:-1], last])
+    arguments = list(call.args)
+    if len(code) - len(cst.Module([]).code_for_node(call.func)) > _LINE:
+        between = cst.Comma(whitespace_after=inner)
+        arguments = [item.with_changes(comma=between) for item in arguments]
+        arguments[-1] = arguments[-1].with_changes(comma=cst.Comma(whitespace_after=outer))
+    else:
+        arguments[-1] = arguments[-1].with_changes(whitespace_after_arg=outer)
+    return call.with_changes(whitespace_before_args=inner, args=arguments)
 
 
 def _unless_shared(value: cst.BaseExpression, shuffle: str, sampler: str) -> cst.BaseExpression:

@@ -23,6 +23,7 @@ RETURNS_FIRST_ARGUMENT = frozenset(
         "amp_runtime.keep_module_prefix",
         "amp_runtime.prepare_model",
         "amp_runtime.prepare_loader",
+        "amp_runtime.unwrap",
         "amp_runtime.optim.LARC",
         "torch.jit.script",
         "torch.jit.trace",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from amp_rules.checks.common.skipped_updates import skips_update
@@ -51,7 +52,7 @@ class MissingScalerUpdate(StepCheck):
     ## When it is silent
 
     Where the scaler is handed to a function that is not known, and in files that leave the step to Accelerate,
-    Lightning or DeepSpeed.
+    Lightning or DeepSpeed. A loop over optimizers that steps each of them counts as a step, though it may be empty.
 
     ## Source
 
@@ -89,6 +90,8 @@ class MissingScalerUpdate(StepCheck):
     def found(self, state: Any, event: Event, frame: Frame) -> None:
         """Report at the call that raises."""
         if event.kind == "update":
+            if _steps_in_a_loop_before(frame, event.node):
+                return
             message = "`update` is called again without a `step` between, which raises"
             self.report(frame, event.node, message, here=True)
         else:
@@ -129,3 +132,17 @@ class MissingScalerUpdate(StepCheck):
             return None
         text = f"{frame.text(node.func.value)}.update()"
         return Fix(f"Call `{text}` after the step", "safe", (TextEdit("insert after", frame.span(statement), text),))
+
+
+def _steps_in_a_loop_before(frame: Frame, update: ast.AST) -> bool:
+    """Whether each round of the loop around an update has a loop of its own above, which steps."""
+    index = frame.module.index
+    if update not in frame.module.module.parents:
+        return False
+    around = index.loops_around(update)[:1]
+    for step in scaler_methods(frame.module, "step"):
+        loops = index.loops_around(step)
+        inner = loops[0] if loops else None
+        if isinstance(inner, ast.For) and loops[1:2] == around and step.lineno < getattr(update, "lineno", 0):
+            return True
+    return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.checks.common.arithmetic import operand, source
+from amp_rules.checks.common.checkpoints import is_known_to
 from amp_rules.lattice.abstract_values import Value, alternatives
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
@@ -33,8 +34,9 @@ class BceUnderAutocast(Check):
         loss = criterion(logits, target)
 
     ## When it is silent
-    The call is under ``autocast(enabled=False)``, or outside of the ``with autocast()`` of its function. On the CPU,
-    and without autocast (O2, O3), the loss is allowed.
+    The call is under ``autocast(enabled=False)``, or outside of the ``with autocast()`` of its function, or the layer
+    is given to a function of the project that turns autocast off. On the CPU, and without autocast (O2, O3), the loss
+    is allowed.
 
     ## Source
     https://docs.pytorch.org/docs/stable/amp.html#prefer-binary-cross-entropy-with-logits-over-binary-cross-entropy
@@ -66,6 +68,9 @@ class BceUnderAutocast(Check):
             held = op.data if isinstance(op.data, Value) else None
         text = frame.text(op.node)
         if held is not None and held.node is not None and "BCELoss" in frame.text(held.node):
+            around = frame.module.index.parents.get(held.node)
+            if isinstance(around, ast.Call) and is_known_to(around, frame.module, "enabled=false"):
+                return
             self.report(frame, held.node, f"`{text}` raises under autocast on CUDA")
             return
         fix = _with_logits(op, frame) if held is None else None

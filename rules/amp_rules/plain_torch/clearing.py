@@ -1,0 +1,69 @@
+"""Which optimizers' gradients a statement clears."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from amp_rules.flow.values import Value
+from amp_rules.plain_torch.uses import Use
+from amp_rules.plan.gradient_owners import GradientOwners
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+
+
+class Clearing:
+    """Answers for one program.
+
+    Args:
+        program: the program.
+        owners: who holds which gradients.
+        uses: the calls of the scaler.
+    """
+
+    def __init__(self, program: Program, owners: GradientOwners, uses: Iterable[Use]) -> None:
+        self._program = program
+        self._owners = owners
+        self._steps = [use for use in uses if use.path == "scaler.step" and use.call is not None and use.call.args]
+
+    def by_call(self, node: ast.Call) -> frozenset[Value]:
+        """The optimizers whose gradients ``zero_grad()`` of an optimizer or a model clears."""
+        located = self._program.locate(node)
+        if located is None:
+            return frozenset()
+        return self._owners.cleared(node, located[1]) or self._as_stepped(node, located[1])
+
+    def _as_stepped(self, node: ast.Call, scope: Scope) -> frozenset[Value]:
+        """The optimizers that ``self.opt.zero_grad()`` clears where ``self.opt`` steps, whatever else it may be."""
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
+            return frozenset()
+        key = self._program.flow.key(node.func.value, scope)
+        if key is None or all(self._program.flow.key(use.argument, use.scope) != key for use in self._steps):
+            return frozenset()
+        return self._owners.at(node.func.value, scope)
+
+    def by_loop(self, node: ast.For | ast.AsyncFor) -> frozenset[Value]:
+        """The optimizers whose gradients a loop over the parameters of their models clears, one by one."""
+        module = self._program.module_of(node)
+        located = self._program.locate(node.iter)
+        is_clearing = any(
+            isinstance(item, ast.Assign)
+            and isinstance(item.value, ast.Constant)
+            and item.value.value is None
+            and any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in item.targets)
+            for item in ast.walk(node)
+        ) or any(
+            isinstance(item, ast.Call) and (blocks.path_of(item.func) or "").endswith(".grad.zero_")
+            for item in ast.walk(node)
+        )
+        tests = [item.test for item in ast.walk(node) if isinstance(item, ast.If)]
+        if (
+            module is None
+            or located is None
+            or not is_clearing
+            or not all(".grad" in module.text(test) for test in tests)
+        ):
+            return frozenset()
+        values = self._program.flow.values(node.iter, located[1])
+        return self._owners.held_by({value.ref for value in values if value.kind == "parameters"})

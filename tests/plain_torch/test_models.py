@@ -1,0 +1,370 @@
+"""Models in torch's own words: DistributedDataParallel, what it averages, and what reads the model inside of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+from amp_rules import migrate
+from amp_rules.plan.options import Options
+from amp_rules.plan.report import Report
+
+HEAD = """\
+import copy
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+dataset = TensorDataset(torch.randn(80, 4), torch.randn(80, 1))
+loader = DataLoader(dataset, batch_size=8, shuffle=True)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.encoder(x))
+
+    def loss(self, x, y):
+        return (self(x) - y).pow(2).mean()
+
+
+"""
+
+STEP = """\
+optimizer.zero_grad()
+loss = nn.functional.mse_loss(model(x), y)
+loss.backward()
+optimizer.step()
+"""
+
+
+def trained(step: str = STEP, *, before: str = "", after: str = "", model: str = "Net()", moved: str = "") -> str:
+    """A script that trains a model, with more before, in and after the loop."""
+    made = f"model = {model}\n{moved}optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    loop = "for epoch in range(2):\n    for x, y in loader:\n" + indent(dedent(step), " " * 8)
+    return HEAD + dedent(before) + made + loop + dedent(after)
+
+
+def in_torch(folder: Path, text: str, *, ddp: bool = True, sync_bn: bool = True) -> tuple[Report, str]:
+    """The report, and the text in torch's words."""
+    path = folder / "train.py"
+    path.write_text(text)
+    report = migrate(path, Options(target="torch", ddp=ddp, sync_bn=sync_bn))
+    after = report.changes[0].after if report.changes else text
+    compile(after, "train.py", "exec")
+    assert "amp_runtime" not in after
+    return report, after
+
+
+def distributed(folder: Path, text: str, *, sync_bn: bool = True) -> str:
+    """The text for several processes."""
+    report, after = in_torch(folder, text, sync_bn=sync_bn)
+    assert report.distribution == "migrated", report.refusals
+    return after
+
+
+def refused(folder: Path, text: str) -> str:
+    """Why there is precision alone."""
+    report, after = in_torch(folder, text)
+    assert (report.precision, report.distribution) == ("migrated", "declined")
+    assert "DistributedDataParallel" not in after
+    return " ".join(item.message for item in report.refusals)
+
+
+# ---- the wrapper ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["Net()", "Net()\nmodel.apply(print)"])
+def test_nothing_is_left_of_a_model_without_several_processes(tmp_path: Path, model: str) -> None:
+    """On a line of its own, too."""
+    text = trained(model=model)
+    _, after = in_torch(tmp_path, text, ddp=False)
+    made = [row for row in after.splitlines() if row.startswith("model")]
+    assert made == [row for row in text.splitlines() if row.startswith("model")]
+
+
+def test_a_model_that_may_be_missing_leaves_no_empty_condition(tmp_path: Path) -> None:
+    """``if model is not None:`` goes with what it was for."""
+    before = "model = None\nif len(dataset) > 1:\n    model = Net()\n    model.apply(print)\n"
+    text = HEAD + before + trained().removeprefix(HEAD).partition("\n")[2]
+    _, after = in_torch(tmp_path, text, ddp=False)
+    assert "is not None" not in after and "    pass" not in after
+
+
+def test_the_wrapper_comes_after_the_model_is_made(tmp_path: Path) -> None:
+    """Before the optimizer, for several processes alone."""
+    after = distributed(tmp_path, trained())
+    assert "model = Net()\nif WORLD_SIZE > 1:\n    model = DistributedDataParallel(model)\noptimizer" in after
+
+
+def test_a_script_that_names_a_gpu_says_which(tmp_path: Path) -> None:
+    """The CPU is none."""
+    after = distributed(tmp_path, trained(moved='model.to("cuda" if torch.cuda.is_available() else "cpu")\n'))
+    assert "device_ids=[LOCAL_RANK] if torch.cuda.is_available() else None" in after
+
+
+@pytest.mark.parametrize("sync_bn", [True, False])
+def test_batch_norm_is_synchronised_on_cuda(tmp_path: Path, sync_bn: bool) -> None:
+    """Unless that is not wished for; without batch norm there is none to synchronise."""
+    text = trained(model="nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))", moved="model.cuda()\n")
+    report, after = in_torch(tmp_path, text, sync_bn=sync_bn)
+    assert ("        model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)" in after) is sync_bn
+    assert any("batch norm over all processes on the CPU" in note.text for note in report.notes) is sync_bn
+    assert "SyncBatchNorm" not in distributed(tmp_path, trained(moved="model.cuda()\n"))
+
+
+def test_three_models_share_a_function(tmp_path: Path) -> None:
+    """And two do not."""
+    step = """\
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss = nn.functional.mse_loss(a(x) + b(x) + c(x), y)
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    """
+    loop = "for epoch in range(2):\n    for x, y in loader:\n" + indent(dedent(step), " " * 8)
+    made = "a = Net()\nb = Net()\nc = Net()\n"
+    text = HEAD + made + "optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (a, b, c)]\n" + loop
+    after = distributed(tmp_path, text)
+    assert after.count("DistributedDataParallel(") == 1
+    assert all(f"{name} = distributed(Net())" in after for name in "abc")
+
+
+# ---- what is averaged -----------------------------------------------------------------------------------------------
+
+
+def test_pairs_of_passes_are_averaged(tmp_path: Path) -> None:
+    """Gradients of several batches add up."""
+    step = """\
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    if epoch:
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    assert "DistributedDataParallel(model)" in distributed(tmp_path, trained(step))
+
+
+def test_a_second_backward_pass_without_a_forward_pass_is_refused(tmp_path: Path) -> None:
+    """The wrapper averages one backward pass for each forward pass, and says nothing of another."""
+    step = """\
+    optimizer.zero_grad()
+    out = model(x)
+    near = nn.functional.mse_loss(out, y)
+    far = nn.functional.l1_loss(out, y)
+    near.backward(retain_graph=True)
+    far.backward()
+    optimizer.step()
+    """
+    assert "the backward pass of `far` has no forward pass of its own" in refused(tmp_path, trained(step))
+
+
+def test_two_forward_passes_before_two_backward_passes_are_refused(tmp_path: Path) -> None:
+    """The first backward pass uses up both."""
+    step = """\
+    optimizer.zero_grad()
+    one = model(x).mean()
+    two = model(-x).pow(2).mean()
+    one.backward()
+    two.backward()
+    optimizer.step()
+    """
+    assert "the backward pass of `two` has no forward pass of its own" in refused(tmp_path, trained(step))
+
+
+def gan(discriminate: str) -> str:
+    """Two models, of which one judges the other."""
+    step = f"""\
+fake = model(x)
+optimizer_d.zero_grad()
+{discriminate}
+optimizer_d.step()
+optimizer.zero_grad()
+loss_g = judge(fake).mean()
+loss_g.backward()
+optimizer.step()
+"""
+    before = "judge = nn.Linear(1, 1)\noptimizer_d = torch.optim.SGD(judge.parameters(), lr=0.1)\n"
+    return trained(step, before=before)
+
+
+def test_two_models_that_train_in_turn_are_averaged(tmp_path: Path) -> None:
+    """What is detached takes no part in a backward pass."""
+    after = distributed(tmp_path, gan("loss_d = (judge(fake.detach()) - judge(y)).mean()\nloss_d.backward()"))
+    assert "judge = DistributedDataParallel(judge)" in after and "model = DistributedDataParallel(model)" in after
+
+
+def test_a_pass_through_both_models_uses_up_the_forward_pass(tmp_path: Path) -> None:
+    """Without ``detach`` the first backward pass goes through the generator, too."""
+    after = gan("loss_d = (judge(fake) - judge(y)).mean()\nloss_d.backward(retain_graph=True)")
+    assert "the backward pass of `loss_g` has no forward pass of its own" in refused(tmp_path, after)
+
+
+def test_the_wrapper_looks_for_parts_that_a_step_leaves_out(tmp_path: Path) -> None:
+    """A part that takes no part would hold back the others."""
+    text = trained(STEP.replace("model(x)", "model(x, epoch % 2 == 0)")).replace(
+        "    def forward(self, x):\n        return self.head(self.encoder(x))",
+        "    def forward(self, x, brief=False):\n        hidden = self.encoder(x)\n"
+        "        if brief:\n            return hidden.mean(1, keepdim=True)\n        return self.head(hidden)",
+    )
+    assert "DistributedDataParallel(model, find_unused_parameters=True)" in distributed(tmp_path, text)
+
+
+def test_parameters_that_train_again_later_are_refused(tmp_path: Path) -> None:
+    """The wrapper knows those that train when it is made."""
+    moved = "for p in model.encoder.parameters():\n    p.requires_grad = False\n"
+    later = "    for p in model.parameters():\n        p.requires_grad = True\n"
+    assert "frozen" in refused(tmp_path, trained(moved=moved) + later)
+    distributed(tmp_path, trained(moved=moved + moved.replace("encoder", "head").replace("False", "True")))
+
+
+@pytest.mark.parametrize("call", ["model.loss(x, y)", "nn.functional.mse_loss(model.head(model.encoder(x)), y)"])
+def test_a_part_of_the_model_in_a_training_step_is_refused(tmp_path: Path, call: str) -> None:
+    """Gradients of what the wrapper does not run are not averaged."""
+    step = f"optimizer.zero_grad()\nloss = {call}\nloss.backward()\noptimizer.step()\n"
+    assert "runs a part of the model in a training step" in refused(tmp_path, trained(step))
+
+
+# ---- what reads the model -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("print(model.encoder)", 'print(getattr(model, "module", model).encoder)'),
+        ("print(isinstance(model, Net))", 'print(isinstance(getattr(model, "module", model), Net))'),
+        ("best = copy.deepcopy(model)", 'best = copy.deepcopy(getattr(model, "module", model))'),
+        ("for name, p in model.named_parameters(): print(name)", 'getattr(model, "module", model).named_parameters()'),
+        ("model.load_state_dict(model.state_dict())", 'getattr(model, "module", model).load_state_dict('),
+        ("model.width = 3", 'getattr(model, "module", model).width = 3'),
+        ("with torch.no_grad(): print(model.encoder(x))", 'getattr(model, "module", model).encoder(x)'),
+    ],
+)
+def test_the_model_itself_is_asked_for_what_the_wrapper_lacks(tmp_path: Path, line: str, wanted: str) -> None:
+    """After it was put around the model."""
+    assert wanted in distributed(tmp_path, trained(after=line + "\n"))
+
+
+@pytest.mark.parametrize("line", ["model.eval()", "print(sum(p.numel() for p in model.parameters()))", "print(model)"])
+def test_the_wrapper_does_what_the_model_does(tmp_path: Path, line: str) -> None:
+    """Nothing stands in its place there."""
+    assert line in distributed(tmp_path, trained(after=line + "\n"))
+
+
+def test_the_model_is_itself_before_it_is_wrapped(tmp_path: Path) -> None:
+    """So it is in functions that get it before."""
+    before = "def start(net):\n    net.encoder.reset_parameters()\n\n\n"
+    after = distributed(tmp_path, trained(before=before, moved="start(model)\nprint(model.head)\nmodel.apply(print)\n"))
+    assert "    net.encoder.reset_parameters()" in after and "print(model.head)" in after
+
+
+def test_functions_and_objects_that_hold_the_wrapper_ask_for_the_model(tmp_path: Path) -> None:
+    """Wherever it is passed to."""
+    before = """\
+    class Judge:
+        def __init__(self, net):
+            self.net = net
+
+        @torch.no_grad()
+        def judge(self, x):
+            return self.net.encoder(x)
+
+
+    """
+    after = distributed(tmp_path, trained(before=before, after="print(Judge(model).judge(x))\n"))
+    assert 'return getattr(self.net, "module", self.net).encoder(x)' in after
+
+
+def test_what_one_process_runs_is_the_model_itself(tmp_path: Path) -> None:
+    """The wrapper would send its buffers to processes that do not wait for them."""
+    step = STEP + "if amp.is_main_process():\n    print(model(x).mean())\n"
+    text = trained(step).replace("import copy\n", "import copy\nimport amp_runtime as amp\n", 1)
+    text = text.replace("dataset = ", 'amp.init(opt_level="O1", ddp=True)\ndataset = ', 1)
+    path = tmp_path / "train.py"
+    path.write_text(text.replace("model = Net()", "model = amp.prepare_model(Net())"))
+    report = migrate(path, Options(target="torch", ddp=True))
+    after = report.changes[0].after if report.changes else ""
+    assert 'print(getattr(model, "module", model)(x).mean())' in after, report.refusals
+
+
+def test_a_list_of_models_is_wrapped_where_they_are_made(tmp_path: Path) -> None:
+    """What a loop takes out of the list is the wrapper."""
+    step = """\
+    for net, opt in zip(nets, optimizers):
+        opt.zero_grad()
+        loss = nn.functional.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+    """
+    loop = "for epoch in range(2):\n    for x, y in loader:\n" + indent(dedent(step), " " * 8)
+    made = (
+        "nets = [Net() for _ in range(2)]\noptimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]\n"
+    )
+    after = distributed(tmp_path, HEAD + made + loop + "print([net.head for net in nets])\n")
+    assert "nets = [distributed(Net()) for _ in range(2)]" in after
+    assert 'print([getattr(net, "module", net).head for net in nets])' in after
+
+
+def test_who_asks_for_a_wrapper_asks_the_model_itself(tmp_path: Path) -> None:
+    """Copies of weights then have the names of the model in any case."""
+    before = """\
+    def update(average, net):
+        wrapped = hasattr(net, "module")
+        state = net.state_dict()
+        for name, p in average.items():
+            p.copy_(state["module." + name if wrapped else name])
+
+
+    """
+    step = STEP + "with torch.no_grad():\n    update(average, model)\n"
+    after = distributed(tmp_path, trained(step, before=before, moved="average = copy.deepcopy(model.state_dict())\n"))
+    assert 'hasattr(getattr(net, "module", net), "module")' in after
+    assert 'state = getattr(net, "module", net).state_dict()' in after
+
+
+def test_a_model_that_is_compiled_with_its_wrapper_is_refused(tmp_path: Path) -> None:
+    """Its checkpoints would have other names; one that is compiled first keeps them."""
+    step = STEP.replace("model(x)", "fast(x)")
+    text = trained(step, moved="model.apply(print)\nfast = torch.compile(model)\n")
+    assert "compiled together with DistributedDataParallel" in refused(tmp_path, text)
+    distributed(tmp_path, trained(moved="model = torch.compile(model)\n"))
+
+
+def test_a_model_with_a_part_of_the_wrappers_name_is_refused(tmp_path: Path) -> None:
+    """``model.module`` would be that part, alone."""
+    text = trained(after="print(model.module, model.head)\n").replace(
+        "self.head = nn.Linear(4, 1)", "self.head = nn.Linear(4, 1)\n        self.module = self.head"
+    )
+    assert "has a part `module`" in refused(tmp_path, text)
+
+
+# ---- devices and DataParallel ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ('torch.device("cuda:0" if torch.cuda.is_available() else "cpu")', 'f"cuda:{LOCAL_RANK}" if torch.cuda'),
+        ('torch.device("cuda:1")', 'torch.device(f"cuda:{LOCAL_RANK if WORLD_SIZE > 1 else 1}")'),
+        ('torch.device("cuda", 0)', 'torch.device("cuda", LOCAL_RANK)'),
+    ],
+)
+def test_a_numbered_device_is_that_of_the_process(tmp_path: Path, given: str, wanted: str) -> None:
+    """Alone it is the one that the script names."""
+    assert wanted in distributed(tmp_path, trained(before=f"device = {given}\n", moved="model.to(device)\n"))
+
+
+def test_data_parallel_stays_for_one_process(tmp_path: Path) -> None:
+    """DistributedDataParallel gives the same names."""
+    after = distributed(
+        tmp_path, trained(model="nn.DataParallel(Net())", after='torch.save(model.state_dict(), "model.pt")\n')
+    )
+    assert "model = torch.nn.DataParallel(Net(), device_ids=[LOCAL_RANK] if WORLD_SIZE > 1 else None)" in after
+    assert "DistributedDataParallel(model.module" in after and "torch.save(model.state_dict()" in after
