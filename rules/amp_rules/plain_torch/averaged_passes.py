@@ -12,12 +12,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from amp_rules.plain_torch.loss_paths import LossPaths
 from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.plain_torch.wrapped_references import WrappedReferences
 from amp_rules.plan.left_out import why_left_out
 from amp_rules.plan.precision import Precision
@@ -25,9 +25,6 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Backward, Site, calling
 from amp_rules.source import blocks
 from amp_rules.torch.gradients import GRADIENT_FUNCTIONS
-
-if TYPE_CHECKING:
-    from amp_rules.plain_torch.wrapped_models import Wrapped
 
 _MAX_CALLS = 4
 """Functions between a place and the one that wraps a model."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.translation import Translation
+from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.plain_torch.wrapped_references import WrappedReferences
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Site
@@ -23,9 +23,6 @@ from amp_rules.torch.wrappers import (
     DISTRIBUTED_DATA_PARALLEL,
     RETURNS_FIRST_ARGUMENT,
 )
-
-if TYPE_CHECKING:
-    from amp_rules.plain_torch.wrapped_models import Wrapped
 
 _SAME_OF_WRAPPER = frozenset(
     {

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 
 import libcst as cst
 
-from amp_rules.flow.values import Value
 from amp_rules.plain_torch.averaged_passes import AveragedPasses
 from amp_rules.plain_torch.batch_norm import may_have_batch_norm, reasons_against
 from amp_rules.plain_torch.file_head import Helper
 from amp_rules.plain_torch.model_reads import ModelReads
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.expression_edits import call_with
@@ -29,26 +28,6 @@ _WIDTH = 110
 
 _ORDER = -10
 """A model is wrapped before what else comes after the statement that makes it."""
-
-
-@dataclass(frozen=True)
-class Wrapped:
-    """One model.
-
-    Attributes:
-        use: the call of ``prepare_model``.
-        values: what it is.
-        variable: what holds it after the call, as in ``self.model``; None where the call stands in an expression.
-    """
-
-    use: Use
-    values: frozenset[Value]
-    variable: str | None
-
-    @property
-    def has_own_line(self) -> bool:
-        """Whether the call is a line of its own, ``model = amp.prepare_model(model)``."""
-        return self.variable is not None and ast.unparse(self.use.argument) == self.variable
 
 
 class WrappedModels:
