@@ -65,6 +65,13 @@ def is_for_apex(script: Script) -> bool:
     return script.name.startswith("apex_")
 
 
+def unfused(saved: Any) -> Any:
+    """What was saved, without whether an optimizer's kernel is fused, which it is in half."""
+    if isinstance(saved, dict):
+        return {key: None if key == "fused" else unfused(value) for key, value in saved.items()}
+    return [unfused(value) for value in saved] if isinstance(saved, list) else saved
+
+
 def shares_out(script: Script) -> bool:
     return in_torch(script, "distribution") == "migrated"
 
@@ -126,7 +133,7 @@ def test_at_O1_the_losses_stay_within_the_stated_tolerance(script: Script, plain
     assert after != before, "bf16 left no trace: autocast was never on"
     assert tail_difference(before, after) <= script.o1_rel_tol
     if script.name not in LEAVES_IN_HALF and not is_for_apex(script):
-        assert saved_files(migrated.folder) == saved_files(original.folder)
+        assert unfused(saved_files(migrated.folder)) == unfused(saved_files(original.folder))
 
 
 @pytest.mark.half
@@ -161,7 +168,8 @@ def test_two_processes_see_other_data_and_keep_the_same_parameters(
 def test_two_processes_save_what_one_process_saves(script: Script, plain_proofs: PlainProofs) -> None:
     gets_through_in_half(script, plain_proofs)
     original, run = plain_proofs.original(script), plain_proofs.together_at(script, "O1").check()
-    assert without_numbers(saved_files(run.folder)) == without_numbers(saved_files(original.folder))
+    saved, expected = (without_numbers(unfused(saved_files(one.folder))) for one in (run, original))
+    assert saved == expected
 
 
 @pytest.mark.half
