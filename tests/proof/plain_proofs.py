@@ -234,7 +234,6 @@ LEAVES_IN_HALF: Mapping[str, str] = MappingProxyType(
     {
         "gan_dcgan_style": "files",
         "gan_two_optimizers": "numpy",
-        "random_batches": "files",
         "regression_numpy_logging": "numpy",
         "wgan_clip": "numpy",
     }
