@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from amp_rules.plain_torch.changed_parts import ChangedParts
-from amp_rules.plain_torch.loss_paths import LossPaths
+from amp_rules.plain_torch.loss_paths import LossPaths, Pass
+from amp_rules.plain_torch.step_runs import Key, StepRun
 from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
@@ -98,7 +99,9 @@ class AveragedPasses:
             if not own:
                 continue
             earlier = self._earlier(backward, item)
-            fresh = [one for one in own if one.is_plain and _comes_between(one.site, earlier, backward)]
+            fresh = [
+                one for one in own if one.is_plain and _comes_between(one, earlier, backward, self._paths.run(backward))
+            ]
             if not fresh:
                 return self._decline(
                     item.use,
@@ -119,21 +122,22 @@ class AveragedPasses:
             "use all parts of the model in each forward pass",
         )
 
-    def _earlier(self, backward: Backward, item: Wrapped) -> list[ast.AST]:
-        """The backward passes of the same function that go through the model, and calls that run such."""
-        module = backward.module
-        found: list[ast.AST] = []
+    def _earlier(self, backward: Backward, item: Wrapped) -> list[Key]:
+        """Where backward passes go through the model before this one, or calls run such that are not looked into."""
+        run = self._paths.run(backward)
+        found: list[Key] = []
         for other in self._program.backwards:
             passes = self._paths.passes(other)
             if passes is not None and not any(one.values & item.values for one in passes):
                 continue
-            if other.body is backward.body:
-                found.append(other.node)
-                continue
-            for node in self._program.nodes_of(backward.body):
-                if isinstance(node, ast.Call) and other.body in self._program.called_from([node]):
-                    found.append(node)
-        return [node for node in found if module.start(node) < module.start(backward.node)]
+            for frame in run.frames:
+                if other.body is frame.site.body:
+                    found.append(frame.start(other.node))
+                for node in self._program.nodes_of(frame.site.body):
+                    if isinstance(node, ast.Call) and node not in run.inlined:
+                        if other.body in self._program.called_from([node]):
+                            found.append(frame.start(node))
+        return [key for key in found if key < run.own.start(backward.node)]
 
     # ---- what the program does -------------------------------------------------------------------------------------
 
@@ -234,15 +238,13 @@ def _is_of_runtime(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in ("prepare_model", "unwrap")
 
 
-def _comes_between(site: Site, earlier: list[ast.AST], backward: Backward) -> bool:
+def _comes_between(one: Pass, earlier: list[Key], backward: Backward, run: StepRun) -> bool:
     """Whether a forward pass runs after earlier backward passes and, each time, before its own."""
-    module = backward.module
-    place = module.start(site.node)
-    if place >= module.start(backward.node) or any(place <= module.start(node) for node in earlier):
+    place = one.frame.start(one.site.node)
+    if place >= run.own.start(backward.node) or any(place <= key for key in earlier):
         return False
-    around = list(blocks.enclosing(module, backward.node))
-    loop = next((item for item in around if isinstance(item, blocks.LOOPS)), None)
-    above = list(blocks.enclosing(module, site.node))
+    around, above = run.own.around(backward.node), one.frame.around(one.site.node)
+    loop = next((item for item in around if isinstance(item[1], blocks.LOOPS)), None)
     if loop is not None and loop not in above:
         return False
-    return not any(isinstance(item, (ast.If, ast.Try, ast.While)) and item not in around for item in above)
+    return not any(isinstance(item[1], (ast.If, ast.Try, ast.While)) and item not in around for item in above)
