@@ -40,8 +40,8 @@ def in_own_words(message: str, module: Module) -> str:
             return found[0]
         try:
             node = ast.parse(found[1])
-        except SyntaxError:
-            return found[0]
+        except SyntaxError:  # shortened
+            return found[0].replace(f"{alias}.{_OPTIMIZERS}", f"torch.{_OPTIMIZERS}")
         before = ast.unparse(node)
         text = ast.unparse(_Own(alias).visit(node))
         return found[0] if text == before else f"`{text}`"
