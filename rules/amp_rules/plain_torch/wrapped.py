@@ -1,4 +1,4 @@
-"""A model that DistributedDataParallel is put around."""
+"""What is known of one model that DistributedDataParallel wraps."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import libcst as cst
 from amp_rules.plain_torch.averaged_passes import AveragedPasses
 from amp_rules.plain_torch.batch_norm import may_have_batch_norm, reasons_against
 from amp_rules.plain_torch.file_head import Helper
+from amp_rules.plain_torch.gpu import may_use_gpu
 from amp_rules.plain_torch.model_reads import ModelReads
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
@@ -80,13 +81,13 @@ class WrappedModels:
 
     def _wrapping(self, variable: str, options: str, use: Use | None) -> list[str]:
         lines = []
-        if self._has_batch_norm and self._names_cuda:
+        if self._has_batch_norm and may_use_gpu(self._program):
             lines += [
                 "if {torch}.cuda.is_available():",
                 f"    {variable} = {{torch}}.nn.SyncBatchNorm.convert_sync_batchnorm({variable})",
             ]
         devices = ""
-        if self._names_cuda:
+        if may_use_gpu(self._program):
             devices = ", device_ids=[{LOCAL_RANK}] if {torch}.cuda.is_available() else None"
         model = f"{variable}.module" if self._keeps_names else variable
         line = f"{variable} = {{DDP}}({model}{devices}{options})"
@@ -113,16 +114,6 @@ class WrappedModels:
 
     def _are_many(self, module: Module) -> bool:
         return sum(item.use.module is module for item in self.models) >= _MANY
-
-    @property
-    def _names_cuda(self) -> bool:
-        """Whether the program may put its models on a GPU."""
-        return any(
-            (isinstance(node, ast.Constant) and isinstance(node.value, str) and "cuda" in node.value)
-            or (isinstance(node, ast.Attribute) and node.attr == "cuda")
-            for module in self._program.flow.modules
-            for node in module.nodes
-        )
 
 
 def first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
