@@ -106,7 +106,7 @@ def test_the_wrapper_comes_after_the_model_is_made(tmp_path: Path) -> None:
 def test_a_script_that_names_a_gpu_says_which(tmp_path: Path) -> None:
     """The CPU is none."""
     after = distributed(tmp_path, trained(moved='model.to("cuda" if torch.cuda.is_available() else "cpu")\n'))
-    assert "device_ids=[LOCAL_RANK] if torch.cuda.is_available() else None" in after
+    assert "model = DistributedDataParallel(model)" in after
 
 
 @pytest.mark.parametrize("sync_bn", [True, False])

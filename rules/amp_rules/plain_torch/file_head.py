@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from amp_rules.plain_torch.uses import import_of_runtime
@@ -171,15 +172,17 @@ class FileHead:
         tree = ast.parse(text)
         statement: ast.stmt | None = import_of_runtime(Module(self.module.source, tree, is_entry=False))
         is_replaced = statement is not None
+        names = {*self._constants.values(), *(name for name, _ in self._helpers.values())}
+        names |= {name for item, name in self._imports.items() if not item.is_standard}
         if statement is None:
             if not (self._imports or self._constants or self._helpers):
                 return text
             statement, is_after = import_place(tree)
             first = (statement.end_lineno or 0) if is_after else statement.lineno - 1
-            below = _end_of_imports(tree, statement) if is_after else first
+            below = _end_of_imports(tree, statement, names) if is_after else first
         else:
             first = statement.lineno - 1
-            below = _end_of_imports(tree, statement)
+            below = _end_of_imports(tree, statement, names)
         constants = [f"{name} = {self.code(item.code % self.settings)}" for item, name in self._ordered()]
         functions = [code for _, code in self._helpers.values()]
         block = ["", *constants] if constants else []
@@ -209,14 +212,20 @@ class FileHead:
         return [(item, self._constants[item]) for item in _CONSTANTS if item in self._constants]
 
 
-def _end_of_imports(tree: ast.Module, statement: ast.stmt) -> int:
-    """The line after which the imports that follow a statement without a break end."""
+def _end_of_imports(tree: ast.Module, statement: ast.stmt, names: Container[str]) -> int:
+    """The line after which the file's head ends: its last import before anything is defined or reads one of ``names``.
+
+    ``sys.path.append(...)`` and ``matplotlib.use(...)`` stand among the imports.
+    """
     index = tree.body.index(statement)
     last: ast.stmt = statement
     for item in tree.body[index + 1 :]:
-        if not isinstance(item, (ast.Import, ast.ImportFrom)):
+        if isinstance(item, (ast.Import, ast.ImportFrom)):
+            last = item
+        elif not isinstance(item, (ast.Expr, ast.Assign)) or any(
+            isinstance(node, ast.Name) and node.id in names for node in ast.walk(item)
+        ):
             break
-        last = item
     assert last.end_lineno is not None
     return last.end_lineno
 

@@ -20,7 +20,7 @@ _JOIN = """\
 if {WORLD_SIZE} > 1%s:
     if {torch}.cuda.is_available():
         {torch}.cuda.set_device({LOCAL_RANK})
-    {dist}.init_process_group("nccl" if {torch}.cuda.is_available() else "gloo")"""
+    {dist}.init_process_group("cpu:gloo,cuda:nccl" if {torch}.cuda.is_available() else "gloo")"""
 
 _JOIN_ON_THE_CPU = """\
 if {WORLD_SIZE} > 1%s:

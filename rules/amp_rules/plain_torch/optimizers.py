@@ -10,6 +10,7 @@ from amp_rules.plain_torch.file_head import TORCH
 from amp_rules.plain_torch.levels import Level
 from amp_rules.plain_torch.translation import Translate, Translation
 from amp_rules.plain_torch.uses import Use
+from amp_rules.roles.kinds import is_optimizer
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.text.expression_edits import add_keyword, substitute
@@ -29,7 +30,7 @@ _APEX_MEMORY = frozenset({"set_grad_none", "materialize_master_grads", "capturab
 
 
 def _torch_optimizer(translation: Translation, use: Use) -> None:
-    """``amp.optim.AdamW(...)`` becomes ``torch.optim.AdamW(..., fused=USE_AMP or None)``."""
+    """``amp.optim.AdamW(...)`` becomes ``torch.optim.AdamW(..., fused=True if USE_AMP else None)``."""
     name = use.path.rpartition(".")[2]
     translation.replace(use.module, use.node, substitute(_named(translation, use.module, name)))
     _ask_for_fused(translation, use, name)
@@ -52,9 +53,24 @@ def _ask_for_fused(translation: Translation, use: Use, name: str) -> None:
     call = use.call
     if call is None or name not in _FUSED or not translation.part(Level).is_constant:
         return
-    if any(item.arg is None or item.arg in _EXCLUSIVE for item in call.keywords) or _has_sparse(translation):
+    if any(item.arg is None or item.arg in _EXCLUSIVE for item in call.keywords):
         return
-    translation.replace(use.module, call, add_keyword(translation.code(use.module, "fused={USE_AMP} or None")))
+    if _has_sparse(translation) or _is_loaded(translation):
+        return
+    translation.replace(
+        use.module, call, add_keyword(translation.code(use.module, "fused=True if {USE_AMP} else None"))
+    )
+
+
+def _is_loaded(translation: Translation) -> bool:
+    """Whether the state of an optimizer is loaded, which holds ``fused``: a state of before would turn it off half-way."""
+    program = translation.program
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "load_state_dict"
+        and any(map(is_optimizer, program.flow.values(call.func.value, scope)))
+        for call, _, scope in program.calls()
+    )
 
 
 def _has_sparse(translation: Translation) -> bool:
@@ -69,7 +85,7 @@ def _has_sparse(translation: Translation) -> bool:
 
 
 def _apex_optimizer(translation: Translation, use: Use) -> None:
-    """``amp.optim.FusedAdam(...)`` becomes ``torch.optim.AdamW(..., weight_decay=0.0, fused=USE_AMP or None)``."""
+    """``amp.optim.FusedAdam(...)`` becomes ``torch.optim.AdamW(..., weight_decay=0.0, fused=...)``."""
     call = use.call
     name = use.path.rpartition(".")[2]
     if call is None:

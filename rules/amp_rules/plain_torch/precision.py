@@ -18,11 +18,8 @@ _IN_FLOAT32 = '''def in_float32(function):
     """Have a function compute in float32: autocast is off, and half-precision arguments are widened."""
 %s
     def widened(value):
-        if isinstance(value, {torch}.Tensor) and value.dtype in ({torch}.float16, {torch}.bfloat16):
-            return value.float()
-        return type(value)(map(widened, value)) if type(value) in (list, tuple) else value
+%s        return value.float() if getattr(value, "dtype", None) in ({torch}.float16, {torch}.bfloat16) else value
 
-    @{functools}.wraps(function)
     def computed(*args, **kwargs):
         with {torch}.autocast({DEVICE_TYPE}, enabled=False):
             return function(*map(widened, args), **{name: widened(value) for name, value in kwargs.items()})
@@ -32,8 +29,15 @@ _OF_MODULE = """    if isinstance(function, {torch}.nn.Module):
         function.forward = in_float32(function.forward)
         return function
 """
-IN_FLOAT32 = Helper("in_float32", _IN_FLOAT32 % "")
-MODULE_IN_FLOAT32 = Helper("in_float32", _IN_FLOAT32 % _OF_MODULE)
+_OF_LISTS = """        if type(value) in (list, tuple):
+            return type(value)(map(widened, value))
+"""
+_HELPERS = {
+    (modules, lists): Helper("in_float32", _IN_FLOAT32 % (_OF_MODULE if modules else "", _OF_LISTS if lists else ""))
+    for modules in (False, True)
+    for lists in (False, True)
+}
+"""The helper by whether it is given modules, and whether what it wraps may be given lists of tensors."""
 AT_LEAST_FLOAT32 = Helper(
     "at_least_float32",
     '''def at_least_float32(dtype):
@@ -105,8 +109,16 @@ def _float_function(translation: Translation, use: Use) -> None:
             recipe = "call its function in a region without autocast by hand, or --target runtime"
             translation.decline(use.module, use.node, message, recipe, "precision")
             return
-    helper = MODULE_IN_FLOAT32 if modules else IN_FLOAT32
+    helper = _HELPERS[bool(modules), any(_may_get_lists(translation, other) for other in wrapped)]
     translation.replace(use.module, use.node, substitute(translation.helper(use, helper, "precision")))
+
+
+def _may_get_lists(translation: Translation, use: Use) -> bool:
+    """Whether what computes in FP32 is a function of the project, which may be given anything."""
+    if use.call is None:
+        return True
+    found = translation.program.flow.values(use.argument, use.scope)
+    return not found or any(value.kind in ("function", "instance", "class", "partial") for value in found)
 
 
 def _is_of_module(translation: Translation, use: Use) -> bool:

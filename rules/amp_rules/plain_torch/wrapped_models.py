@@ -83,18 +83,15 @@ class WrappedModels:
         lines = []
         if self._has_batch_norm and may_use_gpu(self._program):
             lines += [
-                "if {torch}.cuda.is_available():",
+                f"if next({variable}.parameters()).is_cuda:",
                 f"    {variable} = {{torch}}.nn.SyncBatchNorm.convert_sync_batchnorm({variable})",
             ]
-        devices = ""
-        if may_use_gpu(self._program):
-            devices = ", device_ids=[{LOCAL_RANK}] if {torch}.cuda.is_available() else None"
         model = f"{variable}.module" if self._keeps_names else variable
-        line = f"{variable} = {{DDP}}({model}{devices}{options})"
+        line = f"{variable} = {{DDP}}({model}{options})"
         column = 0 if use is None else use.module.start(use.statement)[1]
         if column + 4 + len(self._translation.code(self.models[0].use.module, line)) <= _WIDTH:
             return [*lines, line]
-        return [*lines, f"{variable} = {{DDP}}(", f"    {model}{devices}{options}", ")"]
+        return [*lines, f"{variable} = {{DDP}}(", f"    {model}{options}", ")"]
 
     # ---- what there is ---------------------------------------------------------------------------------------------
 
