@@ -68,8 +68,13 @@ def migrated(folder: Path, text: str) -> str:
     return after
 
 
-def test_processes_join_and_part_under_a_condition(tmp_path: Path) -> None:
+def test_processes_of_a_script_without_a_gpu_join_over_gloo(tmp_path: Path) -> None:
     after = migrated(tmp_path, epochs())
+    assert 'dist.init_process_group("gloo")' in after and "nccl" not in after
+
+
+def test_processes_join_and_part_under_a_condition(tmp_path: Path) -> None:
+    after = migrated(tmp_path, epochs(before="device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"))
     assert 'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")' in after
     assert after.endswith("\nif WORLD_SIZE > 1:\n    dist.destroy_process_group()\n")
     joining = after[after.index("if WORLD_SIZE > 1:") :]
