@@ -15,7 +15,7 @@ BODY = """
     data = TensorDataset(torch.randn(64, 8), torch.randint(0, 3, (64,)))
     loader = DataLoader(data, batch_size=8, shuffle=True)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     for epoch in range(2):
         for x, y in loader:
             optimizer.zero_grad()

@@ -221,8 +221,10 @@ NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
+        "entrypoints": ("noise",),
         "function_mnist": ("noise",),
         "gan_dcgan_style": ("noise",),
+        "import_module": ("noise",),
         "scheduled_optim_wrapper": ("rates",),
     }
 )
@@ -232,8 +234,8 @@ LEAVES_IN_HALF: Mapping[str, str] = MappingProxyType(
     {
         "gan_dcgan_style": "files",
         "gan_two_optimizers": "numpy",
-        "random_batches": "files",
         "regression_numpy_logging": "numpy",
+        "wgan_clip": "numpy",
     }
 )
 """By script, where what a model gives under autocast leaves PyTorch in half, which the runtime makes float32."""

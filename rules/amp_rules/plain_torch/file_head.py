@@ -77,7 +77,7 @@ RANK = Constant("RANK", 'int({os}.environ.get("RANK", "0"))')
 LOCAL_RANK = Constant("LOCAL_RANK", 'int({os}.environ.get("LOCAL_RANK", "0"))')
 WORLD_SIZE = Constant("WORLD_SIZE", 'int({os}.environ.get("WORLD_SIZE", "1"))')
 DEVICE_TYPE = Constant("DEVICE_TYPE", '"cuda" if {torch}.cuda.is_available() else "cpu"')
-USE_AMP = Constant("USE_AMP", '{os}.environ.get("AMP_OPT_LEVEL", "%(level)s") != "O0"')
+USE_AMP = Constant("USE_AMP", '%(where)s{os}.environ.get("AMP_OPT_LEVEL", "%(level)s") != "O0"')
 AMP_DTYPE = Constant("AMP_DTYPE", "%(dtype)s")
 _CONSTANTS = (RANK, LOCAL_RANK, WORLD_SIZE, USE_AMP, DEVICE_TYPE, AMP_DTYPE)
 _IMPORTS = {
@@ -103,7 +103,7 @@ class FileHead:
 
     Attributes:
         module: the file, in the runtime's words.
-        settings: what the constants are made of: ``level``, ``dtype``.
+        settings: what the constants are made of: ``level``, ``dtype``, ``where`` (on which devices).
     """
 
     module: Module

@@ -98,7 +98,7 @@ class Level:
         if conditions:
             asked = " and ".join(self._plain(use, item, alone=len(conditions) == 1) for item in conditions)
             text = f'{text} if {asked} else "O0"'
-        return f'{{os}}.environ.get("AMP_OPT_LEVEL", {text}) != "O0"'
+        return f'{self._translation.where}{{os}}.environ.get("AMP_OPT_LEVEL", {text}) != "O0"'
 
     def _plain(self, use: Use, node: ast.expr, *, alone: bool) -> str:
         text = source_of(use.module, node)

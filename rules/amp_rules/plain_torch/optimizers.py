@@ -14,8 +14,12 @@ from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.text.expression_edits import add_keyword, substitute
 
-_FUSED = frozenset({"Adam", "AdamW", "SGD"})
-"""Optimizers of torch that have fused kernels on the CPU and on CUDA."""
+_FUSED = frozenset({"Adam", "AdamW"})
+"""Optimizers of torch that have sound fused kernels on the CPU and on CUDA.
+
+That of SGD is left out. Where the scaler skips the first step, its momentum begins with memory that nobody wrote; and
+it raises where some parameters had gradients before others.
+"""
 _EXCLUSIVE = frozenset({"fused", "foreach", "differentiable"})
 """Keywords that choose an implementation, or leave no choice."""
 _APEX_DROPPED = {"bias_correction": True, "amsgrad": False, "wd_after_momentum": False, "adagrad_w_mode": False}

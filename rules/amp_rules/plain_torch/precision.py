@@ -53,12 +53,6 @@ UNDER_AUTOCAST = Helper(
     return computed''',
 )
 _LIMITS = frozenset({"min_scale", "max_scale"})
-_NO_KERNEL_ON_SOME_CPUS = {
-    "torch.nn.LSTM": "nn.LSTM",
-    "torch.cdist": "torch.cdist",
-    "torch.nn.functional.pdist": "F.pdist",
-}
-"""What the runtime computes in float32 there, which torch's autocast does not."""
 _COPIES = frozenset({"copy.deepcopy", "copy.copy", "torch.save", "pickle.dump", "pickle.dumps"})
 
 
@@ -72,11 +66,8 @@ def _init(translation: Translation, use: Use) -> None:
         return
     level, scaling = translation.part(Level), translation.part(LossScaling)
     lines += [line for line in (level.line, scaling.line) if line is not None]
-    if translation.start is None or translation.start.dtype != "fp16":
-        for name, written in _NO_KERNEL_ON_SOME_CPUS.items():
-            for site in translation.program.calls_to(frozenset({name})):
-                sentence = f"`{written}` in mixed precision on CPUs that have no bfloat16 kernel for it"
-                translation.cannot_keep(site.module, sentence)
+    if translation.where:
+        translation.cannot_keep(use.module, "mixed precision on the CPU, where torch's LSTM raises on some processors")
     given = {item.arg for item in use.call.keywords} if use.call is not None else set()
     if given & _LIMITS:
         translation.cannot_keep(use.module, "limits of the loss scale")

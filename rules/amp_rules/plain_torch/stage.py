@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from amp_rules.plain_torch import by_hand, telling
+from amp_rules.plain_torch import by_hand, index_writes, telling
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.unbound import unbound_names
 from amp_rules.plain_torch.words import WORDS, unknown
@@ -105,6 +105,7 @@ def _texts(translation: Translation, drafts: dict[Path, Draft], known: Iterable[
     reasons.extend(by_hand.parts(translation.program))
     texts: dict[Path, str] = {}
     with reasons.collecting():
+        translation.at_end(lambda: index_writes.convert(translation))
         texts = translation.texts(WORDS, unknown)
     reasons.decline()
     for path, text in texts.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from amp_rules.plain_torch.arrays import widened_for_numpy
+from amp_rules.plain_torch.cpu_kernels import lacks_kernel_on_cpus
 from amp_rules.plain_torch.file_head import FileHead, Helper
 from amp_rules.plain_torch.uses import Use, uses_of_runtime
 from amp_rules.plan import declining
@@ -112,6 +113,11 @@ class Translation:
         others = [use for use in self.uses_of("init") if use.call is not None and use != self.joins]
         return self.joins if others else None
 
+    @cached_property
+    def where(self) -> str:
+        """The template of the devices on which it computes in mixed precision; empty for all."""
+        return "{torch}.cuda.is_available() and " if lacks_kernel_on_cpus(self.program) else ""
+
     @property
     def is_distributed(self) -> bool:
         """Whether the script joins other processes."""
@@ -133,7 +139,7 @@ class Translation:
             level = self.start.level.strip("\"'") if self.start else self.options.opt_level
             level = "O0" if level == "O0" else "O1"
             dtype = self.start.dtype if self.start else self.options.dtype
-            self._heads[module] = FileHead(module, {"level": level, "dtype": _DTYPES[dtype]})
+            self._heads[module] = FileHead(module, {"level": level, "dtype": _DTYPES[dtype], "where": self.where})
         return self._heads[module]
 
     def code(self, module: Module, template: str) -> str:

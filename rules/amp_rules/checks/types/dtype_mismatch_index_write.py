@@ -13,11 +13,12 @@ from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
 
-_SOURCES = {
+SOURCES = {
     "setitem": (2, ""), "scatter": (3, "src"), "scatter_add": (3, "src"), "scatter_reduce": (3, "src"),
     "index_add": (3, "source"), "index_copy": (3, "source"), "index_put": (2, "values"),
     "masked_scatter": (2, "source"), "lerp": (1, "end"),
 }  # fmt: skip
+"""Where each operation has what it writes: the position, the receiver being the first, and the keyword."""
 CONVERTING = "amp_runtime"
 """The runtime, from whose ``init`` on writes of mixed types convert."""
 _NAMES = ("mask", "indices", "inds", "idxs")
@@ -78,20 +79,20 @@ class DtypeMismatchIndexWrite(Check):
         "index_put",
         "lerp",
     )
-    operations = tuple(_SOURCES)
+    operations = tuple(SOURCES)
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Compare the types of destination and source."""
-        if CONVERTING in frame.module.imports.values() or (op.op == "setitem" and not _is_advanced(op, frame)):
+        if CONVERTING in frame.module.imports.values() or (op.op == "setitem" and not is_advanced(op, frame)):
             return
         if frame.autocast and not op.inplace and op.op in frame.machine.table.widest:
             return
-        target, source = op.args[0] if op.args else None, op.arg(*_SOURCES[op.op])
+        target, source = op.args[0] if op.args else None, op.arg(*SOURCES[op.op])
         if target is None or source is None or source.bits & ZERO_DIM or not source.tensor or op.node is None:
             return
         if target.root is source.root or not _differ(target, source, frame):
             return
-        given, held = written(frame, op, *_SOURCES[op.op]), written(frame, op, 0)
+        given, held = written(frame, op, *SOURCES[op.op]), written(frame, op, 0)
         message = f"`{frame.text(given or source.node)}` is {_kind(source, frame)}, but "
         message += f"`{frame.text(held or target.node)}` is {_kind(target, frame)}, and this write does not convert"
         self.report(frame, op.node, message, culprit=source, fix=_fix(self.fix_title, held, given, frame))
@@ -119,7 +120,7 @@ def _kind(value: Value, frame: Frame) -> str:
     return name if kind == LOW else "float32" if kind == F32 else f"of the type of `{frame.text(value.root.node)}`"
 
 
-def _is_advanced(op: Value, frame: Frame) -> bool:
+def is_advanced(op: Value, frame: Frame) -> bool:
     """Whether an index selects by a mask or by a tensor of places, of which at least one has dimensions."""
     index = op.args[1]
     parts = index.args if index.op in ("tuple", "list") else (index,)
