@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from amp_rules import migrate
+from amp_rules.folder.torch_users import join_in_torch
 from amp_rules.plan.options import Options
 from amp_rules.source.modules import parse
 from amp_rules.source.text import SourceFile
@@ -109,6 +110,7 @@ def test_a_script_that_is_not_migrated_and_calls_the_function_declines(tmp_path:
     files = {"train.py": HEAD + STEP + IN_MAIN, "other.py": "from train import step\n\nstep(1, 2, 3, 4)\n"}
     write(tmp_path / "project", {name: text.encode() for name, text in files.items()})
     report = migrate(tmp_path / "project" / "train.py", Options(target="torch"))
+    report = join_in_torch([report]).reports[0]
     assert report.precision == "declined"
     assert "other.py" in report.refusals[0].message
 

@@ -68,8 +68,25 @@ def migrated(folder: Path, text: str) -> str:
     return after
 
 
-def test_processes_join_and_part_under_a_condition(tmp_path: Path) -> None:
+def test_processes_of_a_script_without_a_gpu_join_over_gloo(tmp_path: Path) -> None:
     after = migrated(tmp_path, epochs())
+    assert 'dist.init_process_group("gloo")' in after and "nccl" not in after
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "device = torch.device(os.environ['WHERE'])\n",
+        "config = dict(line.split() for line in open('config.txt'))\ndevice = config['device']\n",
+    ],
+)
+def test_a_device_that_only_a_run_can_tell_may_be_a_gpu(tmp_path: Path, before: str) -> None:
+    after = migrated(tmp_path, epochs(before=before))
+    assert '"nccl" if torch.cuda.is_available()' in after
+
+
+def test_processes_join_and_part_under_a_condition(tmp_path: Path) -> None:
+    after = migrated(tmp_path, epochs(before="device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"))
     assert 'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")' in after
     assert after.endswith("\nif WORLD_SIZE > 1:\n    dist.destroy_process_group()\n")
     joining = after[after.index("if WORLD_SIZE > 1:") :]

@@ -25,10 +25,13 @@ def _names_gpu(module: Module) -> bool:
 def _is_of_gpu(node: ast.AST) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("device", "to"):
         # ``torch.device(args.device)``: what it is stands on the command line.
-        return any(isinstance(item, ast.Attribute) and item.attr == "device" for item in node.args)
+        of_device = node.func.attr == "device" and any(not isinstance(item, ast.Constant) for item in node.args)
+        return of_device or any(isinstance(item, ast.Attribute) and item.attr == "device" for item in node.args)
     text = ""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         text = node.value
+        if text.lower().endswith("device"):
+            return True  # ``config["device"]``, ``add_argument("--device")``
     elif isinstance(node, ast.Attribute):
         text = node.attr
     elif isinstance(node, ast.Name):
