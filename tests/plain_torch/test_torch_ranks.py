@@ -87,7 +87,7 @@ def test_a_device_that_only_a_run_can_tell_may_be_a_gpu(tmp_path: Path, before: 
 
 def test_processes_join_and_part_under_a_condition(tmp_path: Path) -> None:
     after = migrated(tmp_path, epochs(before="device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"))
-    assert 'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")' in after
+    assert 'dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")' in after
     assert after.endswith("\nif WORLD_SIZE > 1:\n    dist.destroy_process_group()\n")
     joining = after[after.index("if WORLD_SIZE > 1:") :]
     for line in joining.splitlines():
