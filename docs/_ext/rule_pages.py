@@ -207,7 +207,12 @@ def _declined(path: Path, rule: Rule) -> str:
 def refusals(entry: Path) -> tuple[Refusal, ...]:
     """What amp-migrate declines of a fixture."""
     try:
-        asked = Options(ddp=True, modernize="AMP5" in str(entry), apex="idiom" if "AMP4" in str(entry) else "auto")
+        asked = Options(
+            ddp=True,
+            modernize="AMP5" in str(entry),
+            apex="idiom" if "AMP4" in str(entry) else "auto",
+            target="torch" if "AMP392" in str(entry) else "runtime",
+        )
         return migrate(entry, asked).refusals
     except SourceError:
         return ()

@@ -68,7 +68,7 @@ def test_a_folder_that_this_program_did_not_make_is_kept_and_nothing_is_written(
     (copy / "__init__.py").write_text("mine\n")
     done = invoke("train.py", "-w", "--vendor")
     assert done.exit_code == 2
-    assert "amp_runtime: exists, and --vendor did not make it" in done.stderr
+    assert "amp_runtime: exists, and no record says that --vendor made it" in done.stderr
     assert (copy / "__init__.py").read_text() == "mine\n"
     assert (folder / "work/train.py").read_text() == USING
 

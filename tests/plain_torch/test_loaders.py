@@ -152,6 +152,10 @@ def test_a_training_loader_gets_a_sampler(tmp_path: Path, loader: str, expected:
             ],
         ),
         (
+            "for epoch in range(3):\n    batches = enumerate(loader)\n    for _, (x, y) in batches:\n        STEP",
+            ["for epoch in range(3):", "    if WORLD_SIZE > 1:", "        sampler.set_epoch(epoch)"],
+        ),
+        (
             "def endless(batches):\n    while True:\n        yield from iter(batches)\n\n"
             "for step, (x, y) in zip(range(20), endless(loader)):\n    STEP",
             [
@@ -269,3 +273,13 @@ def test_steps_over_the_whole_data_become_those_of_a_process(tmp_path: Path) -> 
     )
     text = _text(tmp_path, "loader = DataLoader(dataset, batch_size=8, shuffle=True)", rest)
     assert "total_steps=3 * steps_of_process(len(dataset) // 8, loader)" in text
+
+
+def test_a_bar_around_the_loader_has_no_sampler(tmp_path: Path) -> None:
+    rest = (
+        "def train(bar):\n    for x, y in bar:\n        STEP\n\n\nfor epoch in range(3):\n    train(tqdm(loader()))\n"
+    )
+    loader = "from tqdm import tqdm\n\n\ndef loader():\n    return DataLoader(dataset, batch_size=8, shuffle=True)\n"
+    report = _migrated(tmp_path, loader, rest)
+    assert report.distribution == "declined"
+    assert any("sampler is out of reach" in item.message for item in report.refusals), report.refusals

@@ -225,11 +225,98 @@ def test_parameters_that_train_again_later_are_refused(tmp_path: Path) -> None:
     distributed(tmp_path, trained(moved=moved + moved.replace("encoder", "head").replace("False", "True")))
 
 
+def test_parameters_that_a_constructor_froze_and_that_train_again_later_are_refused(tmp_path: Path) -> None:
+    """So does the wrapper when it is made of such a model."""
+    later = "    if epoch:\n        for p in model.encoder.parameters():\n            p.requires_grad_(True)\n"
+    text = trained() + later
+    frozen = "self.encoder = nn.Linear(4, 4)\n        for p in self.encoder.parameters(): p.requires_grad = False"
+    assert "frozen" in refused(tmp_path, text.replace("self.encoder = nn.Linear(4, 4)", frozen))
+
+
+CHANGES = [
+    "model.head = nn.Linear(4, 1)",
+    "model.head.weight = nn.Parameter(torch.zeros(1, 4))",
+    "setattr(model, 'head', nn.Linear(4, 1))",
+    "model.add_module('head', nn.Linear(4, 1))",
+    "model.widen()",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_is_changed_after_it_was_wrapped_is_refused(tmp_path: Path, change: str) -> None:
+    """The wrapper averages the gradients of the parameters that were there."""
+    widen = "    def widen(self):\n        self.head = nn.Linear(4, 1)\n\n    def loss("
+    text = trained().replace("    def loss(", widen)
+    assert "changes the model after" in refused(tmp_path, f"{text}    {change}\n")
+
+
+@pytest.mark.parametrize("change", CHANGES[:2])
+def test_a_model_that_is_changed_before_it_is_wrapped_is_wrapped(tmp_path: Path, change: str) -> None:
+    """The wrapper comes after the change."""
+    after = distributed(tmp_path, trained(moved=f"{change}\n"))
+    assert after.index(change) < after.index("DistributedDataParallel(model)")
+
+
+def test_a_model_that_is_changed_in_a_loop_that_makes_it_anew_is_wrapped(tmp_path: Path) -> None:
+    """Each round has a wrapper of its own."""
+    text = trained(moved="model.head = nn.Linear(4, 1)\nmodel.width = 2\n")
+    made = "model = Net()" + text.partition("model = Net()")[2]
+    folds = "for fold in range(2):\n" + indent(made, "    ")
+    assert "DistributedDataParallel(model)" in distributed(tmp_path, text.replace(made, folds))
+
+
+BUFFERS = """\
+        self.register_buffer("steps", torch.zeros(1))
+        self.register_buffer("center", torch.zeros(4))
+
+    def forward(self, x):
+"""
+
+
+@pytest.mark.parametrize(
+    "line", ["self.center.mul_(0.9).add_(x.mean(0))", "self.center = x.mean(0)", "self.center[:] = x.mean(0)"]
+)
+def test_buffers_that_a_model_writes_from_its_batch_are_refused(tmp_path: Path, line: str) -> None:
+    """Each process would write its own; what counts steps is the same for all."""
+    text = trained().replace("\n    def forward(self, x):\n", BUFFERS + "        LINE\n")
+    assert "writes a buffer from the batch" in refused(tmp_path, text.replace("LINE", line))
+    distributed(tmp_path, text.replace("LINE", "self.steps += 1"))
+
+
 @pytest.mark.parametrize("call", ["model.loss(x, y)", "nn.functional.mse_loss(model.head(model.encoder(x)), y)"])
 def test_a_part_of_the_model_in_a_training_step_is_refused(tmp_path: Path, call: str) -> None:
     """Gradients of what the wrapper does not run are not averaged."""
     step = f"optimizer.zero_grad()\nloss = {call}\nloss.backward()\noptimizer.step()\n"
     assert "runs a part of the model in a training step" in refused(tmp_path, trained(step))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "sample = model.encoder(x)\nprint(sample.mean().item())",
+        "torch.save(model.encoder(x), 'sample.pt')",
+        "shown = []\nshown.append(model.encoder(x))\nprint(len(shown))",
+    ],
+)
+def test_a_part_of_the_model_whose_result_is_in_no_loss_is_the_models_own(tmp_path: Path, lines: str) -> None:
+    """There are no gradients to average."""
+    assert 'getattr(model, "module", model).encoder(x)' in distributed(tmp_path, trained(STEP + lines + "\n"))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "hidden = model.encoder(x)\nloss = nn.functional.mse_loss(model(x), y) + hidden.mean()",
+        "hidden = []\nhidden.append(model.encoder(x))\nloss = model(x).mean() + sum(hidden).mean()",
+        "loss = nn.functional.mse_loss(model(x), y) + kept\nkept = model.encoder(x).mean()",
+        "keep.hidden = model.encoder(x)\nloss = nn.functional.mse_loss(model(x), y) + keep.hidden.mean()",
+    ],
+)
+def test_a_part_of_the_model_whose_result_may_be_in_a_loss_is_refused(tmp_path: Path, lines: str) -> None:
+    """By whatever way it comes there."""
+    step = f"optimizer.zero_grad()\n{lines}\nloss.backward()\noptimizer.step()\n"
+    before = "class Keep:\n    pass\n\n\nkeep = Keep()\nkept = 0\n"
+    assert "runs a part of the model" in refused(tmp_path, trained(step, before=before))
 
 
 # ---- what reads the model -------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from test_ranks import epochs, in_torch, migrated
+from test_torch_ranks import epochs, in_torch, migrated
 
 SHUFFLED = """\
 samples = [(torch.randn(4), torch.randn(1)) for _ in range(80)]

@@ -94,6 +94,18 @@ def test_a_script_is_left_alone_where_another_that_is_declined_runs_what_it_woul
     assert "AMP390" not in done.stderr and "amp_runtime" in texts(project)["engine.py"]
 
 
+def test_a_region_alone_is_felt_by_another_script_too(project):
+    (project / "odd.py").write_text(ODD)
+    done = invoke("adam.py", "odd.py", "--target", "torch", "--dtype", "bf16", "-w")
+    assert "AMP390" in done.stderr and texts(project)["engine.py"] == ENGINE, done.stderr
+    # Its own file is nobody else's.
+    (project / "odd.py").write_text(
+        ODD.replace("train_one_epoch(model, loader, optimizer)", "").replace("evaluate(", "len(")
+    )
+    done = invoke("adam.py", "odd.py", "--target", "torch", "--dtype", "bf16")
+    assert "AMP390" not in done.stderr, done.stderr
+
+
 def test_a_script_is_left_alone_where_one_that_was_not_named_calls_what_is_given_the_scaler(project):
     (project / "sgd.py").write_text(SCRIPT.format(optimizer="SGD"))
     done = invoke("adam.py", "--target", "torch", "-w")

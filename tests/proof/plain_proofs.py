@@ -195,7 +195,6 @@ NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "model_method_loss": {"distribution": "AMP392"},
         "multi_loss_retain_graph": {"distribution": "AMP392"},
         "trainer_other_files": {"distribution": "AMP392"},
-        "vae_loss_function": {"distribution": "AMP392"},
         "accumulator_decorators": {"distribution": "AMP392"},
         "build_from_cfg": {"distribution": "AMP392"},
         "config_template": {"distribution": "AMP392"},
@@ -205,6 +204,7 @@ NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "networks_in_dict": {"distribution": "AMP392"},
         "samplers_everywhere": {"distribution": "AMP392"},
         "seq_package": {"precision": "AMP392", "distribution": "AMP392"},
+        "shared_entries:finetune": {"precision": "AMP392", "distribution": "AMP392"},
         "state_engine": {"distribution": "AMP392"},
         "stream_callbacks": {"distribution": "AMP392"},
         "train_or_evaluate": {"distribution": "AMP392"},
@@ -219,5 +219,23 @@ NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 """By script and unit, the code of what is migrated to the runtime and declined in plain PyTorch."""
 
-OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "entrypoints": ("noise",),
+        "function_mnist": ("noise",),
+        "gan_dcgan_style": ("noise",),
+        "import_module": ("noise",),
+        "scheduled_optim_wrapper": ("rates",),
+    }
+)
 """By script, the checks of ``amp-migrate verify`` that cannot be decided on these runs."""
+
+LEAVES_IN_HALF: Mapping[str, str] = MappingProxyType(
+    {
+        "gan_dcgan_style": "files",
+        "gan_two_optimizers": "numpy",
+        "regression_numpy_logging": "numpy",
+        "wgan_clip": "numpy",
+    }
+)
+"""By script, where what a model gives under autocast leaves PyTorch in half, which the runtime makes float32."""

@@ -186,7 +186,12 @@ def test_what_is_declined_says_where(path, tmp_path):
 def declining(path: Path) -> Options:
     """With the idiom left to it alone, since the other way always works for Apex."""
     code = path.parent.name
-    return Options(ddp=True, apex="idiom" if code in ("AMP490", "AMP499") else "auto", modernize=code == "AMP590")
+    return Options(
+        ddp=True,
+        apex="idiom" if code in ("AMP490", "AMP499") else "auto",
+        modernize=code == "AMP590",
+        target="torch" if code == "AMP392" else "runtime",
+    )
 
 
 def expected_refusals(files: dict[str, bytes]) -> set[tuple[str, str, int]]:

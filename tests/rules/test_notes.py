@@ -16,8 +16,8 @@ from migrating import FIXTURES, cases
 
 FOLDER = FIXTURES / "notes"
 SCRIPTS = sorted(FOLDER.rglob("*.py"))
-OF_FILES = {"AMP480", "AMP481"}
-"""About no line: their cases are those of Apex."""
+OF_FILES = {"AMP183", "AMP480", "AMP481"}
+"""About no line: their cases are those of plain PyTorch and of Apex."""
 
 
 def noted(path: Path) -> Report:

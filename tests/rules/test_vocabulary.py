@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 import pytest
 from amp_rules.flow import libraries
@@ -182,10 +181,9 @@ class Words(Vocabulary):
 
 @pytest.fixture
 def words(monkeypatch):
-    monkeypatch.setitem(vocabularies.VOCABULARIES, "words", Words)
+    monkeypatch.setattr(vocabularies, "RuntimeVocabulary", Words)
     # What stands for Apex's function in a draft gives the optimizer's parameters, whatever it is called.
     monkeypatch.setattr(libraries, "PARAMETERS_OF_OPTIMIZER", PARAMETERS_OF_OPTIMIZER | {"library_x.master_params"})
-    return "words"
 
 
 SCRIPT = """\
@@ -233,8 +231,9 @@ if X.is_main_process():
 """
 
 
-def test_a_script_is_migrated_in_other_words(words, tmp_path):
-    _, after = migrated(tmp_path, {ENTRY: SCRIPT.encode()}, Options(ddp=True, words=words))
+@pytest.mark.usefixtures("words")
+def test_a_script_is_migrated_in_other_words(tmp_path):
+    _, after = migrated(tmp_path, {ENTRY: SCRIPT.encode()}, Options(ddp=True))
     assert after[ENTRY].decode() == IN_OTHER_WORDS
 
 
@@ -242,9 +241,10 @@ def test_a_script_is_migrated_in_other_words(words, tmp_path):
 CASES = {case.code: case for case in cases() if not case.is_noop and case.code < "AMP5"}
 
 
+@pytest.mark.usefixtures("words")
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
-def test_no_rewrite_has_words_of_its_own(case, words, tmp_path):
-    report, after = migrated(tmp_path, case.before, replace(case.options, words=words))
+def test_no_rewrite_has_words_of_its_own(case, tmp_path):
+    report, after = migrated(tmp_path, case.before, case.options)
     assert case.code in {edit.code for edit in report.edits}
     for name, text in after.items():
         ast.parse(text)

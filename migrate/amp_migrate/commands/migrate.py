@@ -95,7 +95,7 @@ class _Command(CommandWithOthers):
 @click.option(
     "--vendor/--no-vendor",
     default=None,
-    help="With -w or -o, copy the package amp_runtime beside each migrated script. [default: no]",
+    help="With -w or -o, copy what a migrated script uses of amp_runtime beside it, or add to the copy. [default: no]",
 )
 @click.option("-w", "--write", is_flag=True, help="Change the files in place.")
 @click.option(

@@ -140,7 +140,7 @@ def _keep(run: Run, decided: Sequence[Decided], plan: MigrationJob) -> None:
     """Join what the scripts want; a change that cannot be made costs the scripts that want it."""
     run.problems += [result.problem for result in decided if result.problem is not None]
     found = [result.report for result in decided if result.report is not None]
-    joined = join_in_torch(found) if plan.options.target == "torch" else join(found)
+    joined = join_in_torch(found, run.reports) if plan.options.target == "torch" else join(found)
     reports, updates, broken = joined.reports, dict[Path, Update](), set[Path]()
     for path, change in joined.changes.items():
         try:

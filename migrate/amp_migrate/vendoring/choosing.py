@@ -111,7 +111,7 @@ def _reached(uses: Uses, source: Source) -> dict[str, str]:
 
 def _left_out(uses: Uses, source: Source) -> set[str]:
     given = {*uses.names, *uses.words, *(HALF_MODELS if uses.half_models else ())}
-    if {"scaler.*"} & given:
+    if {"scaler.*", "Scaler"} & given:
         given |= {word for words in source.wanted_by.values() for word in words if word.startswith("scaler.")}
     if "**" in given:  # any keyword
         given |= {word for words in source.wanted_by.values() for word in words if word not in HALF_MODELS}

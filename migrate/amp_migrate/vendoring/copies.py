@@ -70,7 +70,8 @@ def planned(folder: Path, uses: Uses, scripts: Iterable[str], source: Source, ve
             return Copy(path, before, before)  # an earlier version of this program copied everything
         recorded = _recorded(before)
         if recorded is None:
-            return Problem(path, "exists, and --vendor did not make it; rename or remove it, then run again")
+            message = "exists, and no record says that --vendor made it; rename or remove it, then run again"
+            return Problem(path, message)
         if edited := _edited(before, recorded["files"]):
             shown = ", ".join(edited[:_EDITED_SHOWN]) + (", ..." if len(edited) > _EDITED_SHOWN else "")
             message = f"was edited since --vendor made it ({shown}); rename or remove it, then run again"
@@ -87,9 +88,9 @@ def _files(uses: Uses, scripts: set[str], source: Source, version: str) -> dict[
     files = files_for(uses, source, command)
     levels = "at all levels" if uses.everything or uses.half_models else "at O0 and O1"
     told = (
-        f"{PACKAGE} {version}, of the package amp-migrate (Apache License 2.0), copied by `amp-migrate --vendor`: what the "
-        f"scripts beside it reach, {levels}. `{command}` adds what is missing and brings it up to date; a copy that was "
-        f"edited it leaves alone. {MANIFEST} says what this one was made for."
+        f"{PACKAGE} {version}, of the package amp-migrate (Apache License 2.0), copied by `amp-migrate --vendor`: what "
+        f"the scripts beside it reach, {levels}. `{command}` adds what is missing and brings it up to date; a copy "
+        f"that was edited it leaves alone. {MANIFEST} says what this one was made for."
     )
     head = "".join(f"# {line}\n" for line in textwrap.wrap(told, 110, break_long_words=False, break_on_hyphens=False))
     files["__init__.py"] = head.encode() + files["__init__.py"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from amp_migrate.problems import Problem, UserError, shown
 from amp_migrate.projects import project_folder
-from amp_migrate.vendoring.copies import Copy, put
+from amp_migrate.vendoring.copies import Copy, contents, put
 from amp_migrate.write.journal import (
     Journal,
     JournalStore,
@@ -277,7 +277,11 @@ def _write(store: JournalStore, replacements: Sequence[Replacement], copies: Seq
 
 def _copy(record: Record, copies: Sequence[Copy]) -> Problem | None:
     for saved, copy in zip(record.copies, copies, strict=True):
-        if copy.changes and (problem := put(copy.path, copy.after, saved.temporary)):
+        if not copy.changes:
+            continue
+        if (contents(copy.path) if copy.path.exists() else None) != copy.before:
+            return Problem(copy.path, "changed since it was analysed; nothing was written, run again")
+        if problem := put(copy.path, copy.after, saved.temporary):
             return problem
     return None
 

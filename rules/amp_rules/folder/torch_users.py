@@ -26,15 +26,21 @@ _RECIPE = (
 )
 
 
-def join_in_torch(reports: Sequence[Report]) -> Together:
-    """Join the results for several scripts, without those that would change what another one runs unmigrated."""
+def join_in_torch(reports: Sequence[Report], others: Sequence[Report] = ()) -> Together:
+    """Join the results for several scripts, without those that would change what another one runs unmigrated.
+
+    Args:
+        reports: the results.
+        others: those of scripts that were joined before.
+    """
     current = list(reports)
     searched: dict[Path, Mentions] = {}
     while True:
         together = join(current)
-        current = [_settled(report, together.reports, searched) for report in together.reports]
+        everyone = [*together.reports, *others]
+        current = [_settled(report, everyone, searched) for report in together.reports]
         if current == together.reports:
-            noted = [_noted(report, together.reports, searched) for report in current]
+            noted = [_noted(report, everyone, searched) for report in current]
             return Together(noted, together.changes)
 
 

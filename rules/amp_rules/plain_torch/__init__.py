@@ -11,6 +11,7 @@ runtime since an earlier run alike. What torch has no words for declines, with i
 ``translation``   one program on its way: what is used of the runtime, and what becomes of it
 ``uses``          where a program uses the runtime
 ``file_head``     imports, constants and helper functions of one file
+``gpu``           whether a program may use one
 ``words``         the table from the runtime's names to the functions that translate them
 
 One file each for what belongs together: ``precision``, ``loss_scaling`` (where the scaler is made and how it gets to

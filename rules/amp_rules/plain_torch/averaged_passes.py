@@ -12,25 +12,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from amp_rules.plain_torch.loss_paths import LossPaths
+from amp_rules.plain_torch.changed_parts import ChangedParts
+from amp_rules.plain_torch.loss_paths import LossPaths, Pass
+from amp_rules.plain_torch.step_runs import Key, StepRun
 from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.plain_torch.wrapped_references import WrappedReferences
 from amp_rules.plan.left_out import why_left_out
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Backward, Site, calling
+from amp_rules.roles.steps import Backward, Site
 from amp_rules.source import blocks
 from amp_rules.torch.gradients import GRADIENT_FUNCTIONS
-
-if TYPE_CHECKING:
-    from amp_rules.plain_torch.wrapped_models import Wrapped
-
-_MAX_CALLS = 4
-"""Functions between a place and the one that wraps a model."""
 
 _LOOKS = ", find_unused_parameters=True"
 
@@ -61,16 +56,9 @@ class AveragedPasses:
                 "no optimizer is given its parameters, and DistributedDataParallel takes models that train alone",
                 "leave it to each process, and write by hand what must be shared",
             )
-        thawed = self._thawed(item.use)
-        if thawed is not None:
-            text = f"`{thawed.module.text(thawed.node)}`"
-            return self._decline(
-                item.use,
-                f"{text} lets parameters train that may have been frozen when DistributedDataParallel was put around "
-                "the model, which averages no gradients of those",
-                "freeze parameters by leaving them out of the optimizer",
-                thawed,
-            )
+        parts = ChangedParts(program, item)
+        for site, reason, recipe in _reasons(parts):
+            return self._decline(item.use, f"`{site.module.text(site.node)}` {reason}", recipe, site)
         delayed = item.use.keyword("delay_allreduce")
         if not (isinstance(delayed, ast.Constant) and delayed.value is True):
             return ""
@@ -111,7 +99,9 @@ class AveragedPasses:
             if not own:
                 continue
             earlier = self._earlier(backward, item)
-            fresh = [one for one in own if one.is_plain and _comes_between(one.site, earlier, backward)]
+            fresh = [
+                one for one in own if one.is_plain and _comes_between(one, earlier, backward, self._paths.run(backward))
+            ]
             if not fresh:
                 return self._decline(
                     item.use,
@@ -132,21 +122,22 @@ class AveragedPasses:
             "use all parts of the model in each forward pass",
         )
 
-    def _earlier(self, backward: Backward, item: Wrapped) -> list[ast.AST]:
-        """The backward passes of the same function that go through the model, and calls that run such."""
-        module = backward.module
-        found: list[ast.AST] = []
+    def _earlier(self, backward: Backward, item: Wrapped) -> list[Key]:
+        """Where backward passes go through the model before this one, or calls run such that are not looked into."""
+        run = self._paths.run(backward)
+        found: list[Key] = []
         for other in self._program.backwards:
             passes = self._paths.passes(other)
             if passes is not None and not any(one.values & item.values for one in passes):
                 continue
-            if other.body is backward.body:
-                found.append(other.node)
-                continue
-            for node in self._program.nodes_of(backward.body):
-                if isinstance(node, ast.Call) and other.body in self._program.called_from([node]):
-                    found.append(node)
-        return [node for node in found if module.start(node) < module.start(backward.node)]
+            for frame in run.frames:
+                if other.body is frame.site.body:
+                    found.append(frame.start(other.node))
+                for node in self._program.nodes_of(frame.site.body):
+                    if isinstance(node, ast.Call) and node not in run.inlined:
+                        if other.body in self._program.called_from([node]):
+                            found.append(frame.start(node))
+        return [key for key in found if key < run.own.start(backward.node)]
 
     # ---- what the program does -------------------------------------------------------------------------------------
 
@@ -192,42 +183,6 @@ class AveragedPasses:
         """Why a step may leave parameters out; empty where nothing suggests that it does."""
         return why_left_out(self._program, Precision(backwards=self._program.backwards), self._forwards)
 
-    def _thawed(self, use: Use) -> Site | None:
-        """Where parameters are made to train, after a model was wrapped, that may be frozen when it is."""
-        steps = TrainingNodes(self._program, callers=True)
-        changes = [site for site in self._settings() if not steps.has(site.node, site.body, site.module)]
-        if not any(_may_be(site.node, False) for site in changes):
-            return None
-        later = (site for site in self._settings() if not self._is_before(site, use))
-        return next((site for site in later if _may_be(site.node, True)), None)
-
-    def _is_before(self, site: Site, use: Use, depth: int = 0) -> bool:
-        """Whether a place is run only before a model is wrapped."""
-        if site.body is use.body:
-            around = {item for item in blocks.enclosing(use.module, use.whole) if isinstance(item, blocks.LOOPS)}
-            shared = around & set(blocks.enclosing(site.module, site.node))
-            return not shared and site.module.start(site.node) < use.module.start(use.whole)
-        info = self._program.function_of(site.body)
-        callers = self._program.flow.callers(info) if info is not None and depth < _MAX_CALLS else []
-        return bool(callers) and all(self._is_before(calling(caller), use, depth + 1) for caller in callers)
-
-    def _settings(self) -> Iterator[Site]:
-        """Yield where ``requires_grad`` of parameters is set, outside of the models' own constructors."""
-        for node, body, scope in self._program.nodes():
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-                owner = node.targets[0].value if node.targets[0].attr == "requires_grad" else None
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                owner = node.func.value if node.func.attr == "requires_grad_" else None
-            else:
-                continue
-            if owner is None:
-                continue
-            values = self._program.flow.values(owner, scope)
-            if any(value.kind == "parameters" or is_module(value) for value in values):
-                info = self._program.function_of(body)
-                if info is None or info.name != "__init__" or not self._program.is_model_code(body):
-                    yield Site(scope.module, scope, body, node)
-
     @cached_property
     def _training(self) -> TrainingNodes:
         return TrainingNodes(self._program)
@@ -246,14 +201,29 @@ class AveragedPasses:
         return None
 
 
-def _may_be(node: ast.AST, wanted: bool) -> bool:
-    """Whether ``p.requires_grad = ...`` or ``p.requires_grad_(...)`` may set this."""
-    if isinstance(node, ast.Call):
-        value = node.args[0] if node.args else node.keywords[0].value if node.keywords else ast.Constant(True)
-    else:
-        assert isinstance(node, ast.Assign)
-        value = node.value
-    return bool(value.value) is wanted if isinstance(value, ast.Constant) else True
+def _reasons(parts: ChangedParts) -> Iterator[tuple[Site, str, str]]:
+    """Yield what DistributedDataParallel would not know of, why that is wrong, and what to do."""
+    if (site := parts.thawed()) is not None:
+        yield (
+            site,
+            "lets parameters train that may have been frozen when DistributedDataParallel was put around the model, "
+            "which averages no gradients of those",
+            "freeze parameters by leaving them out of the optimizer",
+        )
+    if (site := parts.replaced()) is not None:
+        yield (
+            site,
+            "changes the model after DistributedDataParallel was put around it, which averages the gradients of the "
+            "parameters that it had then",
+            "change the model before it is trained, or make another one with the trained parts in it",
+        )
+    if (site := parts.written()) is not None:
+        yield (
+            site,
+            "writes a buffer from the batch of each process, and DistributedDataParallel takes that of the first "
+            "process for all",
+            "write it from what all processes have, summed with torch.distributed.all_reduce",
+        )
 
 
 def _callee(site: Site) -> ast.expr:
@@ -268,15 +238,13 @@ def _is_of_runtime(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in ("prepare_model", "unwrap")
 
 
-def _comes_between(site: Site, earlier: list[ast.AST], backward: Backward) -> bool:
+def _comes_between(one: Pass, earlier: list[Key], backward: Backward, run: StepRun) -> bool:
     """Whether a forward pass runs after earlier backward passes and, each time, before its own."""
-    module = backward.module
-    place = module.start(site.node)
-    if place >= module.start(backward.node) or any(place <= module.start(node) for node in earlier):
+    place = one.frame.start(one.site.node)
+    if place >= run.own.start(backward.node) or any(place <= key for key in earlier):
         return False
-    around = list(blocks.enclosing(module, backward.node))
-    loop = next((item for item in around if isinstance(item, blocks.LOOPS)), None)
-    above = list(blocks.enclosing(module, site.node))
+    around, above = run.own.around(backward.node), one.frame.around(one.site.node)
+    loop = next((item for item in around if isinstance(item[1], blocks.LOOPS)), None)
     if loop is not None and loop not in above:
         return False
-    return not any(isinstance(item, (ast.If, ast.Try, ast.While)) and item not in around for item in above)
+    return not any(isinstance(item[1], (ast.If, ast.Try, ast.While)) and item not in around for item in above)

@@ -155,7 +155,7 @@ class Epochs:
         names = {made.sampler for made in known if made is not None and self._reaches(made, item)}
         if len(names) == 1 and all(made is not None and self._reaches(made, item) for made in known):
             return names.pop(), "{WORLD_SIZE} > 1"
-        if item.loader is None or not is_plain(item.loader):
+        if item.loader is None or not is_plain(item.loader) or self._passes.is_wrapped(item):
             return None
         is_new = item.loader not in item.module.parents
         text = ast.unparse(item.loader) if is_new else text_of(item.module, item.loader)

@@ -6,6 +6,7 @@ import ast
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.plain_torch.generators import drawn_from, is_seeded, same_states
+from amp_rules.plain_torch.gpu import may_use_gpu
 from amp_rules.plain_torch.streams import Streams
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
@@ -20,6 +21,10 @@ if {WORLD_SIZE} > 1%s:
     if {torch}.cuda.is_available():
         {torch}.cuda.set_device({LOCAL_RANK})
     {dist}.init_process_group("nccl" if {torch}.cuda.is_available() else "gloo")"""
+
+_JOIN_ON_THE_CPU = """\
+if {WORLD_SIZE} > 1%s:
+    {dist}.init_process_group("gloo")"""
 
 _SILENT = """\
     if {RANK} != 0:
@@ -41,7 +46,8 @@ def join(translation: Translation, module: Module) -> list[str]:
     translation.part(Streams)
     start = translation.start
     may_repeat = start is not None and _may_repeat(translation.program, start.use.module, start.use.node)
-    lines = [_JOIN % (" and not {dist}.is_initialized()" if may_repeat else "")]
+    form = _JOIN if may_use_gpu(translation.program) else _JOIN_ON_THE_CPU
+    lines = [form % (" and not {dist}.is_initialized()" if may_repeat else "")]
     drawn = [library for library in drawn_from(translation.program) if not _is_seeded(translation, library)]
     if drawn:
         lines.append(same_states(module, drawn))

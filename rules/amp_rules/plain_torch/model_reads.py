@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.translation import Translation
+from amp_rules.plain_torch.unused_results import UnusedResults
+from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.plain_torch.wrapped_references import WrappedReferences
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Site
@@ -23,9 +24,6 @@ from amp_rules.torch.wrappers import (
     DISTRIBUTED_DATA_PARALLEL,
     RETURNS_FIRST_ARGUMENT,
 )
-
-if TYPE_CHECKING:
-    from amp_rules.plain_torch.wrapped_models import Wrapped
 
 _SAME_OF_WRAPPER = frozenset(
     {
@@ -70,6 +68,7 @@ class ModelReads:
         self._values = frozenset(value for item in models for value in item.values)
         self._references = WrappedReferences(self._program, models)
         self._training = TrainingNodes(self._program)
+        self._unused = UnusedResults(self._program)
         self._alone, self._called_alone = self._of_one_process()
 
     def rewrite(self) -> None:
@@ -241,7 +240,11 @@ class ModelReads:
                 return False
         elif isinstance(parent, ast.Call) and parent.func is outer and self._gives_no_tensor(parent, site):
             return False
-        return self._training.has(outer, site.body, site.module)
+        if not self._training.has(outer, site.body, site.module):
+            return False
+        return not isinstance(parent, ast.Call) or not self._unused.has(
+            Site(site.module, site.scope, site.body, parent)
+        )
 
     def _computes_nothing(self, node: ast.Attribute, site: Site) -> bool:
         """``model.state_dict``, ``model[0].reset_parameters``; parameters themselves, which forward passes use, too."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.plain_torch.loader_arguments import is_plain
 from amp_rules.plain_torch.shared_loaders import SharedLoaders
-from amp_rules.roles.loaders import Loaders, is_loader
+from amp_rules.roles.loaders import Loaders, LoaderUse, is_loader
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
 
@@ -45,6 +46,7 @@ class Passes:
         loaders = Loaders(self._program)
         beside = {use.argument for use in self._shared.decided if self._shared.is_beside(use)}
         found: dict[ast.AST, Pass] = {}
+        behind: list[tuple[LoaderUse, Pass]] = []
         for node, body, scope in self._program.nodes():
             if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
                 begun: ast.expr = node.iter
@@ -52,15 +54,22 @@ class Passes:
                 begun = node
             else:
                 continue
-            for use in loaders.direct(begun, Site(scope.module, scope, body, node)):
+            site = Site(scope.module, scope, body, node)
+            direct = list(loaders.direct(begun, site))
+            for use in direct or loaders.iterated(begun, site):
                 values = use.values if use.loader in beside else use.values & self._shared.values
-                if (
-                    values
-                    and not self._is_another(use, use.loader, values)
-                    and not _is_handed_on(self._program, begun, use.loader, scope.module)
-                ):
+                is_inside = bool(direct) and _is_handed_on(self._program, begun, use.loader, scope.module)
+                if not direct and use.body is not body:
+                    behind.append((use, Pass(scope.module, scope, body, begun, None, values, begun is node)))
+                    continue
+                if values and not is_inside and not self._is_another(use, use.loader, values):
                     loader = self._renamed(use.loader)
-                    found[use.loader] = Pass(scope.module, scope, body, begun, loader, values, begun is node)
+                    key = use.loader if direct else begun
+                    found[key] = Pass(scope.module, scope, body, begun, loader, values, begun is node)
+        for use, item in behind:
+            # Mostly it is behind a loop of another function, which has been found by itself.
+            if use.loader not in found and item.values:
+                found[item.node] = item
         return list(found.values())
 
     def _is_another(self, site: Site, loader: ast.expr, values: frozenset[Value]) -> bool:
@@ -91,7 +100,7 @@ class Passes:
         """The call that leads to a pass, with the loader as the caller knows it."""
         site = calling(caller)
         loader = _given(item, info, site)
-        if loader is not None and loader not in site.module.parents and self.is_mixed(item):
+        if loader is not None and loader not in site.module.parents and (self.is_mixed(item) or self.is_wrapped(item)):
             loader = None
         values = item.values
         if loader in self._shared.beside.renamed:
@@ -101,6 +110,32 @@ class Passes:
             if self._is_another(site, loader, values):
                 values = frozenset()
         return Pass(site.module, site.scope, site.body, caller.call, loader, values)
+
+    def is_wrapped(self, item: Pass) -> bool:
+        """Whether it is a bar or an iterator around the loader, which has no sampler: ``bar = tqdm(loader)``."""
+        loader, flow = item.loader, self._program.flow
+        if loader is None or loader not in item.module.parents:
+            return False
+        key = flow.key(loader, item.scope)
+        if key is None:
+            return False
+        given = [
+            (node.value, scope)
+            for node, _, scope in self._program.nodes()
+            if isinstance(node, ast.Assign)
+            and any(flow.key(blocks.reading(target), scope) == key for target in node.targets)
+        ]
+        info = self._program.function_of(item.body)
+        if info is not None and isinstance(loader, ast.Name) and loader.id in info.parameters:
+            for caller in flow.callers(info):
+                value = info.argument_or_default(caller.call, loader.id)
+                given += [(value, caller.scope)] if value is not None else []
+        return any(isinstance(value, ast.Call) and self._wraps(value, scope) for value, scope in given)
+
+    def _wraps(self, call: ast.Call, scope: Scope) -> bool:
+        is_prepared = "amp_runtime.prepare_loader" in self._program.callee_names(call, scope)
+        makes = any(value.site is call for value in self._program.flow.values(call, scope))
+        return not (is_prepared or makes or self._program.flow.callees(call))
 
     def is_mixed(self, item: Pass) -> bool:
         """Whether the loader may be one that is not shared out."""

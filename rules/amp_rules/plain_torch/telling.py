@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
+from amp_rules.plain_torch.own_words import in_own_words
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plan import notes
 from amp_rules.plan.drafts import Draft
@@ -31,7 +32,6 @@ _OF_RUNTIME = re.compile(r"\bamp\.(?!initialize\b|scale_loss\b)\w")
 
 # As messages about a draft have them.
 _LINE = re.compile(r"\(line (\d+)\)")
-_SCALED = re.compile(r"`\w+\.scaler\.scale\(([^`]*)\)\.backward\(")
 
 # Rewrites that change the statement that they are about, where others put something beside it.
 _WITHIN = ("AMP103", "AMP202", "AMP301")
@@ -123,13 +123,13 @@ def refusals_of_migration(found: Iterable[Refusal]) -> tuple[Refusal, ...]:
 
 
 def of_file(message: str, draft: Draft) -> str:
-    """A message about a draft, with the lines and the backward passes of the file on disk."""
+    """A message about a draft, with the lines and the words of the file on disk."""
 
     def line(found: re.Match[str]) -> str:
         place = Position(int(found[1]), 1)
         return f"(line {draft.place(Span(place, place)).start.line})"
 
-    return _SCALED.sub(r"`\1.backward(", _LINE.sub(line, message))
+    return in_own_words(_LINE.sub(line, message), draft.module)
 
 
 def _recipe(recipe: str) -> str:

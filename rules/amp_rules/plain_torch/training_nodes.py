@@ -17,6 +17,9 @@ class TrainingNodes:
     Args:
         program: the program.
         callers: whether what calls the function of a backward pass belongs to the step, up to the loop around that.
+
+    Attributes:
+        bodies: those of the functions that they run, with gradients or without.
     """
 
     def __init__(self, program: Program, *, callers: bool = False) -> None:
@@ -35,6 +38,7 @@ class TrainingNodes:
         for region in program.calls_to(frozenset({f"{RUNTIME}.autocast"})):
             covered |= set(walk(region.statement))
         self._covered = covered
+        self.bodies = program.called_from(covered)
         self._called = program.called_from(
             node for node in covered if isinstance(node, ast.Call) and not program.is_without_gradients(node)
         )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 
 import libcst as cst
 
-from amp_rules.flow.values import Value
 from amp_rules.plain_torch.averaged_passes import AveragedPasses
 from amp_rules.plain_torch.batch_norm import may_have_batch_norm, reasons_against
 from amp_rules.plain_torch.file_head import Helper
+from amp_rules.plain_torch.gpu import may_use_gpu
 from amp_rules.plain_torch.model_reads import ModelReads
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.expression_edits import call_with
@@ -29,26 +29,6 @@ _WIDTH = 110
 
 _ORDER = -10
 """A model is wrapped before what else comes after the statement that makes it."""
-
-
-@dataclass(frozen=True)
-class Wrapped:
-    """One model.
-
-    Attributes:
-        use: the call of ``prepare_model``.
-        values: what it is.
-        variable: what holds it after the call, as in ``self.model``; None where the call stands in an expression.
-    """
-
-    use: Use
-    values: frozenset[Value]
-    variable: str | None
-
-    @property
-    def has_own_line(self) -> bool:
-        """Whether the call is a line of its own, ``model = amp.prepare_model(model)``."""
-        return self.variable is not None and ast.unparse(self.use.argument) == self.variable
 
 
 class WrappedModels:
@@ -101,13 +81,13 @@ class WrappedModels:
 
     def _wrapping(self, variable: str, options: str, use: Use | None) -> list[str]:
         lines = []
-        if self._has_batch_norm and self._names_cuda:
+        if self._has_batch_norm and may_use_gpu(self._program):
             lines += [
                 "if {torch}.cuda.is_available():",
                 f"    {variable} = {{torch}}.nn.SyncBatchNorm.convert_sync_batchnorm({variable})",
             ]
         devices = ""
-        if self._names_cuda:
+        if may_use_gpu(self._program):
             devices = ", device_ids=[{LOCAL_RANK}] if {torch}.cuda.is_available() else None"
         model = f"{variable}.module" if self._keeps_names else variable
         line = f"{variable} = {{DDP}}({model}{devices}{options})"
@@ -134,16 +114,6 @@ class WrappedModels:
 
     def _are_many(self, module: Module) -> bool:
         return sum(item.use.module is module for item in self.models) >= _MANY
-
-    @property
-    def _names_cuda(self) -> bool:
-        """Whether the program may put its models on a GPU."""
-        return any(
-            (isinstance(node, ast.Constant) and isinstance(node.value, str) and "cuda" in node.value)
-            or (isinstance(node, ast.Attribute) and node.attr == "cuda")
-            for module in self._program.flow.modules
-            for node in module.nodes
-        )
 
 
 def first_argument(node: cst.BaseExpression) -> cst.BaseExpression:

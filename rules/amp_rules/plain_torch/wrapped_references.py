@@ -6,17 +6,13 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from amp_rules.flow.cells import CellKey
+from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.text.runtime_vocabulary import RUNTIME
-
-if TYPE_CHECKING:
-    from amp_rules.plain_torch.wrapped_models import Wrapped
-
 
 _GROWS = frozenset({"append", "extend", "insert", "add", "update", "setdefault", "appendleft"})
 

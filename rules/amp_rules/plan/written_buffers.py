@@ -81,7 +81,37 @@ def _writes(owner: ClassInfo, method: FunctionFacts) -> bool:
     """Whether a method writes one of the buffers that the class registers."""
     if method.name == "__init__":
         return False
-    names = {
+    names = _buffers(owner)
+    written = {path for statement in method.body for path in blocks.writes(statement)}
+    return bool(written & names) or any(_in_place(node, names) for node in method.nodes)
+
+
+def writes_of_batch(owner: ClassInfo, method: FunctionFacts) -> ast.AST | None:
+    """Where a method writes one of the buffers with more than a constant, which counts or clears."""
+    if method.name == "__init__":
+        return None
+    names = _buffers(owner)
+    for node in method.nodes:
+        is_assigned = isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and _assigned(node) & names
+        if (is_assigned or _in_place(node, names)) and not _is_constant(node):
+            return node
+    return None
+
+
+def _assigned(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> set[str]:
+    """The paths that a statement assigns; ``self.queue`` for ``self.queue[:, 2:]``, too."""
+    found = blocks.writes(node)
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        owner: ast.expr = target
+        while isinstance(owner, ast.Subscript):
+            owner = owner.value
+        found |= {path for path in [blocks.path_of(owner)] if path is not None}
+    return found
+
+
+def _buffers(owner: ClassInfo) -> set[str]:
+    """The buffers that a class registers, as methods have them."""
+    return {
         f"self.{node.args[0].value!s}"
         for info in owner.mro()
         for node in walk(info.facts.node)
@@ -91,8 +121,19 @@ def _writes(owner: ClassInfo, method: FunctionFacts) -> bool:
         and node.args
         and isinstance(node.args[0], ast.Constant)
     }
-    written = {path for statement in method.body for path in blocks.writes(statement)}
-    return bool(written & names) or any(_in_place(node, names) for node in method.nodes)
+
+
+def _is_constant(node: ast.AST) -> bool:
+    """``self.steps += 1``, ``self.steps.add_(1)``."""
+    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        return isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.Expr):
+        node = node.value
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr[-1:] != "_":
+        return False
+    return all(isinstance(item, ast.Constant) for item in [*node.args, *(one.value for one in node.keywords)]) and (
+        blocks.path_of(node.func.value) is not None
+    )
 
 
 def _in_place(node: ast.AST, names: set[str]) -> bool:

@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.context import context
 from amp_runtime._distributed import averaging
+from amp_runtime._precision import masters
 from amp_runtime._scaling.gradients import coalesced_gradients_of
 
 _log = logging.getLogger("amp_runtime")
@@ -193,3 +195,24 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def _shortened(members: list[int]) -> str:
     shown = ", ".join(map(str, members[:5]))
     return shown + (", ..." if len(members) > 5 else "")
+
+
+def combined_of(
+    record: Any, parameters: list[torch.Tensor], delayed: list[torch.Tensor], process_group: Any
+) -> CombinedGradients:
+    """The flat buffers of an optimizer's gradients, which are made when they are first asked for.
+
+    Args:
+        record: what the scaler knows about the optimizer.
+        parameters: its parameters.
+        delayed: those of them whose gradients are averaged at the step.
+        process_group: the group that the script has chosen.
+    """
+    if record.combined is None:
+        ranks = record.ranks(parameters, process_group)
+        # DDP keeps gradients in buffers of its own.
+        wrapped = context.distributed or (ranks is not None and ranks.models)
+        eligible = delayed if wrapped else parameters
+        record.combined = CombinedGradients([p for p in eligible if not masters.has_master(p)])
+    combined: CombinedGradients = record.combined
+    return combined

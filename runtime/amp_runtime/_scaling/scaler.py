@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import HALF_DTYPES, context
-from amp_runtime._core.models import copy_with, prepared_models, prepared_parameters, remember
+from amp_runtime._core.models import copy_with, prepared_parameters, remember
 from amp_runtime._core.registry import IdentityMap, TensorMap
 from amp_runtime._distributed import averaging, buffers, shadow
 from amp_runtime._distributed.group import warn_of_training_alone
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks
 from amp_runtime._scaling.closures import ClosureStep, step_with_closure
-from amp_runtime._scaling.combined import CombinedGradients, advise_merging
+from amp_runtime._scaling.combined import CombinedGradients, advise_merging, combined_of
 from amp_runtime._scaling.gradients import (
     closure_in,
     gradients_of,
@@ -31,8 +31,10 @@ from amp_runtime._scaling.gradients import (
 from amp_runtime._scaling.loose import LooseGradients
 from amp_runtime._scaling.loss_scale import FLOOR, LossScale, Unit
 from amp_runtime._scaling.on_device import groups_to_fuse, told
-from amp_runtime._scaling.overflow import Observer, OverflowLocation, locate
+from amp_runtime._scaling.overflow import OverflowLocation
+from amp_runtime._scaling.penalties import true_gradients
 from amp_runtime._scaling.records import Record, stamps, unscale
+from amp_runtime._scaling.replaying import replayed
 from amp_runtime._scaling.skips import Finding, Skips, strongest
 from amp_runtime._scaling.skips import GradientOverflowError as GradientOverflowError
 from amp_runtime._scaling.state import load_into, state_of
@@ -302,20 +304,7 @@ class Scaler(torch.amp.GradScaler):
         Raises:
             TypeError: something else was given.
         """
-        scaled = self.is_enabled() and not self._in_closure
-        weight = shadow.weight() or 1.0
-        if gradients is None or not (scaled or weight != 1.0):
-            return gradients
-        if isinstance(gradients, torch.Tensor):
-            wide = gradients.float() if gradients.dtype in HALF_DTYPES else gradients
-            wide = wide / weight if weight != 1.0 else wide
-            return wide * self._unit.inverse(wide.device) if scaled else wide
-        if isinstance(gradients, (list, tuple)):
-            return type(gradients)(self.unscale_gradients(gradient) for gradient in gradients)
-        raise TypeError(
-            f"amp.scaler.unscale_gradients got {type(gradients).__name__}; allowed: a tensor, None, or a tuple or list "
-            "of these"
-        )
+        return true_gradients(self, gradients)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Steps the optimizer, unless a gradient is infinite or NaN on any rank.
@@ -499,22 +488,7 @@ class Scaler(torch.amp.GradScaler):
         Raises:
             ValueError: no model was given and none is prepared.
         """
-        watched = prepared_models() if models is None else list(models)
-        if not watched:
-            raise ValueError("amp.scaler.locate_overflow found no prepared model; pass models=[...]")
-        kept = {name: vars(self)[name] for name in ("_last_unit", "_loss_id", "_losses", "_sharing", "_skips")}
-        taking_part, records = set(self._taking_part), self._records
-        self._records, self._locating, self._skips = IdentityMap(), True, Skips()
-        try:
-            found: OverflowLocation | None = locate(step_function, watched, self._watch)
-            return found
-        finally:
-            self._locating = False
-            self._records, self._taking_part = records, taking_part
-            vars(self).update(kept)
-
-    def _watch(self, observer: Observer | None) -> None:
-        self._skips.observer = observer
+        return replayed(self, step_function, models)
 
     def get_scale(self, loss_id: int = 0) -> float:
         """The current scale of a loss; 1.0 where nothing is scaled.
@@ -640,13 +614,7 @@ class Scaler(torch.amp.GradScaler):
     ) -> CombinedGradients | None:
         if not (context.combine_grad and context.mixed):
             return None
-        if record.combined is None:
-            ranks = record.ranks(parameters, self.process_group)
-            # DDP keeps gradients in buffers of its own.
-            wrapped = context.distributed or (ranks is not None and ranks.models)
-            eligible = delayed if wrapped else parameters
-            record.combined = CombinedGradients([p for p in eligible if not masters.has_master(p)])
-        return record.combined
+        return combined_of(record, parameters, delayed, self.process_group)
 
     def _unscale_and_check(
         self, optimizer: torch.optim.Optimizer, record: Record, parameters: list[torch.Tensor]

@@ -30,5 +30,7 @@ WANTED_BY: dict[str, tuple[str, ...]] = {
     "_distributed.plainly": ("create_graph", "delay_allreduce", "sharded", "uneven"),
     "_distributed.options": ("allreduce_always_fp32", "gradient_predivide_factor", "message_size"),
     "_scaling.explaining": ("GradientOverflowError", "OverflowLocation", "scaler.locate_overflow"),
+    "_scaling.penalties": ("scaler.unscale_gradients",),
+    "_scaling.replaying": ("GradientOverflowError", "OverflowLocation", "scaler.locate_overflow"),
 }
 """The names, keywords and levels that want a module itself; ``()`` for one that only the whole package has."""

@@ -6,12 +6,16 @@ from typing import Any
 
 from amp_runtime._core.left_out import refuse
 
+CombinedGradients = None
 
-class CombinedGradients:
-    """Flat buffers of gradients."""
 
-    def __init__(self, *_: Any) -> None:
-        refuse("amp.init(combine_grad=True)")
+def combined_of(*_: Any) -> Any:
+    """Refuses flat buffers.
+
+    Raises:
+        LeftOutError: always.
+    """
+    refuse("amp.init(combine_grad=True)")
 
 
 def advise_merging(optimizer: Any) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_runtime._core.left_out import refuse
-
 OverflowLocation = None
 
 
@@ -14,12 +12,3 @@ class Observer:
 
     def __init__(self, models: Any) -> None:
         self.see_loss = self.location = self.remove = lambda *_: None
-
-
-def locate(*_: Any) -> Any:
-    """Refuses ``amp.scaler.locate_overflow``.
-
-    Raises:
-        LeftOutError: always.
-    """
-    refuse("amp.scaler.locate_overflow")

@@ -40,6 +40,7 @@ def start() -> None:
         no_gpu,
         noise,
         one_replica,
+        parting,
         plain_amp,
         processor,
         saying,
@@ -64,7 +65,7 @@ def start() -> None:
         # What changes how a script computes comes first: what is recorded is recorded of that. And what is recorded is
         # what the script hands over, before plain_amp scales its loss.
         changing = (no_gpu, native_amp, one_replica, plain_amp)
-        watched = (steps, moves, models, loading, noise, scaling, schedules, processor, left, ways, carrying)
+        watched = (steps, moves, models, loading, noise, scaling, schedules, processor, left, ways, carrying, parting)
         for part in (*changing, *watched):
             guarded(part.watch)(seen)
 
