@@ -137,3 +137,10 @@ def test_lstms_compute_in_half_on_cuda_alone(made: str, tmp_path: Path) -> None:
     assert 'USE_AMP = torch.cuda.is_available() and os.environ.get("AMP_OPT_LEVEL"' in after
     assert output(tmp_path, after, "O0") == output(tmp_path, text, "O0")
     assert output(tmp_path, after, "O1")
+
+
+def test_what_the_linter_knows_to_raise_declines(tmp_path: Path) -> None:
+    text = script("out = torch.zeros(1, 4, 4)\n        out.baddbmm_(h.t()[None], h[None])")
+    report, _ = migrated_text(tmp_path, text, Options(target="torch"))
+    assert report.precision == "declined"
+    assert "AMP714" in report.refusals[0].message and report.refusals[0].span.start.line == 17

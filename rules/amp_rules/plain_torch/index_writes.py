@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
 
 import libcst as cst
 
@@ -17,15 +16,14 @@ from amp_rules.checks.common.mixed_types import float_type
 from amp_rules.checks.types.dtype_mismatch_index_write import SOURCES, DtypeMismatchIndexWrite, is_advanced
 from amp_rules.lattice.abstract_values import FLOATS, NUM, ZERO_DIM, Value
 from amp_rules.lattice.frame import Frame
-from amp_rules.lattice.mode import HALF_TYPES, Mode
+from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.torch_operations import FACTORIES, LIKES, NEWS
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
 from amp_rules.plain_torch.precision import AT_LEAST_FLOAT32
+from amp_rules.plain_torch.regions import modes, sites_in_regions
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use, source_of
-from amp_rules.roles.in_regions import nodes_in
-from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.roles.steps import Site
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
@@ -45,13 +43,13 @@ _DEFAULT_TYPE = frozenset({"torch.set_default_dtype", "torch.set_default_tensor_
 def convert(translation: Translation) -> None:
     """Have every write of the regions, which may mix types, convert what is written."""
     judged: dict[Module, _Writes] = {}
-    for site in nodes_in(translation.program, list(_regions(translation))):
+    for site in sites_in_regions(translation):
         found = _written(translation, site)
         if found is None:
             continue
         operation, receiver, source = found
         if site.module not in judged:
-            judged[site.module] = _judged(site.module, _modes(translation))
+            judged[site.module] = _judged(site.module, modes(translation))
         verdicts = judged[site.module].verdicts.get(site.module.span(site.node), set())
         if _is_known(operation, verdicts):
             continue
@@ -63,20 +61,6 @@ def convert(translation: Translation) -> None:
             message = f"`{text}` raises where one of its tensors is half and the other is not, and autocast leaves it"
             recipe = "convert what is written to the type of what it is written into, with `.to(...)`"
             translation.decline(site.module, site.node, message, recipe, "precision")
-
-
-def _regions(translation: Translation) -> Iterator[StatementRun]:
-    """The statements that run under autocast."""
-    for use in translation.uses_of("autocast"):
-        statement = use.statement
-        if isinstance(statement, (ast.With, ast.AsyncWith)) and use.keyword("enabled") is None:
-            yield StatementRun(use.module, statement.body[0], statement.body[-1])
-
-
-def _modes(translation: Translation) -> list[Mode]:
-    """The modes in which the script may run."""
-    dtype = translation.start.dtype if translation.start is not None else translation.options.dtype
-    return [Mode("O1", kind, device) for kind in HALF_TYPES if dtype in ("auto", kind) for device in ("cuda", "cpu")]
 
 
 def _written(translation: Translation, site: Site) -> tuple[str, ast.expr, ast.expr] | None:

@@ -66,7 +66,7 @@ def _init(translation: Translation, use: Use) -> None:
     if use == translation.joins:
         lines += join(translation, use.module)
     if translation.start is not None and use != translation.start.use:
-        translation.put_for(use, "\n".join(lines))
+        translation.put_for(use, "\n".join(lines), apart=True)
         return
     level, scaling = translation.part(Level), translation.part(LossScaling)
     lines += [line for line in (level.line, scaling.line) if line is not None]
@@ -79,7 +79,7 @@ def _init(translation: Translation, use: Use) -> None:
         translation.insert(use.module, level.place, "\n".join(lines))
         translation.take_out(use)
     elif lines:
-        translation.put_for(use, "\n".join(lines))
+        translation.put_for(use, "\n".join(lines), apart=True)
     else:
         translation.take_out(use)
 

@@ -164,10 +164,10 @@ class Translation:
         """Take out the statement that a use is."""
         self.do(use.module, Remove(use.statement, keep_comments=True))
 
-    def put_for(self, use: Use, template: str) -> None:
-        """Put lines in the place of the statement that a use is."""
-        self.insert(use.module, use.statement, template)
-        self.do(use.module, Remove(use.statement))
+    def put_for(self, use: Use, template: str, *, apart: bool = False) -> None:
+        """Put lines in the place of the statement that a use is, perhaps between blank lines."""
+        code = self.code(use.module, template)
+        self.do(use.module, Insert(use.statement, f"\n{code}" if apart else code, gap=apart), Remove(use.statement))
 
     def helper(self, use: Use, helper: Helper, unit: Unit, module: Module | None = None) -> str:
         """The name of a helper function for a use, in its file or another; a third one declines its unit."""

@@ -27,6 +27,7 @@ class Suites:
         self._places = places
         self._done = done
         self._carried: list[cst.EmptyLine] = []
+        self._gap_below = False
         self._inserts: defaultdict[Place, list[Insert]] = defaultdict(list)
         self._wraps: defaultdict[Place, list[Wrap]] = defaultdict(list)
         self._removals: defaultdict[Place, list[Remove]] = defaultdict(list)
@@ -115,6 +116,7 @@ class Suites:
                     spans.append((index, end, wrap))
                     self._done.add(id(wrap))
         spans.sort(key=lambda span: (span[0], -span[1]))
+        self._gap_below = False
         return self._emit(rows, 0, len(rows) - 1, spans, None)
 
     def _emit(
@@ -148,6 +150,10 @@ class Suites:
         if self._carried and hasattr(statement, "leading_lines"):
             statement = statement.with_changes(leading_lines=[*self._carried, *statement.leading_lines])
             self._carried = []
+        if self._gap_below and (place in self._inserts or place not in self._removals):
+            self._gap_below = False
+            if not getattr(statement, "leading_lines", True):
+                statement = statement.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
         if place in self._removals:
             lines = list(getattr(statement, "leading_lines", ()))
             if not self._finish_removal(place):
@@ -167,7 +173,9 @@ class Suites:
         elif before and hasattr(statement, "leading_lines"):
             self._carried = []
             # The new lines stand for the old statement, under its comments.
-            before[0] = before[0].with_changes(leading_lines=statement.leading_lines)
+            above = statement.leading_lines or getattr(before[0], "leading_lines", ())
+            before[0] = before[0].with_changes(leading_lines=above)
+            self._gap_below = self._wants_gap(place)
             last = before[-1]
             if isinstance(statement, cst.SimpleStatementLine) and isinstance(last, cst.SimpleStatementLine):
                 if statement.trailing_whitespace.comment is not None:

@@ -1,0 +1,30 @@
+"""What runs under autocast in a migrated program, and in which modes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.lattice.mode import HALF_TYPES, Mode
+from amp_rules.plain_torch.translation import Translation
+from amp_rules.roles.in_regions import nodes_in
+from amp_rules.roles.statement_runs import StatementRun
+from amp_rules.roles.steps import Site
+
+
+def sites_in_regions(translation: Translation) -> list[Site]:
+    """Every node that runs within a region of autocast, functions that are called there included."""
+    return nodes_in(translation.program, list(_runs(translation)))
+
+
+def _runs(translation: Translation) -> Iterator[StatementRun]:
+    for use in translation.uses_of("autocast"):
+        statement = use.statement
+        if isinstance(statement, (ast.With, ast.AsyncWith)) and use.keyword("enabled") is None:
+            yield StatementRun(use.module, statement.body[0], statement.body[-1])
+
+
+def modes(translation: Translation) -> list[Mode]:
+    """The modes in which the script may run."""
+    dtype = translation.start.dtype if translation.start is not None else translation.options.dtype
+    return [Mode("O1", kind, device) for kind in HALF_TYPES if dtype in ("auto", kind) for device in ("cuda", "cpu")]
