@@ -82,7 +82,7 @@ def test_processes_of_a_script_without_a_gpu_join_over_gloo(tmp_path: Path) -> N
 )
 def test_a_device_that_only_a_run_can_tell_may_be_a_gpu(tmp_path: Path, before: str) -> None:
     after = migrated(tmp_path, epochs(before=before))
-    assert '"nccl" if torch.cuda.is_available()' in after
+    assert '"cpu:gloo,cuda:nccl" if torch.cuda.is_available()' in after
 
 
 def test_processes_join_and_part_under_a_condition(tmp_path: Path) -> None:
