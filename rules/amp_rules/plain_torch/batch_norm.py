@@ -95,7 +95,7 @@ def _is_of_models_without(program: Program, call: ast.Call, body: ast.AST, scope
     if not (program.callee_names(call, scope) & GRADIENT_FUNCTIONS and isinstance(inputs, ast.Name)):
         return False
     nodes = program.nodes_of(body)
-    made = [
+    made: list[ast.expr | None] = [
         node.value
         for node in nodes
         if isinstance(node, ast.Assign)
