@@ -155,18 +155,25 @@ class Translation:
         self.do(module, Replace(node, substitute(self.code(module, edit)) if isinstance(edit, str) else edit))
 
     def insert(
-        self, module: Module, statement: ast.stmt, template: str, *, after: bool = False, order: int = 0
+        self,
+        module: Module,
+        statement: ast.stmt,
+        template: str,
+        *,
+        after: bool = False,
+        order: int = 0,
+        gap: bool = False,
     ) -> None:
         """Put lines beside a statement."""
-        self.do(module, Insert(statement, self.code(module, template), after=after, order=order))
+        self.do(module, Insert(statement, self.code(module, template), after=after, order=order, gap=gap))
 
     def take_out(self, use: Use) -> None:
         """Take out the statement that a use is."""
         self.do(use.module, Remove(use.statement, keep_comments=True))
 
-    def put_for(self, use: Use, template: str) -> None:
-        """Put lines in the place of the statement that a use is."""
-        self.insert(use.module, use.statement, template)
+    def put_for(self, use: Use, template: str, *, gap: bool = False) -> None:
+        """Put lines in the place of the statement that a use is; ``gap`` sets them apart by blank lines."""
+        self.insert(use.module, use.statement, template, gap=gap)
         self.do(use.module, Remove(use.statement))
 
     def helper(self, use: Use, helper: Helper, unit: Unit, module: Module | None = None) -> str:

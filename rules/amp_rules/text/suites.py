@@ -14,6 +14,7 @@ from amp_rules.text.rows import (
     lines_apart,
     one_line_each,
     parsed,
+    set_apart,
     statements_of_suites,
     with_two_blank_lines,
     without_blank_lines_above,
@@ -27,6 +28,7 @@ class Suites:
         self._places = places
         self._done = done
         self._carried: list[cst.EmptyLine] = []
+        self._apart: list[tuple[cst.BaseStatement, cst.BaseStatement]] = []
         self._inserts: defaultdict[Place, list[Insert]] = defaultdict(list)
         self._wraps: defaultdict[Place, list[Wrap]] = defaultdict(list)
         self._removals: defaultdict[Place, list[Remove]] = defaultdict(list)
@@ -115,7 +117,8 @@ class Suites:
                     spans.append((index, end, wrap))
                     self._done.add(id(wrap))
         spans.sort(key=lambda span: (span[0], -span[1]))
-        return self._emit(rows, 0, len(rows) - 1, spans, None)
+        self._apart.clear()
+        return set_apart(self._emit(rows, 0, len(rows) - 1, spans, None), self._apart)
 
     def _emit(
         self,
@@ -172,6 +175,8 @@ class Suites:
             if isinstance(statement, cst.SimpleStatementLine) and isinstance(last, cst.SimpleStatementLine):
                 if statement.trailing_whitespace.comment is not None:
                     before[-1] = last.with_changes(trailing_whitespace=statement.trailing_whitespace)
+            if self._wants_gap(place):
+                self._apart.append((before[0], before[-1]))
         return [*before, *kept, *self._after(place)]
 
     def _put_above(
