@@ -8,6 +8,7 @@ import sys
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
+from amp_rules.torch.models import WITH_BATCH_NORM
 from amp_rules.torch.packages import NEVER_FOLLOWED
 
 _RECIPE = "run with --no-sync-bn, which leaves batch norm to each process"
@@ -17,6 +18,18 @@ _AT_ANY_TIME = frozenset({"train", "eval", "forward"})
 def may_have_batch_norm(program: Program) -> bool:
     """Whether a model of the program may hold batch norm, by its own words or from a package."""
     return any(map(_names_batch_norm, program.flow.modules)) or any(map(_has_models, program.flow.imported))
+
+
+def names_batch_norm(program: Program) -> bool:
+    """Whether the program speaks of batch norm, or of models of torchvision that are known to have it."""
+    if any(map(_names_batch_norm, program.flow.modules)):
+        return True
+    return any(
+        name.startswith("torchvision.models.") and name.rpartition(".")[2].lower().startswith(WITH_BATCH_NORM)
+        for node, _, scope in program.nodes()
+        if isinstance(node, (ast.Name, ast.Attribute))
+        for name in program.names(node, scope)
+    )
 
 
 def _names_batch_norm(module: Module) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from amp_rules.flow.values import Value
+from amp_rules.plain_torch.saved_models import SavedModels
 from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.unused_results import UnusedResults
@@ -65,6 +66,8 @@ class ModelReads:
     def __init__(self, translation: Translation, models: list[Wrapped]) -> None:
         self._translation = translation
         self._program = translation.program
+        self._models = models
+        self._taken: set[ast.expr] = set()
         self._values = frozenset(value for item in models for value in item.values)
         self._references = WrappedReferences(self._program, models)
         self._training = TrainingNodes(self._program)
@@ -73,8 +76,14 @@ class ModelReads:
 
     def rewrite(self) -> None:
         """Have the model itself asked for what its wrapper lacks."""
+        saved = SavedModels(self._translation, self._models, self._references)
         if any(True for _ in self._translation.uses_of("keep_module_prefix")):
+            for site in saved.sites():
+                message = f"`{site.module.text(site.node)}` is saved as a whole, DataParallel around it, too"
+                self._decline(site, message, "save `model.module.state_dict()`")
             return  # DataParallel hands no attribute through either, and gives the same names
+        for site in saved.sites():
+            self.take_itself(site)
         self._check_compiled()
         for site in self._reads():
             node = site.node
@@ -112,6 +121,9 @@ class ModelReads:
             isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER
         ):
             node = node.func.value
+        if node in self._taken:
+            return
+        self._taken.add(node)
         text = ast.unparse(node)
         if not _is_path(node):
             message = f"`{site.module.text(node)}` may be the wrapper of DistributedDataParallel, and is no variable"

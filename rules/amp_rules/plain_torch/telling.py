@@ -8,6 +8,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 
 from amp_rules.plain_torch.own_words import in_own_words
+from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plan import notes
 from amp_rules.plan.drafts import Draft
@@ -17,6 +18,7 @@ from amp_rules.source.spans import Position, Span
 
 _START = "AMP101"
 _MODEL = "AMP108"
+_SEVERAL_GPUS = "AMP203"
 _STARTS = (_START, "AMP404")
 
 # What rewrites say of the runtime, and what is true of torch's words in its place.
@@ -115,6 +117,17 @@ def notes_of_migration(found: Iterable[Note]) -> tuple[Note, ...]:
         replace(item, text=f"{text}, as AMP_OPT_LEVEL=O0 does") if item.code == notes.APEX_LEVEL.code else item
         for item in found
     )
+
+
+def of_several_gpus(found: Iterable[Edit], translation: Translation) -> None:
+    """Say that one process has one GPU, where it had all of them."""
+    modules = {module.path: module for module in translation.program.flow.modules}
+    for path in dict.fromkeys(item.path for item in found if item.code == _SEVERAL_GPUS):
+        translation.cannot_keep(
+            modules.get(path, translation.program.entry),
+            "several GPUs in one process, as `DataParallel` had them: started alone it uses one, at O0 too; torchrun "
+            "starts a process for each",
+        )
 
 
 def refusals_of_migration(found: Iterable[Refusal]) -> tuple[Refusal, ...]:

@@ -51,4 +51,5 @@ def in_order(notes: Iterable[Note]) -> tuple[Note, ...]:
 def note_order(item: Note) -> tuple[object, ...]:
     """By file and place, what is about a whole file first, and by all else that tells two notes apart."""
     start = item.span or Span(Position(0, 0), Position(0, 0))
-    return (str(item.path), item.cell or 0, start, item.code, item.text)
+    text = "" if item.code == PLAIN_TORCH.code else item.text  # what matters most comes first there already
+    return (str(item.path), item.cell or 0, start, item.code, text)

@@ -61,6 +61,12 @@ MODEL_FACTORIES = (
 )
 """Functions of libraries that make models."""
 
+WITH_BATCH_NORM = (
+    "resnet", "resnext", "wide_resnet", "densenet", "mobilenet", "mnasnet", "shufflenet", "googlenet", "inception",
+    "efficientnet", "regnet", "deeplab", "fcn_", "lraspp", "fasterrcnn", "maskrcnn", "keypointrcnn", "retinanet",
+)  # fmt: skip
+"""Beginnings of the names of torchvision's models that have batch norm; of others "bn" in the name tells."""
+
 
 def is_module_base(name: str) -> bool:
     """Whether subclasses of the class with this dotted name are models."""
