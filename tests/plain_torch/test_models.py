@@ -507,3 +507,41 @@ def test_an_object_that_keeps_the_model_declines(tmp_path: Path) -> None:
     before = "class Holder:\n    def __init__(self, net):\n        self.net = net\n\n\n"
     text = trained(before=before, after='import pickle\npickle.dump(Holder(model), open("x.pt", "wb"))\n')
     assert "saved as a whole" in refused(tmp_path, text)
+
+
+# ---- numbers that a model keeps --------------------------------------------------------------------------------------
+
+SIZED = """
+class Sized(Net):
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+        self.place = torch.device("cpu")
+        self.extra = nn.Linear(4, 1)
+        self.given = {given}
+
+"""
+ASKED = """\
+optimizer.zero_grad()
+start = torch.zeros({asked})
+loss = nn.functional.mse_loss(model(x), y) + {used}
+loss.backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("size", ["len(dataset)", "4", "dataset.tensors[0].size(1)"])
+def test_a_number_of_the_model_is_read_from_itself(tmp_path: Path, size: str) -> None:
+    """In a training step, too: no loss comes of it."""
+    step = ASKED.format(asked="2, model.size, device=model.place", used="start.sum()")
+    after = distributed(tmp_path, trained(step, before=SIZED.format(given="size"), model=f"Sized({size})"))
+    itself = 'getattr(model, "module", model)'
+    assert f"torch.zeros(2, {itself}.size, device={itself}.place)" in after
+
+
+@pytest.mark.parametrize("used", ["apply(model.extra, x)", "apply(model.given, x)"])
+def test_a_layer_of_the_model_is_none(tmp_path: Path, used: str) -> None:
+    """Whoever is given it may run it."""
+    before = SIZED.format(given="nn.Sequential(self.extra)") + "def apply(layer, x):\n    return layer(x).sum()\n\n\n"
+    text = trained(ASKED.format(asked="2", used=used), before=before, model="Sized(4)")
+    assert "runs a part of the model" in refused(tmp_path, text)
