@@ -32,6 +32,13 @@ _SWITCH = "AMP_OPT_LEVEL=O0 turns mixed precision off"
 # Names in recipes; `amp.initialize` and `amp.scale_loss` are Apex's.
 _OF_RUNTIME = re.compile(r"\bamp\.(?!initialize\b|scale_loss\b)\w")
 
+# What they stand for here.
+_IN_TORCH = {
+    "amp.rank()": "dist.get_rank()",
+    "amp.world_size()": "dist.get_world_size()",
+    "amp.scaler.": "scaler.",
+}
+
 # As messages about a draft have them.
 _LINE = re.compile(r"\(line (\d+)\)")
 
@@ -148,8 +155,10 @@ def of_file(message: str, draft: Draft) -> str:
 def _recipe(recipe: str) -> str:
     if "--apex compat" in recipe:
         return recipe.replace("--apex compat", "--target runtime --apex compat")
+    for said, own in _IN_TORCH.items():
+        recipe = recipe.replace(said, own)
     if _OF_RUNTIME.search(recipe) and "--target runtime" not in recipe:
-        return f"{recipe} (`amp` is amp_runtime there: this goes with --target runtime)"
+        return f"with --target runtime: {recipe}"
     return recipe
 
 

@@ -44,6 +44,9 @@ RETURNS_RECEIVER = frozenset(
 PUTS_PART = frozenset({"add_module", "register_module", "append", "insert", "extend"})
 """Methods of modules that make what they are given a part of the module."""
 
+PUTS_AT_END = frozenset({"add_module", "register_module", "append"})
+"""Those of them that put it behind all others."""
+
 NOT_MODULES = (
     "torch.nn.functional",
     "torch.nn.init",
