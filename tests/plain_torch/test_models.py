@@ -525,3 +525,93 @@ def test_data_parallel_stays_for_one_process(tmp_path: Path) -> None:
     )
     assert "model = torch.nn.DataParallel(Net(), device_ids=[LOCAL_RANK] if WORLD_SIZE > 1 else None)" in after
     assert "DistributedDataParallel(model.module" in after and "torch.save(model.state_dict()" in after
+
+
+# ---- models that are saved as wholes ---------------------------------------------------------------------------------
+
+_ITSELF = 'getattr(model, "module", model)'
+
+
+@pytest.mark.parametrize(
+    ("saved", "expected"),
+    [
+        ('state = {"net": model, "epoch": epoch}\ntorch.save(state, "x.pt")\n', f'{{"net": {_ITSELF}, "epoch"'),
+        ('state = {"epoch": epoch}\nstate["net"] = model\ntorch.save(state, "x.pt")\n', f'state["net"] = {_ITSELF}\n'),
+        ('torch.save([model, epoch], "x.pt")\n', f"torch.save([{_ITSELF}, epoch], "),
+        ('torch.save(dict(net=model), "x.pt")\n', f"torch.save(dict(net={_ITSELF}), "),
+        ('torch.save({"all": (model, epoch)}, "x.pt")\n', f'{{"all": ({_ITSELF}, epoch)}}'),
+        ('import pickle\npickle.dump({"net": model}, open("x.pt", "wb"))\n', f'{{"net": {_ITSELF}}}'),
+    ],
+)
+def test_the_model_itself_is_saved(tmp_path: Path, saved: str, expected: str) -> None:
+    """In a dictionary, a list or a tuple: whoever loads it has no other processes."""
+    assert expected in distributed(tmp_path, trained(after=saved))
+
+
+def test_a_function_that_saves_is_given_the_model_itself(tmp_path: Path) -> None:
+    """What it is given holds the model where it is called."""
+    text = trained(after='write({"net": model})\n', before='def write(state):\n    torch.save(state, "x.pt")\n\n\n')
+    assert f'write({{"net": {_ITSELF}}})' in distributed(tmp_path, text)
+
+
+def test_what_is_not_saved_keeps_the_wrapper(tmp_path: Path) -> None:
+    """A list that training steps go over."""
+    after = distributed(tmp_path, trained(after='torch.save({"epoch": epoch}, "x.pt")\nnets = [model]\n'))
+    assert "nets = [model]" in after
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        'state = {"net": model}\nstate["net"].train()\ntorch.save(state, "x.pt")\n',
+        'nets = [model]\nfor net in nets:\n    net.eval()\ntorch.save(nets, "x.pt")\n',
+    ],
+)
+def test_what_is_used_besides_declines(tmp_path: Path, saved: str) -> None:
+    """The model in it would be the wrapper for one, and the model itself for the other."""
+    assert "saved as a whole" in refused(tmp_path, trained(after=saved))
+
+
+def test_an_object_that_keeps_the_model_declines(tmp_path: Path) -> None:
+    """Its attribute is the wrapper."""
+    before = "class Holder:\n    def __init__(self, net):\n        self.net = net\n\n\n"
+    text = trained(before=before, after='import pickle\npickle.dump(Holder(model), open("x.pt", "wb"))\n')
+    assert "saved as a whole" in refused(tmp_path, text)
+
+
+# ---- numbers that a model keeps --------------------------------------------------------------------------------------
+
+SIZED = """
+class Sized(Net):
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+        self.place = torch.device("cpu")
+        self.extra = nn.Linear(4, 1)
+        self.given = {given}
+
+"""
+ASKED = """\
+optimizer.zero_grad()
+start = torch.zeros({asked})
+loss = nn.functional.mse_loss(model(x), y) + {used}
+loss.backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("size", ["len(dataset)", "4", "dataset.tensors[0].size(1)"])
+def test_a_number_of_the_model_is_read_from_itself(tmp_path: Path, size: str) -> None:
+    """In a training step, too: no loss comes of it."""
+    step = ASKED.format(asked="2, model.size, device=model.place", used="start.sum()")
+    after = distributed(tmp_path, trained(step, before=SIZED.format(given="size"), model=f"Sized({size})"))
+    itself = 'getattr(model, "module", model)'
+    assert f"torch.zeros(2, {itself}.size, device={itself}.place)" in after
+
+
+@pytest.mark.parametrize("used", ["apply(model.extra, x)", "apply(model.given, x)"])
+def test_a_layer_of_the_model_is_none(tmp_path: Path, used: str) -> None:
+    """Whoever is given it may run it."""
+    before = SIZED.format(given="nn.Sequential(self.extra)") + "def apply(layer, x):\n    return layer(x).sum()\n\n\n"
+    text = trained(ASKED.format(asked="2", used=used), before=before, model="Sized(4)")
+    assert "runs a part of the model" in refused(tmp_path, text)

@@ -76,7 +76,7 @@ def _noted(report: Report, reports: Sequence[Report], searched: dict[Path, Menti
     """The report with a note on what files that are not migrated now run under autocast."""
     if not is_migrated(report):
         return report
-    rule = notes.PLAIN_TORCH
+    rule = notes.OTHERS
     found = []
     for change in report.changes:
         told: dict[Path, list[str]] = {}

@@ -13,6 +13,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.gradients import GRADIENT_FUNCTIONS
+from amp_rules.torch.models import WITH_BATCH_NORM
 from amp_rules.torch.packages import NEVER_FOLLOWED
 
 _RECIPE = "run with --no-sync-bn, which leaves batch norm to each process"
@@ -23,6 +24,18 @@ def may_have_batch_norm(program: Program) -> bool:
     """Whether a model of the program may hold batch norm, by its own words or from a package."""
     return any(_names_batch_norm(module.nodes) for module in program.flow.modules) or any(
         map(_has_models, program.flow.imported)
+    )
+
+
+def names_batch_norm(program: Program) -> bool:
+    """Whether the program speaks of batch norm, or of models of torchvision that are known to have it."""
+    if any(_names_batch_norm(module.nodes) for module in program.flow.modules):
+        return True
+    return any(
+        name.startswith("torchvision.models.") and name.rpartition(".")[2].lower().startswith(WITH_BATCH_NORM)
+        for node, _, scope in program.nodes()
+        if isinstance(node, (ast.Name, ast.Attribute))
+        for name in program.names(node, scope)
     )
 
 

@@ -64,7 +64,8 @@ class ChangedParts:
         if isinstance(node.func, ast.Name) and node.func.id == "setattr" and len(node.args) == 3:
             return self._is_part(node.args[0], scope) and self._trains(node.args[2], scope)
         if isinstance(node.func, ast.Attribute) and node.func.attr in _PUTS:
-            return self._is_part(node.func.value, scope) and any(self._trains(item, scope) for item in node.args)
+            given = [*node.args, *(item.value for item in node.keywords)]
+            return self._is_part(node.func.value, scope) and any(self._trains(item, scope) for item in given)
         return False
 
     def _is_part(self, node: ast.expr, scope: Scope) -> bool:

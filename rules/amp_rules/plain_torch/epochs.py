@@ -6,7 +6,8 @@ import ast
 from collections import defaultdict
 from dataclasses import dataclass
 
-from amp_rules.plain_torch.loader_arguments import is_plain, text_of
+from amp_rules.flow.values import Value
+from amp_rules.plain_torch.loader_arguments import arguments_of, is_plain, text_of
 from amp_rules.plain_torch.loops import Counter, counter_of, is_over_phases, loops_around
 from amp_rules.plain_torch.passes import Pass, Passes, names_in
 from amp_rules.plain_torch.shared_loaders import Made, SharedLoaders
@@ -58,6 +59,8 @@ class Epochs:
         self._write_lengths()
         found: dict[_Told, None] = {}
         for item in self._passes.all():
+            if not any(map(self._may_shuffle, item.values)):
+                continue
             told = self._climb(item, 0)
             if told is None:
                 told = self._by_itself(item)
@@ -80,6 +83,14 @@ class Epochs:
                 if held & self._shared.values:
                     text = text_of(scope.module, asked.value)
                     self._translation.do(scope.module, Replace(asked, substitute(f"{text}.dataset")))
+
+    def _may_shuffle(self, loader: Value) -> bool:
+        """Whether the epoch may matter: without shuffling a DistributedSampler gives the same order in each."""
+        if not isinstance(loader.site, ast.Call):
+            return True
+        given = arguments_of(self._program, loader.site)
+        shuffle = given.get("shuffle", ast.Constant(False))
+        return None in given or not isinstance(shuffle, ast.Constant) or bool(shuffle.value)
 
     # ---- places --------------------------------------------------------------------------------------------------
 

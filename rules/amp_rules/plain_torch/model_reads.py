@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from amp_rules.flow.values import Value
+from amp_rules.plain_torch.plain_reads import PlainReads
+from amp_rules.plain_torch.saved_models import SavedModels
 from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.unused_results import UnusedResults
@@ -33,16 +35,6 @@ _SAME_OF_WRAPPER = frozenset(
 )  # fmt: skip
 """What the wrapper does, or gives, as the model does."""
 
-_COMPUTES_NOTHING = frozenset(
-    {
-        "state_dict", "load_state_dict", "named_parameters", "named_modules", "named_buffers", "named_children",
-        "modules", "children", "buffers", "apply", "get_submodule", "get_parameter", "get_buffer", "add_module",
-        "register_buffer", "register_parameter", "register_forward_hook", "register_forward_pre_hook", "extra_repr",
-        "half", "double", "bfloat16", "type", "save_pretrained", "__class__", "append", "extend", "items", "keys",
-    }
-)  # fmt: skip
-"""Methods of every model that run none of its layers."""
-
 _TAKES_EITHER = frozenset(
     f"builtins.{name}" for name in ("print", "str", "repr", "id", "bool", "callable", "super", "format")
 )
@@ -65,16 +57,25 @@ class ModelReads:
     def __init__(self, translation: Translation, models: list[Wrapped]) -> None:
         self._translation = translation
         self._program = translation.program
+        self._models = models
+        self._taken: set[ast.expr] = set()
         self._values = frozenset(value for item in models for value in item.values)
         self._references = WrappedReferences(self._program, models)
+        self._plain = PlainReads(self._program)
         self._training = TrainingNodes(self._program)
         self._unused = UnusedResults(self._program)
         self._alone, self._called_alone = self._of_one_process()
 
     def rewrite(self) -> None:
         """Have the model itself asked for what its wrapper lacks."""
+        saved = SavedModels(self._translation, self._models, self._references)
         if any(True for _ in self._translation.uses_of("keep_module_prefix")):
+            for site in saved.sites():
+                message = f"`{site.module.text(site.node)}` is saved as a whole, DataParallel around it, too"
+                self._decline(site, message, "save `model.module.state_dict()`")
             return  # DataParallel hands no attribute through either, and gives the same names
+        for site in saved.sites():
+            self.take_itself(site)
         self._check_compiled()
         for site in self._reads():
             node = site.node
@@ -112,6 +113,9 @@ class ModelReads:
             isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER
         ):
             node = node.func.value
+        if node in self._taken:
+            return
+        self._taken.add(node)
         text = ast.unparse(node)
         if not _is_path(node):
             message = f"`{site.module.text(node)}` may be the wrapper of DistributedDataParallel, and is no variable"
@@ -226,8 +230,11 @@ class ModelReads:
         parent = site.module.parents[outer]
         if isinstance(parent, ast.Call) and parent.func is site.node:  # one process runs it
             return any(item.node in self._alone or item.body in self._called_alone for item in self._program.backwards)
-        if isinstance(outer, ast.Attribute) and self._computes_nothing(outer, site):
-            return False
+        if isinstance(outer, ast.Attribute):
+            if self._plain.computes_nothing(outer, site):
+                return False
+            if self._is_given(outer, parent) and self._plain.is_number(outer, site):
+                return False
         if not isinstance(parent, (ast.Call, ast.For, ast.comprehension, ast.keyword)):
             return False
         if isinstance(parent, ast.Call) and parent.func is not outer and outer is site.node:
@@ -246,12 +253,9 @@ class ModelReads:
             Site(site.module, site.scope, site.body, parent)
         )
 
-    def _computes_nothing(self, node: ast.Attribute, site: Site) -> bool:
-        """``model.state_dict``, ``model[0].reset_parameters``; parameters themselves, which forward passes use, too."""
-        if node.attr in _COMPUTES_NOTHING or node.attr.startswith("reset_"):
-            return True
-        values = self._program.flow.values(node.value, site.scope)
-        return any(value.kind == "parameters" or value.name.startswith("torch.nn.Parameter") for value in values)
+    def _is_given(self, node: ast.expr, parent: ast.AST) -> bool:
+        """Whether an expression is an argument: ``torch.zeros(2, model.size)``."""
+        return isinstance(parent, ast.keyword) or (isinstance(parent, ast.Call) and parent.func is not node)
 
     def _gives_no_tensor(self, call: ast.Call, site: Site) -> bool:
         """Whether a method of the project runs no layer, or none with gradients."""

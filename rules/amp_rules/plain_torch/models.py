@@ -99,7 +99,7 @@ def _synchronised(translation: Translation, use: Use) -> None:
         message = f"`{use.module.text(use.whole)}` is no plain call for one model"
         translation.decline(use.module, use.node, message, "call it with the model alone", "precision")
         return
-    translation.cannot_keep(use.module, ON_THE_CPU)
+    translation.cannot_keep(use.module, ON_THE_CPU, order=1)
     statement = use.statement
     own = ast.unparse(use.argument)
     function = "{torch}.nn.SyncBatchNorm.convert_sync_batchnorm(" + own + ")"
@@ -119,7 +119,7 @@ def _synchronised(translation: Translation, use: Use) -> None:
 
 def _sync_batch_norm(translation: Translation, use: Use) -> None:
     """``amp.SyncBatchNorm``: torch's own."""
-    translation.cannot_keep(use.module, ON_THE_CPU)
+    translation.cannot_keep(use.module, ON_THE_CPU, order=1)
     translation.replace(use.module, use.node, "{torch}.nn.SyncBatchNorm")
 
 

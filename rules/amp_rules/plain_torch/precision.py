@@ -71,10 +71,11 @@ def _init(translation: Translation, use: Use) -> None:
     level, scaling = translation.part(Level), translation.part(LossScaling)
     lines += [line for line in (level.line, scaling.line) if line is not None]
     if translation.where:
-        translation.cannot_keep(use.module, "mixed precision on the CPU, where torch's LSTM raises on some processors")
+        lacking = "mixed precision on the CPU, where torch's LSTM raises on some processors"
+        translation.cannot_keep(use.module, lacking, order=1)
     given = {item.arg for item in use.call.keywords} if use.call is not None else set()
     if given & _LIMITS:
-        translation.cannot_keep(use.module, "limits of the loss scale")
+        translation.cannot_keep(use.module, "limits of the loss scale", order=1)
     if level.place is not None and level.condition is not None:
         translation.insert(use.module, level.place, "\n".join(lines), gap=True)
         translation.take_out(use)

@@ -113,7 +113,9 @@ def _main_process_first(translation: Translation, use: Use) -> None:
     else:
         translation.insert(module, block, _OTHERS_FOLLOW, after=True)
     translation.cannot_keep(
-        module, "a download on each of several machines (the first process alone fetches the files before all others)"
+        module,
+        "a download on each of several machines (the first process alone fetches the files before all others)",
+        order=1,
     )
 
 

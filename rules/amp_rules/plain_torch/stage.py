@@ -40,6 +40,7 @@ def in_plain_torch(
     try:
         if report.distribution == "migrated" and not translation.is_distributed:
             raise _defect(program.entry, "has several processes, and no place where they join")
+        telling.of_several_gpus(report.edits, translation)
         texts = _texts(translation, drafts)
     except Declined as declined:
         refusals = tuple(_placed(item, drafts) for item in declined.refusals)
@@ -169,6 +170,7 @@ def _placed(item: Refusal, drafts: dict[Path, Draft]) -> Refusal:
 def _limits(translation: Translation, drafts: dict[Path, Draft]) -> list[Note]:
     rule = notes.PLAIN_TORCH
     return [
-        Note(module.path, None, rule.code, rule.name, f"plain torch does not keep: {'; '.join(sentences)}")
+        Note(module.path, None, rule.code, rule.name, f"plain torch does not keep {sentence}")
         for module, sentences in translation.limits.items()
+        for sentence in sorted(sentences, key=sentences.__getitem__)
     ]

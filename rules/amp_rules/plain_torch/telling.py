@@ -8,6 +8,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 
 from amp_rules.plain_torch.own_words import in_own_words
+from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plan import notes
 from amp_rules.plan.drafts import Draft
@@ -17,6 +18,7 @@ from amp_rules.source.spans import Position, Span
 
 _START = "AMP101"
 _MODEL = "AMP108"
+_SEVERAL_GPUS = "AMP203"
 _STARTS = (_START, "AMP404")
 
 # What rewrites say of the runtime, and what is true of torch's words in its place.
@@ -29,6 +31,13 @@ _SWITCH = "AMP_OPT_LEVEL=O0 turns mixed precision off"
 
 # Names in recipes; `amp.initialize` and `amp.scale_loss` are Apex's.
 _OF_RUNTIME = re.compile(r"\bamp\.(?!initialize\b|scale_loss\b)\w")
+
+# What they stand for here.
+_IN_TORCH = {
+    "amp.rank()": "dist.get_rank()",
+    "amp.world_size()": "dist.get_world_size()",
+    "amp.scaler.": "scaler.",
+}
 
 # As messages about a draft have them.
 _LINE = re.compile(r"\(line (\d+)\)")
@@ -117,6 +126,17 @@ def notes_of_migration(found: Iterable[Note]) -> tuple[Note, ...]:
     )
 
 
+def of_several_gpus(found: Iterable[Edit], translation: Translation) -> None:
+    """Say that one process has one GPU, where it had all of them."""
+    modules = {module.path: module for module in translation.program.flow.modules}
+    for path in dict.fromkeys(item.path for item in found if item.code == _SEVERAL_GPUS):
+        translation.cannot_keep(
+            modules.get(path, translation.program.entry),
+            "several GPUs in one process, as `DataParallel` had them: started alone it uses one, at O0 too; torchrun "
+            "starts a process for each",
+        )
+
+
 def refusals_of_migration(found: Iterable[Refusal]) -> tuple[Refusal, ...]:
     """The reasons for declining, with what to do by hand where only the runtime is left out."""
     return tuple(replace(item, recipe=_recipe(item.recipe)) for item in found)
@@ -135,8 +155,10 @@ def of_file(message: str, draft: Draft) -> str:
 def _recipe(recipe: str) -> str:
     if "--apex compat" in recipe:
         return recipe.replace("--apex compat", "--target runtime --apex compat")
+    for said, own in _IN_TORCH.items():
+        recipe = recipe.replace(said, own)
     if _OF_RUNTIME.search(recipe) and "--target runtime" not in recipe:
-        return f"{recipe} (`amp` is amp_runtime there: this goes with --target runtime)"
+        return f"with --target runtime: {recipe}"
     return recipe
 
 

@@ -65,14 +65,14 @@ class Translation:
         program: the program in the runtime's words.
         options: what was asked for.
         uses: every use of the runtime, by file and place.
-        limits: what torch cannot keep of this program, one sentence each, by the file that it is about.
+        limits: what torch cannot keep of this program, one sentence each with its order, by file.
     """
 
     def __init__(self, program: Program, options: Options) -> None:
         self.program = program
         self.options = options
         self.uses = sorted(uses_of_runtime(program), key=lambda use: (str(use.module.path), use.module.start(use.node)))
-        self.limits: dict[Module, dict[str, None]] = defaultdict(dict)
+        self.limits: dict[Module, dict[str, int]] = defaultdict(dict)
         self._actions: defaultdict[Module, list[Action]] = defaultdict(list)
         self._heads: dict[Module, FileHead] = {}
         self._reasons = Reasons()
@@ -194,9 +194,15 @@ class Translation:
         refusal = Refusal(module.path, span, rule.code, rule.name, unit, message, recipe)
         self._reasons.extend([declining.Declined(refusal)])
 
-    def cannot_keep(self, module: Module, sentence: str) -> None:
-        """Note what torch cannot keep, to be said once for the file."""
-        self.limits[module].setdefault(sentence)
+    def cannot_keep(self, module: Module, sentence: str, *, order: int = 0) -> None:
+        """Note what torch cannot keep, to be said once for the file.
+
+        Args:
+            module: the file.
+            sentence: what it is.
+            order: above 0 what hardly ever shows, which is said after what may train otherwise.
+        """
+        self.limits[module].setdefault(sentence, order)
 
     def at_end(self, write: Callable[[], None]) -> None:
         """Have something written once every use has been translated."""

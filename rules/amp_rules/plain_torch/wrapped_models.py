@@ -7,7 +7,7 @@ import ast
 import libcst as cst
 
 from amp_rules.plain_torch.averaged_passes import AveragedPasses
-from amp_rules.plain_torch.batch_norm import may_have_batch_norm, reasons_against
+from amp_rules.plain_torch.batch_norm import may_have_batch_norm, names_batch_norm, reasons_against
 from amp_rules.plain_torch.file_head import Helper
 from amp_rules.plain_torch.gpu import may_use_gpu
 from amp_rules.plain_torch.model_reads import ModelReads
@@ -46,7 +46,8 @@ class WrappedModels:
         self._has_batch_norm = start is not None and start.sync_bn and may_have_batch_norm(self._program)
         if self._has_batch_norm:
             reasons_against(translation)
-            translation.cannot_keep(self._program.entry, ON_THE_CPU)
+            if may_use_gpu(self._program) and names_batch_norm(self._program):
+                translation.cannot_keep(self._program.entry, ON_THE_CPU, order=1)
 
     def wrap(self, use: Use) -> None:
         """Wrap a model where it is prepared."""

@@ -40,7 +40,7 @@ _PAGES = {
         What plain PyTorch does not keep of a migration.
 
         ## What is noted
-        With `--target torch`, once for a file: what the runtime would keep and torch does not, as far as it concerns
+        With `--target torch`, once each for a file: what the runtime would keep and torch does not, as far as it concerns
         this script. Without the runtime each process decides alone whether a step is skipped, from gradients that are
         averaged already; the scale has no floor; batch norm is synchronised on CUDA only; O2 and O3 are O1.
 
@@ -49,6 +49,21 @@ _PAGES = {
 
         ## What to do by hand
         Nothing, where it does not matter to you. Where it does, migrate with `--target runtime`.
+        """,
+    notes.OTHERS: """
+        A script that is not migrated runs under autocast, too.
+
+        ## What is noted
+        With `--target torch`: another script, which is not migrated, names a function that has a region of autocast
+        now. If it calls the function, that computes in half there, too.
+
+        ## Why
+        A region of autocast in plain PyTorch is one for whoever runs it. The runtime's does nothing in scripts that do
+        not start it.
+
+        ## What to do by hand
+        Nothing, where the other script may compute in half: it should look the same up to rounding. Else give it a
+        function of its own, or migrate with `--target runtime`.
         """,
     notes.BATCH_SIZE: """
         The batch of all processes is larger than that of one.

@@ -18,6 +18,7 @@ from amp_rules.source.spans import Position, Span
 NOT_SCALED = Rule("AMP180", "step-not-scaled", "A step came after the migration, and is not scaled.", "precision")
 IDLE_COMMENT = Rule("AMP182", "idle-skip-comment", "A comment `# amp: skip` does nothing.", "precision")
 PLAIN_TORCH = Rule("AMP183", "not-kept-by-torch", "What plain PyTorch does not keep of a migration.", "precision")
+OTHERS = Rule("AMP184", "autocast-for-others", "A script that is not migrated runs under autocast, too.", "precision")
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"
 )
@@ -51,4 +52,5 @@ def in_order(notes: Iterable[Note]) -> tuple[Note, ...]:
 def note_order(item: Note) -> tuple[object, ...]:
     """By file and place, what is about a whole file first, and by all else that tells two notes apart."""
     start = item.span or Span(Position(0, 0), Position(0, 0))
-    return (str(item.path), item.cell or 0, start, item.code, item.text)
+    text = "" if item.code == PLAIN_TORCH.code else item.text  # what matters most comes first there already
+    return (str(item.path), item.cell or 0, start, item.code, text)

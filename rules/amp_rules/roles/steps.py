@@ -275,7 +275,8 @@ class Program:
                 owners = [target.value for target in node.targets if isinstance(target, (ast.Subscript, ast.Attribute))]
                 given = [node.value]
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PUTS_PART:
-                owners, given = [node.func.value], node.args
+                owners = [node.func.value]
+                given = [*node.args, *(item.value for item in node.keywords if item.arg == "module")]
             else:
                 continue
             if any(self.flow.values(owner, scope) & models for owner in owners):

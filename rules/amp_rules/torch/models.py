@@ -44,6 +44,9 @@ RETURNS_RECEIVER = frozenset(
 PUTS_PART = frozenset({"add_module", "register_module", "append", "insert", "extend"})
 """Methods of modules that make what they are given a part of the module."""
 
+PUTS_AT_END = frozenset({"add_module", "register_module", "append"})
+"""Those of them that put it behind all others."""
+
 NOT_MODULES = (
     "torch.nn.functional",
     "torch.nn.init",
@@ -60,6 +63,12 @@ MODEL_FACTORIES = (
     "segmentation_models_pytorch.",
 )
 """Functions of libraries that make models."""
+
+WITH_BATCH_NORM = (
+    "resnet", "resnext", "wide_resnet", "densenet", "mobilenet", "mnasnet", "shufflenet", "googlenet", "inception",
+    "efficientnet", "regnet", "deeplab", "fcn_", "lraspp", "fasterrcnn", "maskrcnn", "keypointrcnn", "retinanet",
+)  # fmt: skip
+"""Beginnings of the names of torchvision's models that have batch norm; of others "bn" in the name tells."""
 
 
 def is_module_base(name: str) -> bool:

@@ -54,6 +54,11 @@ WHOLE_OBJECT_WRITERS = frozenset(
 )
 """Those that write an object with its classes, a model too."""
 
+HANDED_TO_PROCESSES = frozenset(
+    {"multiprocessing.Process", "torch.multiprocessing.Process", "torch.multiprocessing.spawn", "torch.jit.save"}
+)
+"""Those that give what they get to another process, or write it for one."""
+
 FILE_WRITERS = {
     **MODEL_WRITERS, "numpy.savez_compressed": 0, "numpy.savetxt": 0, "torchvision.utils.save_image": 1,
     "torchvision.utils.utils.save_image": 1, "matplotlib.pyplot.savefig": 0, "imageio.imwrite": 0,

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from amp_rules.flow.values import Value
 from amp_rules.lattice.half_precision import fate
@@ -42,6 +43,7 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
+from amp_rules.torch.models import PUTS_AT_END
 
 RULE = Rule("AMP106", "probability-loss", "Binary cross entropy on probabilities runs in FP32.", "precision")
 
@@ -140,8 +142,40 @@ class _Endings:
             self._mark(model.site)
         elif model.kind == "object" and model.ref == "torch.nn.Sequential" and isinstance(model.site, ast.Call):
             located = self.program.locate(model.site)
-            if located is not None and model.site.args:
+            put = self._put_last(model)
+            if located is not None and model.site.args and not any(is_certain for _, _, is_certain in put):
                 self._models.extend(self.program.flow.values(model.site.args[-1], located[1]))
+            for part, scope, _ in put:
+                self._models.extend(self.program.flow.values(part, scope))
+
+    def _put_last(self, model: Value) -> list[tuple[ast.expr, Scope, bool]]:
+        """What may be put at a model's end once it is made, and whether it is for certain: ``add_module``, ``append``.
+
+        Of calls in one body that is the last, and those before it as far as it stands under a condition.
+        """
+        found = []
+        for call, scope in self._puts:
+            owner = call.func.value  # type: ignore[attr-defined]
+            given = [*call.args, *(item.value for item in call.keywords if item.arg == "module")]
+            if given and model in self.program.flow.values(owner, scope):
+                found.append((call, given[-1], scope))
+        last: list[tuple[ast.expr, Scope, bool]] = []
+        for call, part, scope in sorted(found, key=lambda item: item[2].module.start(item[0]), reverse=True):
+            around = blocks.enclosing(scope.module, call)
+            is_certain = not any(isinstance(item, (ast.If, *blocks.LOOPS)) for item in around)
+            last.append((part, scope, is_certain))
+            if not any(isinstance(item, ast.If) for item in around):
+                break
+        return last
+
+    @cached_property
+    def _puts(self) -> list[tuple[ast.Call, Scope]]:
+        """Calls that put a part into a model, in any file."""
+        return [
+            (call, scope)
+            for call, _, scope in self.program.calls()
+            if isinstance(call.func, ast.Attribute) and call.func.attr in PUTS_AT_END
+        ]
 
     def _returned(self, info: FunctionFacts) -> None:
         scope = self.program.flow.scopes[info.node]
