@@ -102,10 +102,16 @@ class Carried:
             way = self._way(None)
             users = {*way.calls, *(use.node for use in self._uses), *(use.call for use in self._uses if use.call)}
             is_short = bool(at_start.obstacles) or len(way.functions) <= len(at_start.functions)
-            if not way.obstacles and is_short and comes_first(self._program, origin, users):
+            is_known = not way.obstacles and (not origin.is_by_calls or all(map(self._has_known_calls, way.bodies)))
+            if is_known and is_short and comes_first(self._program, origin, users):
                 self.way = way
                 return
         self._origin = start
+
+    def _has_known_calls(self, body: ast.AST) -> bool:
+        """Whether all is known that runs a body, so that a statement can be seen to come before."""
+        info = self._program.flow.functions.get(body)
+        return body is self._start or (info is not None and not self._passing.obstacles(info))
 
     def _found(self, held_anywhere: bool) -> Way:
         plain = self._way(None)
@@ -263,7 +269,9 @@ class Carried:
             return
         for info in self.way.functions:
             assert isinstance(info.node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            self._translation.do(info.module.module, AddParameter(info.node, self.name))
+            self._translation.do(
+                info.module.module, AddParameter(info.node, self.name, before_defaults=self._leave_defaults(info))
+            )
         for call, site in self.way.calls.items():
             module = site.scope.module
             given = self._expression(blocks.body_of(module, call))
@@ -273,6 +281,15 @@ class Carried:
         elif self._origin is not None and self._origin.statement is not None:
             code = f"{self.name} = {self._made}"
             self._translation.insert(self._origin.module, self._origin.statement, code, after=True)
+
+    def _leave_defaults(self, info: FunctionFacts) -> bool:
+        """Whether no call gives by its place what has a default."""
+        least = len(info.positional) - len(info.node.args.defaults)
+        bound = 1 if info.receiver is not None else 0
+        return all(
+            bound + len(site.call.args) <= least and not any(isinstance(item, ast.Starred) for item in site.call.args)
+            for site in self._program.flow.callers(info)
+        )
 
     def _make_in(self, initializer: FunctionFacts) -> None:
         """Make it below the optimizer in ``__init__``, else at the end, or before what uses it there."""
