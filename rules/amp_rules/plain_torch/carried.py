@@ -142,7 +142,7 @@ class Carried:
             return
         way.bodies[body] = None
         info = self._program.flow.functions.get(body)
-        if way.holder is not None and info is not None and self._is_method_of(info, way.holder):
+        if way.holder is not None and info is not None and self._passing.is_method_of(info, way.holder):
             way.bodies[body] = info.receiver
             return
         if body is self._start:
@@ -231,15 +231,6 @@ class Carried:
                 return info
         return None
 
-    def _is_method_of(self, info: FunctionFacts, holder: ClassFacts) -> bool:
-        return (
-            info.cls is not None
-            and holder in self._passing.lineage(info.cls)
-            and info.receiver is not None
-            and not info.is_class_method
-            and info.name != "__new__"
-        )
-
     def _initializer(self, holder: ClassFacts) -> FunctionFacts:
         found = self._passing.initializer(holder)
         assert found is not None
@@ -270,7 +261,8 @@ class Carried:
         for info in self.way.functions:
             assert isinstance(info.node, (ast.FunctionDef, ast.AsyncFunctionDef))
             self._translation.do(
-                info.module.module, AddParameter(info.node, self.name, before_defaults=self._leave_defaults(info))
+                info.module.module,
+                AddParameter(info.node, self.name, before_defaults=self._passing.leaves_defaults(info)),
             )
         for call, site in self.way.calls.items():
             module = site.scope.module
@@ -281,15 +273,6 @@ class Carried:
         elif self._origin is not None and self._origin.statement is not None:
             code = f"{self.name} = {self._made}"
             self._translation.insert(self._origin.module, self._origin.statement, code, after=True)
-
-    def _leave_defaults(self, info: FunctionFacts) -> bool:
-        """Whether no call gives by its place what has a default."""
-        least = len(info.positional) - len(info.node.args.defaults)
-        bound = 1 if info.receiver is not None else 0
-        return all(
-            bound + len(site.call.args) <= least and not any(isinstance(item, ast.Starred) for item in site.call.args)
-            for site in self._program.flow.callers(info)
-        )
 
     def _make_in(self, initializer: FunctionFacts) -> None:
         """Make it below the optimizer in ``__init__``, else at the end, or before what uses it there."""
