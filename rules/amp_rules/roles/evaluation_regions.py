@@ -10,6 +10,7 @@ from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
+from amp_rules.torch.functions import OTHER_SHAPE
 
 _MAX_CALLERS = 4
 """Callers of callers in which a place outside of a region is looked for, as deep as trainers go; beyond that the place
@@ -17,10 +18,17 @@ stays as it is, and is evaluated in full precision."""
 
 
 class EvaluationRegions:
-    """Where autocast belongs besides the training step, and where it must be off."""
+    """Where autocast belongs besides the training step, and where it must be off.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        program: the program.
+        over_losses: whether a region goes on to a loss a few lines below, over what prepares its arguments: outside of
+            the region it would be computed in half, where nothing makes the outputs of models float32.
+    """
+
+    def __init__(self, program: Program, *, over_losses: bool = False) -> None:
         self.program = program
+        self._over_losses = over_losses
 
     def _ends_region(self, node: ast.AST) -> bool:
         return self.program.runs_backward(node) or self.program.runs_step(node)
@@ -90,9 +98,15 @@ class EvaluationRegions:
         last: ast.stmt = statement
         tainted = blocks.writes(statement)
         for following in where.suite[where.index + 1 :]:
-            if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self.program.runs_model(following):
+            if self._ends_region(following):
                 break
-            if not blocks.touches(blocks.reads(following), tainted) or self._ends_region(following):
+            if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self.program.runs_model(following):
+                if self._over_losses and _only_prepares(following):
+                    if blocks.touches(blocks.reads(following), tainted):
+                        tainted |= blocks.writes(following)
+                    continue
+                break
+            if not blocks.touches(blocks.reads(following), tainted):
                 break
             tainted |= blocks.writes(following)
             last = following
@@ -114,3 +128,13 @@ class EvaluationRegions:
                     # What the model is given comes from elsewhere and keeps the precision it has.
                     break
         return StatementRun(site.module, first, site.statement) if first is not None else None
+
+
+def _only_prepares(statement: ast.stmt) -> bool:
+    """Whether a statement computes nothing but other views of tensors, or refuses wrong sizes."""
+    if isinstance(statement, ast.If):
+        return all(isinstance(item, ast.Raise) for item in statement.body) and not statement.orelse
+    if not isinstance(statement, ast.Assign) or not all(isinstance(item, ast.Name) for item in statement.targets):
+        return False
+    calls = [node for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
+    return all(isinstance(call.func, ast.Attribute) and call.func.attr in OTHER_SHAPE for call in calls)
