@@ -14,10 +14,11 @@ from amp_rules.roles.steps import Site
 
 def sites_in_regions(translation: Translation) -> list[Site]:
     """Every node that runs within a region of autocast, functions that are called there included."""
-    return nodes_in(translation.program, list(_runs(translation)))
+    return nodes_in(translation.program, list(runs_in_regions(translation)))
 
 
-def _runs(translation: Translation) -> Iterator[StatementRun]:
+def runs_in_regions(translation: Translation) -> Iterator[StatementRun]:
+    """Yield the statements of each region."""
     for use in translation.uses_of("autocast"):
         statement = use.statement
         if isinstance(statement, (ast.With, ast.AsyncWith)) and use.keyword("enabled") is None:
