@@ -15,6 +15,7 @@ from amp_rules.roles.in_regions import bodies_in
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.torch.wrappers import SPREAD_IN_ONE_CALL
 
 Kind = bool | None | tuple["Kind", ...]
 """Of an expression: True for a tensor in half, or float32 at O0; False for anything else; None where it is not known;
@@ -107,7 +108,8 @@ class HalfValues:
             for previous in reversed(where.suite[: where.index]):
                 if name.id in blocks.writes(previous):
                     yield from self._written(previous, name.id, scope, depth)
-                    return
+                    if not isinstance(previous, ast.If) or _in_both(previous, name.id):
+                        return
             outer = next(iter(blocks.enclosing(module, statement)), None)
             if outer is None:
                 yield None
@@ -125,6 +127,11 @@ class HalfValues:
                 yield None
             else:
                 yield from self._written(last, name, scope, depth)
+        elif isinstance(statement, ast.If):
+            for suite in (statement.body, statement.orelse):
+                last = next((item for item in reversed(suite) if name in blocks.writes(item)), None)
+                if last is not None:
+                    yield from self._written(last, name, scope, depth)
         elif isinstance(statement, ast.Assign):
             for target in statement.targets:
                 if isinstance(target, ast.Name) and target.id == name:
@@ -150,6 +157,9 @@ class HalfValues:
         names = program.callee_names(node, scope)
         under = self.is_under_autocast(scope.module, node)
         functions = {ops.function_named(name) for name in names}
+        if names and names <= SPREAD_IN_ONE_CALL and node.args:
+            replicated = program.roles.modules(node.args[0], scope)
+            return self._all(self._of_layer(value, node, scope, depth, under) for value in replicated)
         if names:
             return self._of_operation(functions, [*node.args], scope, depth, under)
         called = program.called_models(node, scope)
@@ -198,7 +208,7 @@ class HalfValues:
         operation = ops.layer_named(name)
         if operation not in _LAYERS or not under:
             return False if operation in ops.REDUCTIONS or (operation and not under) else None
-        return False if {fate(operation, mode, True) for mode in self._modes} == {"float32"} else True
+        return {fate(operation, mode, True) for mode in self._modes} != {"float32"}
 
     def _of_method(self, node: ast.Call, method: ast.Attribute, scope: Scope, depth: int, under: bool) -> Kind:
         operation = method.attr.removesuffix("_")
@@ -210,6 +220,14 @@ class HalfValues:
         if operation in ops.VIEWS:
             return self.kind(method.value, scope, depth)
         return self._of_operation({operation}, [method.value, *node.args], scope, depth, under)
+
+
+def _in_both(statement: ast.If, name: str) -> bool:
+    """Whether both branches give a name a value in statements of their own."""
+    return all(
+        any(isinstance(item, (ast.Assign, ast.With)) and name in blocks.writes(item) for item in suite)
+        for suite in (statement.body, statement.orelse)
+    )
 
 
 def _is_device(node: ast.expr) -> bool:

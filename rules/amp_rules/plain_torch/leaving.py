@@ -95,6 +95,8 @@ class _Uses:
                     top, parent = called, module.parents[called]
                 elif name == "numpy":
                     return top
+                elif name == "mean" and _is_read(module, called):
+                    return None
                 else:
                     return None if inside or name in _CANNOT_TELL else top
             elif isinstance(parent, ast.Subscript) and parent.value is top:
@@ -153,7 +155,7 @@ class _Uses:
         for node in blocks.walk_body(body):
             if not (isinstance(node, ast.Name) and node.id in aliases and isinstance(node.ctx, ast.Load)):
                 continue
-            if self.values.is_under_autocast(scope.module, node):
+            if node in self.values.inside:
                 continue
             if isinstance(scope.module.parents[node], (ast.Return, ast.Tuple, ast.Starred, ast.Yield)):
                 return True
@@ -187,6 +189,12 @@ def _root(node: ast.expr) -> ast.Name | None:
             node = node.func.value
         else:
             return node if isinstance(node, ast.Name) else None
+
+
+def _is_read(module: Module, call: ast.Call) -> bool:
+    """Whether nothing but a number is read of a result: ``x.mean().item()`` is rounded once."""
+    parent = module.parents[call]
+    return isinstance(parent, ast.Attribute) and parent.attr in ("item", "tolist")
 
 
 def _widened(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -45,7 +45,7 @@ class EvaluationRegions:
                 if not self._takes_output(call, body, scope):
                     continue
             for site in self._outside(Site(scope.module, scope, body, call), inside, covered, 0):
-                run = self._evaluation_run(site)
+                run = self._evaluation_run(site, inside)
                 if run is None or any(node in covered for node in run.statements()):
                     continue
                 found.append(run)
@@ -87,8 +87,13 @@ class EvaluationRegions:
                 found.extend(self._outside(outer, inside, covered, depth + 1))
         return found
 
-    def _evaluation_run(self, site: Site) -> StatementRun | None:
-        """The statement that calls a model and those right after it that compute with its output."""
+    def _evaluation_run(self, site: Site, inside: set[ast.AST]) -> StatementRun | None:
+        """The statement that calls a model and those right after it that compute with its output.
+
+        Args:
+            site: the call.
+            inside: the functions that run in other regions, losses of training among them.
+        """
         statement = site.statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
             return None
@@ -100,7 +105,7 @@ class EvaluationRegions:
         for following in where.suite[where.index + 1 :]:
             if self._ends_region(following):
                 break
-            if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self.program.runs_model(following):
+            if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self._computes(following, inside):
                 if self._over_losses and _only_prepares(following):
                     if blocks.touches(blocks.reads(following), tainted):
                         tainted |= blocks.writes(following)
@@ -111,6 +116,12 @@ class EvaluationRegions:
             tainted |= blocks.writes(following)
             last = following
         return StatementRun(site.module, statement, last)
+
+    def _computes(self, statement: ast.stmt, inside: set[ast.AST]) -> bool:
+        """Whether a statement computes with a model or, where regions go on to losses, as training does."""
+        if self.program.runs_model(statement):
+            return True
+        return self._over_losses and not inside.isdisjoint(self.program.called_from(walk(statement)))
 
     def computation_before(self, site: Site, paths: set[str]) -> StatementRun | None:
         """The run from the first statement that computes ``paths`` with a model to the site's own statement."""
