@@ -226,6 +226,7 @@ OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "gan_dcgan_style": ("noise",),
         "import_module": ("noise",),
         "scheduled_optim_wrapper": ("rates",),
+        "wgan_clip": ("noise",),
     }
 )
 """By script, the checks of ``amp-migrate verify`` that cannot be decided on these runs."""

@@ -199,16 +199,33 @@ class HalfValues:
     def _of_layer(self, value: Value, node: ast.Call, scope: Scope, depth: int, under: bool) -> Kind:
         """What calling a layer of torch gives, of a sequence of layers the last one."""
         name = value.ref if isinstance(value.ref, str) else ""
-        if name.rpartition(".")[2] == "Sequential" and isinstance(value.site, ast.Call) and value.site.args:
-            last, located = value.site.args[-1], self.program.locate(value.site)
-            if located is None or not isinstance(last, ast.Call):
+        if name.rpartition(".")[2] == "Sequential":
+            made = self._constructor(value.site, name)
+            last = made.args[-1] if made is not None and made.args else None
+            located = self.program.locate(last) if last is not None else None
+            if located is None or not isinstance(last, ast.Call) or depth > _DEPTH:
                 return None
             layers = self.program.roles.modules(last, located[1])
-            return self._all(self._of_layer(item, node, scope, depth, under) for item in layers)
+            return self._all(self._of_layer(item, node, scope, depth + 1, under) for item in layers)
         operation = ops.layer_named(name)
         if operation not in _LAYERS or not under:
             return False if operation in ops.REDUCTIONS or (operation and not under) else None
         return {fate(operation, mode, True) for mode in self._modes} != {"float32"}
+
+    def _constructor(self, site: object, name: str, depth: int = 0) -> ast.Call | None:
+        """The call that makes a layer, in the function that a script calls to have it made."""
+        if not isinstance(site, ast.Call) or depth > _DEPTH:
+            return None
+        bodies = [info.node for info in self.program.flow.callees(site)]
+        if not bodies:
+            return site
+        made = [
+            node
+            for body in bodies
+            for node in blocks.walk_body(body)
+            if isinstance(node, ast.Call) and name in self.program.callee_names(node, self.program.flow.scopes[body])
+        ]
+        return self._constructor(made[0], name, depth + 1) if len(made) == 1 else None
 
     def _of_method(self, node: ast.Call, method: ast.Attribute, scope: Scope, depth: int, under: bool) -> Kind:
         operation = method.attr.removesuffix("_")

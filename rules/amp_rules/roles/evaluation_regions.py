@@ -111,7 +111,8 @@ class EvaluationRegions:
                         tainted |= blocks.writes(following)
                     continue
                 break
-            if not blocks.touches(blocks.reads(following), tainted):
+            is_another = self._over_losses and self.program.runs_forward(following)
+            if not is_another and not blocks.touches(blocks.reads(following), tainted):
                 break
             tainted |= blocks.writes(following)
             last = following
