@@ -144,3 +144,23 @@ def test_what_the_linter_knows_to_raise_declines(tmp_path: Path) -> None:
     report, _ = migrated_text(tmp_path, text, Options(target="torch"))
     assert report.precision == "declined"
     assert "AMP714" in report.refusals[0].message and report.refusals[0].span.start.line == 17
+
+
+@pytest.mark.parametrize(
+    ("read", "line"),
+    [
+        ("print(nn.functional.softmax(out, 0).sum())", "        out = model(x).float()\n"),
+        ("print((out.detach() @ y[:4]).sum())", "        out = model(x).float()\n"),
+        ("print(nn.MSELoss()(out, y[:4, 0]).item())", "        out = model(x).float()\n"),
+        # These are as right in half.
+        ("print(out.argmax(), out.shape)", "        out = model(x)\n"),
+        # What it is may be anything.
+        ("print(out)", "        out = model(x)\n"),
+        ("out = out[0]\n    print(nn.functional.softmax(out, 0).sum())", "        out = model(x)\n"),
+    ],
+)
+def test_outputs_that_are_computed_with_after_their_region_are_float32(read: str, line: str, tmp_path: Path) -> None:
+    text = script("out = h").replace("loss = model(x).square()", "out = model(x)\n    loss = out.square()")
+    after = translated(tmp_path, text.replace("print(loss.item())", read))
+    assert line in after
+    assert output(tmp_path, after, "O1")

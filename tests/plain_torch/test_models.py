@@ -179,6 +179,45 @@ def test_two_forward_passes_before_two_backward_passes_are_refused(tmp_path: Pat
     assert "the backward pass of `two` has no forward pass of its own" in refused(tmp_path, trained(step))
 
 
+def test_a_backward_pass_that_another_round_follows_uses_up_none(tmp_path: Path) -> None:
+    """As in a warm-up; without ``continue`` both would come of one forward pass."""
+    step = """\
+    optimizer.zero_grad()
+    out = model(x)
+    near = nn.functional.mse_loss(out, y)
+    if epoch == 0:
+        near.backward(retain_graph=True)
+        optimizer.step()
+        continue
+    loss = near + out.abs().mean()
+    loss.backward()
+    optimizer.step()
+    """
+    distributed(tmp_path, trained(step))
+    both = step.replace("        optimizer.step()\n        continue\n", "", 1)
+    assert "the backward pass of `loss` has no forward pass of its own" in refused(tmp_path, trained(both))
+    inner = both.replace("if epoch == 0:\n        near", "for _ in range(2):\n        if epoch:\n            near")
+    inner = inner.replace("graph=True)\n", "graph=True)\n            continue\n")
+    assert "has no forward pass of its own" in refused(tmp_path, trained(inner))
+
+
+def test_a_numbered_loader_gives_its_number_to_its_sampler(tmp_path: Path) -> None:
+    """A name does not begin with a digit."""
+    text = trained().replace("loader", "loader1").replace("DataLoader1", "DataLoader")
+    after = distributed(tmp_path, text.replace("DataLoader(dataset,", "DataLoader(TensorDataset(*dataset.tensors),"))
+    assert "dataset_1 = TensorDataset(" in after and "sampler_1 = DistributedSampler(dataset_1)" in after
+
+
+def test_imports_under_try_stand_above_what_reads_them(tmp_path: Path) -> None:
+    """The new constants do."""
+    imports = (
+        "try:\n    import os\n    import torch\n    from torch import nn\nexcept ImportError:\n    raise SystemExit\n"
+    )
+    text = trained().replace("import torch\nfrom torch import nn\n", imports, 1)
+    after = distributed(tmp_path, text)
+    assert after.index("raise SystemExit") < after.index("WORLD_SIZE = int(os.environ")
+
+
 def gan(discriminate: str) -> str:
     """Two models, of which one judges the other."""
     step = f"""\
@@ -317,6 +356,37 @@ def test_a_part_of_the_model_whose_result_may_be_in_a_loss_is_refused(tmp_path: 
     step = f"optimizer.zero_grad()\n{lines}\nloss.backward()\noptimizer.step()\n"
     before = "class Keep:\n    pass\n\n\nkeep = Keep()\nkept = 0\n"
     assert "runs a part of the model" in refused(tmp_path, trained(step, before=before))
+
+
+PENALTY = """\
+def penalty(judge, x):
+    x = x.detach().requires_grad_(True)
+    judged = judge(x)
+    slope = torch.autograd.grad(judged, x, torch.ones_like(judged), create_graph=True)[0]
+    return (slope.norm(2, dim=1) - 1).pow(2).mean()
+
+
+"""
+
+
+@pytest.mark.parametrize("judge", ["nn.Linear(4, 1)", "nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))"])
+def test_batch_norm_that_is_not_differentiated_twice_is_no_reason(tmp_path: Path, judge: str) -> None:
+    """Here the other model has some."""
+    step = """\
+    optimizer_d.zero_grad()
+    loss_d = judge(y.expand(-1, 4)).mean() - judge(model(x).detach()).mean() + penalty(judge, x)
+    loss_d.backward()
+    optimizer_d.step()
+    optimizer.zero_grad()
+    loss_g = judge(model(x)).mean()
+    loss_g.backward()
+    optimizer.step()
+    """
+    made = f"judge = {judge}\noptimizer_d = torch.optim.SGD(judge.parameters(), lr=0.1)\n"
+    text = trained(step, before=PENALTY + made, model="nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))")
+    report, _ = in_torch(tmp_path, text)
+    told = " ".join(item.message for item in report.refusals)
+    assert ("differentiated again" in told) is ("BatchNorm" in judge)
 
 
 # ---- what reads the model -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import libcst as cst
 
@@ -14,10 +15,13 @@ from amp_rules.source.text import SourceError, SourceFile
 from amp_rules.text.actions import Action, Replace
 from amp_rules.text.applying import apply
 
+_OF_DOUBLES = re.compile(r"\.double\(|\btorch\.(float64|double)\b|set_default_(dtype|tensor_type)")
+"""What makes outputs float64 perhaps, which would lose digits."""
+
 
 def widened_for_numpy(module: Module, text: str) -> str:
     """The new text of a file with what the linter knows for an output of a model made float32 before NumPy gets it."""
-    if ".numpy(" not in text or module.cells:
+    if ".numpy(" not in text or module.cells or _OF_DOUBLES.search(text):
         return text
     source = SourceFile(module.source.path, module.source.encode(text), text, module.source.encoding)
     try:

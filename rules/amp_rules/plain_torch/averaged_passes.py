@@ -131,7 +131,7 @@ class AveragedPasses:
             if passes is not None and not any(one.values & item.values for one in passes):
                 continue
             for frame in run.frames:
-                if other.body is frame.site.body:
+                if other.body is frame.site.body and not _leaves_before(other, backward):
                     found.append(frame.start(other.node))
                 for node in self._program.nodes_of(frame.site.body):
                     if isinstance(node, ast.Call) and node not in run.inlined:
@@ -236,6 +236,23 @@ def _callee(site: Site) -> ast.expr:
 
 def _is_of_runtime(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in ("prepare_model", "unwrap")
+
+
+def _leaves_before(other: Backward, backward: Backward) -> bool:
+    """Whether what runs one backward pass of a body goes on to its next round, or out, before another is reached."""
+    module, shared = other.module, set(other.module.ancestors(backward.node))
+    for inner in [other.node, *module.ancestors(other.node)]:
+        parent = module.parents.get(inner)
+        if parent in shared or parent is None:
+            return False
+        suite = [parent.body, parent.orelse] if isinstance(parent, ast.If) else []
+        last = next((rows[-1] for rows in suite if inner in rows), None)
+        if isinstance(last, (ast.Return, ast.Raise)):
+            return True
+        if isinstance(last, (ast.Continue, ast.Break)):
+            loops = (item for item in blocks.enclosing(module, last) if isinstance(item, blocks.LOOPS))
+            return next(loops, None) in shared
+    return False
 
 
 def _comes_between(one: Pass, earlier: list[Key], backward: Backward, run: StepRun) -> bool:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterable
 
+from amp_rules.flow.values import Value
+from amp_rules.plain_torch.changed_parts import with_parts
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.roles.steps import Program
-from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.gradients import GRADIENT_FUNCTIONS
 from amp_rules.torch.models import WITH_BATCH_NORM
 from amp_rules.torch.packages import NEVER_FOLLOWED
 
@@ -17,12 +22,14 @@ _AT_ANY_TIME = frozenset({"train", "eval", "forward"})
 
 def may_have_batch_norm(program: Program) -> bool:
     """Whether a model of the program may hold batch norm, by its own words or from a package."""
-    return any(map(_names_batch_norm, program.flow.modules)) or any(map(_has_models, program.flow.imported))
+    return any(_names_batch_norm(module.nodes) for module in program.flow.modules) or any(
+        map(_has_models, program.flow.imported)
+    )
 
 
 def names_batch_norm(program: Program) -> bool:
     """Whether the program speaks of batch norm, or of models of torchvision that are known to have it."""
-    if any(map(_names_batch_norm, program.flow.modules)):
+    if any(_names_batch_norm(module.nodes) for module in program.flow.modules):
         return True
     return any(
         name.startswith("torchvision.models.") and name.rpartition(".")[2].lower().startswith(WITH_BATCH_NORM)
@@ -32,9 +39,9 @@ def names_batch_norm(program: Program) -> bool:
     )
 
 
-def _names_batch_norm(module: Module) -> bool:
+def _names_batch_norm(nodes: Iterable[ast.AST]) -> bool:
     """``nn.BatchNorm2d``, ``"batchnorm"``, ``getattr(nn, name)``."""
-    for node in module.nodes:
+    for node in nodes:
         if isinstance(node, ast.Attribute):
             words = node.attr
         elif isinstance(node, ast.Name):
@@ -86,9 +93,57 @@ def reasons_against(translation: Translation) -> None:
                 message = f"`{text}` looks for batch norm, which has another class over several processes"
                 translation.decline(scope.module, node, message, _RECIPE, "distribution")
         elif any(item.arg == "create_graph" and not _is_false(item.value) for item in node.keywords):
+            if _is_of_models_without(program, node, body, scope):
+                continue
             text = scope.module.text(node)
             message = f"`{text}` is differentiated again, which torch's synchronised batch norm cannot be"
             translation.decline(scope.module, node, message, _RECIPE, "distribution")
+
+
+def _is_of_models_without(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> bool:
+    """Whether ``torch.autograd.grad(model(x), x)`` goes through models alone that have no batch norm, for certain."""
+    given = {item.arg: item.value for item in call.keywords}
+    outputs = call.args[0] if call.args else given.get("outputs")
+    inputs = call.args[1] if len(call.args) > 1 else given.get("inputs")
+    if not (program.callee_names(call, scope) & GRADIENT_FUNCTIONS and isinstance(inputs, ast.Name)):
+        return False
+    nodes = program.nodes_of(body)
+    made: list[ast.expr | None] = [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(outputs, ast.Name)
+        and outputs.id
+        in {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    ] or [outputs]
+    if not all(_is_call_with(program, item, inputs.id, scope) for item in made):
+        return False
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    values = {value for node in calls for value in program.called_models(node, scope)}
+    return bool(values) and not any(_may_hold(program, value) for value in with_parts(program, values))
+
+
+def _is_call_with(program: Program, node: ast.expr | None, name: str, scope: Scope) -> bool:
+    """``model(x)``."""
+    return (
+        isinstance(node, ast.Call)
+        and bool(program.called_models(node, scope))
+        and any(isinstance(item, ast.Name) and item.id == name for item in node.args)
+    )
+
+
+def _may_hold(program: Program, value: Value) -> bool:
+    """Whether a module may be batch norm, or make some."""
+    texts: list[ast.AST] = [*walk(value.site)] if value.site is not None else []
+    if value.kind == "instance":
+        for info in value.ref.mro():
+            texts += walk(info.facts.node)
+            if any(_has_models(base) for base in info.external_bases()):
+                return True
+    elif not value.name.startswith("torch.nn."):
+        return True
+    texts += [node for body in program.called_from(texts) for node in walk(body)]
+    return "BatchNorm" in value.name or _names_batch_norm(texts)
 
 
 def _run_late(program: Program) -> set[ast.AST]:

@@ -1,4 +1,4 @@
-"""How a variable that the script makes at its start gets to the functions that use it.
+"""How a variable that the script makes at its start, or beside its optimizers, gets to the functions that use it.
 
 It is in reach by Python's scoping, is passed from call to call, or is an attribute of the one object that uses it.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
-from amp_rules.flow.values import CallSite
+from amp_rules.plain_torch.beside_optimizers import Origin, comes_first
 from amp_rules.plain_torch.passing import Obstacle, Passing
 from amp_rules.plain_torch.translation import Translation
-from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.uses import Use, has_attribute
+from amp_rules.plain_torch.ways import Way
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.source import blocks
 from amp_rules.source.facts import ClassFacts, FunctionFacts
@@ -21,29 +21,6 @@ from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.text.actions import AddParameter, Replace
 from amp_rules.text.expression_edits import add_keyword
-
-
-@dataclass
-class Way:
-    """How the variable gets to all its uses.
-
-    Attributes:
-        holder: the class whose objects hold it; None where it is a variable.
-        functions: what gets it as a parameter.
-        calls: the calls that pass it.
-        bodies: the bodies that have it, by whether they read it from ``self``.
-        obstacles: why it does not get to some of them.
-    """
-
-    holder: ClassFacts | None = None
-    functions: dict[FunctionFacts, None] = field(default_factory=dict)
-    calls: dict[ast.Call, CallSite] = field(default_factory=dict)
-    bodies: dict[ast.AST, str | None] = field(default_factory=dict)
-    obstacles: dict[Obstacle, None] = field(default_factory=dict)
-
-    def copy(self) -> Way:
-        """One to try something with."""
-        return Way(self.holder, dict(self.functions), dict(self.calls), dict(self.bodies), dict(self.obstacles))
 
 
 class Carried:
@@ -55,10 +32,18 @@ class Carried:
         names: what it may be called, the best first.
         made: the template of its value.
         held_anywhere: whether an object may make it that is made at any time, and not only one that is the start.
+        origins: where it would better be made than at the start, the best first.
     """
 
     def __init__(
-        self, translation: Translation, uses: Sequence[Use], names: Sequence[str], made: str, *, held_anywhere: bool
+        self,
+        translation: Translation,
+        uses: Sequence[Use],
+        names: Sequence[str],
+        made: str,
+        *,
+        held_anywhere: bool,
+        origins: Sequence[Origin] = (),
     ) -> None:
         self._translation = translation
         self._program = translation.program
@@ -66,8 +51,10 @@ class Carried:
         self._uses = uses
         self._made = made
         start = translation.start
-        self._start = start.use.body if start is not None else None
+        self._origin = Origin(start.use.module, start.use.body) if start is not None else None
+        self._made_beside = origins
         self.way = self._found(held_anywhere)
+        self._move_to_optimizers()
         self.name = self._free(names)
         self._write()
 
@@ -81,6 +68,8 @@ class Carried:
     def line(self) -> str | None:
         """The template of the line that makes it at the start; None where an object makes it."""
         if not self._uses or (self.way.holder is not None and not self._is_made_at_start):
+            return None
+        if self._origin is not None and self._origin.statement is not None:
             return None
         return f"{self.at_start} = {self._made}"
 
@@ -99,6 +88,28 @@ class Carried:
         return f"{receiver}.{self.name}" if receiver else self.name
 
     # ---- finding the way -------------------------------------------------------------------------------------------
+
+    @property
+    def _start(self) -> ast.AST | None:
+        """The body that makes it, unless an object does."""
+        return self._origin.body if self._origin is not None else None
+
+    def _move_to_optimizers(self) -> None:
+        """Have it made beside the optimizers, where that asks for no more parameters than making it at the start."""
+        start, at_start = self._origin, self.way
+        for origin in self._made_beside:
+            self._origin = origin
+            way = self._way(None)
+            users: set[ast.AST] = {
+                *way.calls,
+                *(use.node for use in self._uses),
+                *(use.call for use in self._uses if use.call),
+            }
+            is_short = bool(at_start.obstacles) or len(way.functions) <= len(at_start.functions)
+            if not way.obstacles and is_short and comes_first(self._program, origin, users):
+                self.way = way
+                return
+        self._origin = start
 
     def _found(self, held_anywhere: bool) -> Way:
         plain = self._way(None)
@@ -181,8 +192,7 @@ class Carried:
 
     def _is_global(self, module: Module) -> bool:
         """Whether the variable is one of the file's own level there."""
-        start = self._translation.start
-        return start is not None and isinstance(self._start, ast.Module) and module is start.use.module
+        return self._origin is not None and isinstance(self._start, ast.Module) and module is self._origin.module
 
     def _reads_trained_global(self, info: FunctionFacts) -> bool:
         """Whether a function reads the optimizer or the model from the file's own level."""
@@ -239,15 +249,15 @@ class Carried:
         modules = self._modules()
         taken = {name for module in modules for name in names if names_of(module).is_taken(name)}
         if self.way.holder is not None:
-            taken |= {name for module in self._program.flow.modules for name in names if _has_attribute(module, name)}
+            taken |= {name for module in self._program.flow.modules for name in names if has_attribute(module, name)}
         candidates = [*names, *(f"{names[-1]}_{number}" for number in range(2, 100))]
         return next(name for name in candidates if name not in taken)
 
     def _modules(self) -> Iterable[Module]:
         found = {use.module: None for use in self._uses}
         found |= {site.scope.module: None for site in self.way.calls.values()}
-        if self._translation.start is not None:
-            found[self._translation.start.use.module] = None
+        if self._origin is not None:
+            found[self._origin.module] = None
         return found
 
     def _write(self) -> None:
@@ -264,17 +274,24 @@ class Carried:
             self._translation.do(module, Replace(call, add_keyword(f"{self.name}={given}")))
         if self.way.holder is not None and self.line is None:
             self._make_in(self._initializer(self.way.holder))
+        elif self._origin is not None and self._origin.statement is not None:
+            code = f"{self.name} = {self._made}"
+            self._translation.insert(self._origin.module, self._origin.statement, code, after=True)
 
     def _make_in(self, initializer: FunctionFacts) -> None:
-        """Make it at the end of ``__init__``, or before what uses it there."""
+        """Make it below the optimizer in ``__init__``, else at the end, or before what uses it there."""
         module = initializer.module.module
         users = set(self.way.calls) | {use.node for use in self._uses}
         uses = self._program.closure(lambda node: node in users)
         body = initializer.body
         code = f"{initializer.receiver}.{self.name} = {self._made}"
+        beside = {origin.statement for origin in self._made_beside if origin.body is initializer.node}
         for statement in body:
             if isinstance(statement, ast.Return) or uses(statement):
                 self._translation.insert(module, statement, code)
+                return
+            if statement in beside:
+                self._translation.insert(module, statement, code, after=True)
                 return
         self._translation.insert(module, body[-1], code, after=True)
 
@@ -284,16 +301,3 @@ def _enclosing(module: Module, body: ast.AST) -> ast.AST | None:
     if isinstance(body, ast.Module):
         return None
     return next((node for node in module.ancestors(body) if isinstance(node, FunctionNode)), None)
-
-
-def _has_attribute(module: Module, name: str) -> bool:
-    """Whether the file speaks of an attribute of that name, but for the runtime's scaler."""
-    from amp_rules.text.runtime_vocabulary import imported_runtime
-
-    runtime = imported_runtime(module)
-    return any(
-        isinstance(node, ast.Attribute)
-        and node.attr == name
-        and not (isinstance(node.value, ast.Name) and node.value.id == runtime)
-        for node in module.nodes
-    )

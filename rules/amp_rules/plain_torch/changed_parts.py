@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import Value
@@ -30,7 +30,7 @@ class ChangedParts:
         self._program = program
         self._item = item
         self._wrapping = Site(item.use.module, item.use.scope, item.use.body, item.use.whole)
-        self._parts = _with_parts(program, item.values)
+        self._parts = with_parts(program, item.values)
 
     # ---- parameters that it has not seen ---------------------------------------------------------------------------
 
@@ -160,9 +160,10 @@ class ChangedParts:
         return TrainingNodes(self._program).bodies
 
 
-def _with_parts(program: Program, values: frozenset[Value]) -> set[Value]:
+def with_parts(program: Program, values: Iterable[Value]) -> set[Value]:
     """The values, and all modules that they keep."""
-    found, pending = set(values), list(values)
+    found = set(values)
+    pending = list(found)
     while pending:
         value = pending.pop()
         given: set[Value] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from amp_rules.plain_torch.uses import import_of_runtime
@@ -188,6 +188,7 @@ class FileHead:
         block = ["", *constants] if constants else []
         for code in functions:
             block += ["", "", *code.splitlines()]
+        below = max([below, *_lines_of_imports(tree, ast.parse("\n".join(block)))])
         imports = [item.line(name) for item, name in self._imports.items() if not item.is_standard]
         new = [row + newline for row in sorted(imports, key=lambda row: (row.startswith("from"), row))]
         tail = [row + newline for row in block]
@@ -228,6 +229,24 @@ def _end_of_imports(tree: ast.Module, statement: ast.stmt, names: Container[str]
             break
     assert last.end_lineno is not None
     return last.end_lineno
+
+
+def _lines_of_imports(tree: ast.Module, block: ast.Module) -> Iterator[int]:
+    """Yield the lines after which names that a block reads are imported, under ``try:`` perhaps."""
+    names = [node for node in ast.walk(block) if isinstance(node, ast.Name)]
+    wanted = {node.id for node in names} - {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    for statement in tree.body:
+        if isinstance(statement, (ast.Import, ast.ImportFrom, ast.Try)):
+            given = [
+                item
+                for node in ast.walk(statement)
+                if isinstance(node, (ast.Import, ast.ImportFrom))
+                for item in node.names
+            ]
+            found = {(item.asname or item.name).partition(".")[0] for item in given} & wanted
+            wanted -= found
+            if found and statement.end_lineno is not None:
+                yield statement.end_lineno
 
 
 def _place_in_standard(tree: ast.Module, statement: ast.stmt, name: str) -> int:

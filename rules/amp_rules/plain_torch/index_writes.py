@@ -21,7 +21,7 @@ from amp_rules.lattice.torch_operations import FACTORIES, LIKES, NEWS
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
 from amp_rules.plain_torch.precision import AT_LEAST_FLOAT32
-from amp_rules.plain_torch.regions import modes, sites_in_regions
+from amp_rules.plain_torch.regions import modes, sites_beside
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use, source_of
 from amp_rules.roles.steps import Site
@@ -43,7 +43,7 @@ _DEFAULT_TYPE = frozenset({"torch.set_default_dtype", "torch.set_default_tensor_
 def convert(translation: Translation) -> None:
     """Have every write of the regions, which may mix types, convert what is written."""
     judged: dict[Module, _Writes] = {}
-    for site in sites_in_regions(translation):
+    for site in sites_beside(translation):
         found = _written(translation, site)
         if found is None:
             continue

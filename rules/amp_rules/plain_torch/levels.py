@@ -12,6 +12,9 @@ from amp_rules.source import blocks
 
 _LEVELS = ("O0", "O1", "O2", "O3")
 _NAMES = ("use_amp", "amp_is_used")
+_PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+_LONG = 85
+"""The length of conditions that no longer go well on one line, indented and behind a name."""
 
 
 class Level:
@@ -92,18 +95,55 @@ class Level:
         return None if self.is_constant else self.variable.line
 
     def _made(self, use: Use) -> str:
+        """What the level is made of: the script's own conditions, where it has some, and what the environment says."""
         level = use.keyword("opt_level")
+        asked = [item for item in (self.condition, use.keyword("enabled")) if item is not None]
+        if isinstance(level, ast.IfExp) and _is_o0(level.orelse):
+            asked.append(level.test)
+            level = level.body
         text = '"O1"' if level is None else source_of(use.module, level)
-        conditions = [item for item in (self.condition, use.keyword("enabled")) if item is not None]
-        if conditions:
-            asked = " and ".join(self._plain(use, item, alone=len(conditions) == 1) for item in conditions)
-            text = f'{text} if {asked} else "O0"'
-        return f'{self._translation.where}{{os}}.environ.get("AMP_OPT_LEVEL", {text}) != "O0"'
+        if not asked:
+            return f'{self._translation.where}{{os}}.environ.get("AMP_OPT_LEVEL", {text}) != "O0"'
+        parts = [part for item in asked for part in _conditions(item)]
+        rows = [_as_bool(source_of(use.module, part), part) for part in parts]
+        if not (level is None or _is_name(level)):
+            rows.append(f'{text if isinstance(level, _PLAIN) else f"({text})"} != "O0"')
+        rows.append('{os}.environ.get("AMP_OPT_LEVEL") != "O0"')
+        if self._translation.where:
+            rows.insert(0, "{torch}.cuda.is_available()")
+        made = _in_quotes_of(list(dict.fromkeys(rows)))
+        if len(made) > 2 and sum(map(len, made)) > _LONG:
+            return "(\n    " + "\n    and ".join(made) + "\n)"
+        return " and ".join(made)
 
-    def _plain(self, use: Use, node: ast.expr, *, alone: bool) -> str:
-        text = source_of(use.module, node)
-        plain = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Compare, ast.UnaryOp)
-        return text if isinstance(node, plain) or (alone and isinstance(node, ast.BoolOp)) else f"({text})"
+
+def _conditions(node: ast.expr) -> list[ast.expr]:
+    """What must all hold for a condition to hold."""
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        return [part for item in node.values for part in _conditions(item)]
+    return [node]
+
+
+def _as_bool(text: str, node: ast.expr) -> str:
+    """The source of a condition that gives True or False, which is all that torch takes."""
+    if isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)):
+        return text
+    return f"bool({text})"
+
+
+def _in_quotes_of(rows: list[str]) -> list[str]:
+    """New code with the quotes of the script's own strings beside it, unless one of these has both kinds."""
+    own = "".join(rows).replace('"AMP_OPT_LEVEL"', "").replace('"O0"', "")
+    return [row.replace('"', "'") for row in rows] if "'" in own and '"' not in own else rows
+
+
+def _is_o0(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == "O0"
+
+
+def _is_name(node: ast.expr) -> bool:
+    """Whether a level is written out, and another than O0."""
+    return isinstance(node, ast.Constant) and node.value in _LEVELS[1:]
 
 
 def _is_level(use: Use) -> bool:

@@ -134,4 +134,5 @@ def name_for(variable: str, kind: str) -> str:
     parts = [variable[: found.start()], variable[found.end() :]] if found is not None else []
     if not variable.isascii() or (found is None and variable and kind == "sampler"):
         parts = ["train"]
-    return "_".join([*(part.strip("_").lower() for part in parts if part.strip("_")), kind])
+    words = [*(part.strip("_").lower() for part in parts if part.strip("_")), kind]
+    return "_".join(words if words[0].isidentifier() else words[::-1])  # ``sampler_1`` for ``loader1``

@@ -6,32 +6,74 @@ import ast
 
 import libcst as cst
 
+from amp_rules.plain_torch.beside_optimizers import Origin, origins
 from amp_rules.plain_torch.carried import Carried
 from amp_rules.plain_torch.levels import Level
 from amp_rules.plain_torch.rounds import Rounds
 from amp_rules.plain_torch.translation import Translate, Translation
 from amp_rules.plain_torch.uses import Use, source_of
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.text.actions import ExpressionEdit
 from amp_rules.text.expression_edits import substitute
 
 _NAMES = ("scaler", "grad_scaler")
+_SETTINGS = ("init_scale", "growth_interval")
 _METHODS = ("scale", "unscale_", "step", "update", "get_scale", "state_dict", "load_state_dict")
 
 
 class LossScaling:
-    """The scaler of a program; there is none in bfloat16, whose gradients do not vanish."""
+    """The scaler of a program; there is none in bfloat16, whose gradients do not vanish.
+
+    Attributes:
+        uses: what uses it.
+        is_needed: whether there is one.
+        is_beside_optimizers: whether the script starts below the optimizers, as with ``apex.amp.initialize``.
+        fixed: a scale that stays; None where it adapts.
+    """
 
     def __init__(self, translation: Translation) -> None:
         self._translation = translation
         start = translation.start
         self.uses = [use for use in translation.uses if use.path.split(".")[0] == "scaler"]
         self.is_needed = bool(self.uses) and (start is None or start.dtype != "bf16")
+        self.is_beside_optimizers = False
         self.fixed = _number(start.loss_scale) if start is not None else None
         if self.is_needed:
             is_constant = translation.part(Level).is_constant
-            self.variable = Carried(translation, self.uses, _NAMES, self._made, held_anywhere=is_constant)
+            found = list(origins(translation.program, self.uses))
+            self.is_beside_optimizers = start is not None and any(
+                item.body is start.use.body and not self._is_later(item) for item in found
+            )
+            self.variable = Carried(
+                translation,
+                self.uses,
+                _NAMES,
+                self._made,
+                held_anywhere=is_constant,
+                origins=[item for item in found if self._can_be_made(item)],
+            )
             self.merged = Rounds(translation, is_fixed=self.fixed is not None).check()
             self._write_merged()
+
+    def _can_be_made(self, origin: Origin) -> bool:
+        """Whether a place comes after the start, and has all that the scaler is made of."""
+        start = self._translation.start
+        if start is None or origin.statement is None:
+            return False
+        if origin.body is start.use.body and not self._is_later(origin):
+            return False
+        level = self._translation.part(Level)
+        given = [start.use.keyword(name) for name in _SETTINGS] if self.fixed is None else []
+        is_plain = level.is_constant and all(isinstance(item, ast.Constant | None) for item in given)
+        # What the start computed is known below it in its own suite, or deeper.
+        return is_plain or (origin.body is start.use.body and _is_below(start.use.module, level, origin.statement))
+
+    def _is_later(self, origin: Origin) -> bool:
+        """Whether a place of the body that starts is below the start."""
+        start = self._translation.start
+        assert start is not None and origin.statement is not None
+        return start.use.module.start(start.use.statement) < start.use.module.start(origin.statement)
 
     @property
     def _made(self) -> str:
@@ -44,7 +86,7 @@ class LossScaling:
         if self.fixed is not None:
             more.append(f"init_scale={self.fixed}")
         elif start is not None:
-            for name in ("init_scale", "growth_interval"):
+            for name in _SETTINGS:
                 given = start.use.keyword(name)
                 if given is not None:
                     more.append(f"{name}={ast.unparse(given)}")
@@ -65,6 +107,15 @@ class LossScaling:
     def line(self) -> str | None:
         """The template of the line that makes it at the start."""
         return self.variable.line if self.is_needed else None
+
+
+def _is_below(module: Module, level: Level, statement: ast.stmt) -> bool:
+    """Whether a statement follows what looks at the level, in its suite or deeper in a statement of it."""
+    if level.place is None:
+        return False
+    place = blocks.place(module, level.place)
+    below = place.suite[place.index + 1 :]
+    return any(item in below for item in (statement, *module.ancestors(statement)))
 
 
 def _number(text: str | None) -> str | None:

@@ -63,7 +63,7 @@ def _ask_for_fused(translation: Translation, use: Use, name: str) -> None:
 
 
 def _is_loaded(translation: Translation) -> bool:
-    """Whether the state of an optimizer is loaded, which holds ``fused``: a state of before would turn it off half-way."""
+    """Whether the state of an optimizer is loaded: an older one says ``fused=None``, and turns it off half-way."""
     program = translation.program
     return any(
         isinstance(call.func, ast.Attribute)

@@ -66,7 +66,7 @@ def _init(translation: Translation, use: Use) -> None:
     if use == translation.joins:
         lines += join(translation, use.module)
     if translation.start is not None and use != translation.start.use:
-        translation.put_for(use, "\n".join(lines), apart=True)
+        translation.put_for(use, "\n".join(lines), gap=True)
         return
     level, scaling = translation.part(Level), translation.part(LossScaling)
     lines += [line for line in (level.line, scaling.line) if line is not None]
@@ -77,10 +77,10 @@ def _init(translation: Translation, use: Use) -> None:
     if given & _LIMITS:
         translation.cannot_keep(use.module, "limits of the loss scale", order=1)
     if level.place is not None and level.condition is not None:
-        translation.insert(use.module, level.place, "\n".join(lines))
+        translation.insert(use.module, level.place, "\n".join(lines), gap=True)
         translation.take_out(use)
     elif lines:
-        translation.put_for(use, "\n".join(lines), apart=True)
+        translation.put_for(use, "\n".join(lines), gap=not scaling.is_beside_optimizers)
     else:
         translation.take_out(use)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.lattice.mode import HALF_TYPES, Mode
 from amp_rules.plain_torch.translation import Translation
+from amp_rules.plain_torch.uses import Use
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.roles.steps import Site
@@ -17,11 +18,29 @@ def sites_in_regions(translation: Translation) -> list[Site]:
     return nodes_in(translation.program, list(_runs(translation)))
 
 
-def _runs(translation: Translation) -> Iterator[StatementRun]:
+def sites_beside(translation: Translation) -> list[Site]:
+    """Every node of the regions, and of the functions that hold one: what a region gives is used there."""
+    inside = sites_in_regions(translation)
+    known = {site.node for site in inside}
+    bodies = {use.body for use in regions(translation)}
+    return inside + [
+        Site(scope.module, scope, body, node)
+        for node, body, scope in translation.program.nodes()
+        if body in bodies and node not in known
+    ]
+
+
+def regions(translation: Translation) -> Iterator[Use]:
+    """Yield the uses that open a region of autocast around statements."""
     for use in translation.uses_of("autocast"):
-        statement = use.statement
-        if isinstance(statement, (ast.With, ast.AsyncWith)) and use.keyword("enabled") is None:
-            yield StatementRun(use.module, statement.body[0], statement.body[-1])
+        if isinstance(use.statement, (ast.With, ast.AsyncWith)) and use.keyword("enabled") is None:
+            yield use
+
+
+def _runs(translation: Translation) -> Iterator[StatementRun]:
+    for use in regions(translation):
+        body = use.statement.body  # type: ignore[attr-defined]
+        yield StatementRun(use.module, body[0], body[-1])
 
 
 def modes(translation: Translation) -> list[Mode]:

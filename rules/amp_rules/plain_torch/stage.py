@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from amp_rules.plain_torch import by_hand, index_writes, raising, telling
+from amp_rules.plain_torch import by_hand, index_writes, outputs, raising, telling
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.unbound import unbound_names
 from amp_rules.plain_torch.words import WORDS, unknown
@@ -49,7 +49,7 @@ def in_plain_torch(
     for path, text in texts.items():
         before = changes[path].before if path in changes else drafts[path].original.source.text
         changes[path] = FileChange(path, before, text)
-    kept = tuple(change for change in changes.values() if change.before != change.after)
+    kept = tuple(change for change in changes.values() if not _is_same(change.before, change.after))
     return replace(
         report,
         changes=kept,
@@ -78,7 +78,7 @@ def from_runtime(report: Report, program: Program, options: Options) -> Report:
             refusals=(*report.refusals, *declined.refusals),
         )
     before = {path: drafts[path].original.source.text for path in texts}
-    changes = [FileChange(path, before[path], text) for path, text in texts.items() if before[path] != text]
+    changes = [FileChange(path, before[path], text) for path, text in texts.items() if not _is_same(before[path], text)]
     has_precision = any(use.path.split(".")[0] in ("autocast", "scaler") for use in translation.uses)
     return replace(
         report,
@@ -88,6 +88,13 @@ def from_runtime(report: Report, program: Program, options: Options) -> Report:
         edits=telling.of_uses(translation.uses),
         notes=(*report.notes, *_limits(translation, drafts)),
     )
+
+
+def _is_same(before: str, after: str) -> bool:
+    """Whether two texts of a file differ in nothing but blank lines, as where a line that came to it went again."""
+    return before == after or [row for row in before.splitlines() if row.strip()] == [
+        row for row in after.splitlines() if row.strip()
+    ]
 
 
 def _texts(translation: Translation, drafts: dict[Path, Draft], known: Iterable[Declined] = ()) -> dict[Path, str]:
@@ -107,6 +114,7 @@ def _texts(translation: Translation, drafts: dict[Path, Draft], known: Iterable[
     texts: dict[Path, str] = {}
     with reasons.collecting():
         translation.at_end(lambda: index_writes.convert(translation))
+        translation.at_end(lambda: outputs.widen(translation))
         translation.at_end(lambda: raising.decline(translation))
         texts = translation.texts(WORDS, unknown)
     reasons.decline()

@@ -155,19 +155,26 @@ class Translation:
         self.do(module, Replace(node, substitute(self.code(module, edit)) if isinstance(edit, str) else edit))
 
     def insert(
-        self, module: Module, statement: ast.stmt, template: str, *, after: bool = False, order: int = 0
+        self,
+        module: Module,
+        statement: ast.stmt,
+        template: str,
+        *,
+        after: bool = False,
+        order: int = 0,
+        gap: bool = False,
     ) -> None:
         """Put lines beside a statement."""
-        self.do(module, Insert(statement, self.code(module, template), after=after, order=order))
+        self.do(module, Insert(statement, self.code(module, template), after=after, order=order, gap=gap))
 
     def take_out(self, use: Use) -> None:
         """Take out the statement that a use is."""
         self.do(use.module, Remove(use.statement, keep_comments=True))
 
-    def put_for(self, use: Use, template: str, *, apart: bool = False) -> None:
-        """Put lines in the place of the statement that a use is, perhaps between blank lines."""
-        code = self.code(use.module, template)
-        self.do(use.module, Insert(use.statement, f"\n{code}" if apart else code, gap=apart), Remove(use.statement))
+    def put_for(self, use: Use, template: str, *, gap: bool = False) -> None:
+        """Put lines in the place of the statement that a use is; ``gap`` sets them apart by blank lines."""
+        self.insert(use.module, use.statement, template, gap=gap)
+        self.do(use.module, Remove(use.statement))
 
     def helper(self, use: Use, helper: Helper, unit: Unit, module: Module | None = None) -> str:
         """The name of a helper function for a use, in its file or another; a third one declines its unit."""

@@ -72,6 +72,17 @@ def import_of_runtime(module: Module) -> ast.Import | None:
     return None
 
 
+def has_attribute(module: Module, name: str) -> bool:
+    """Whether a file speaks of an attribute of that name, but for the runtime's."""
+    runtime = imported_runtime(module)
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and not (isinstance(node.value, ast.Name) and node.value.id == runtime)
+        for node in module.nodes
+    )
+
+
 def _use(program: Program, module: Module, name: ast.Name) -> Use:
     node: ast.expr = name
     parts = []

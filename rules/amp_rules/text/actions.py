@@ -27,7 +27,8 @@ class Replace:
 class Insert:
     """Put lines before or after a statement.
 
-    ``order`` sorts several insertions at one place; ``gap`` asks for a blank line between them and the statement below.
+    ``order`` sorts several insertions at one place; ``gap`` asks for a blank line between them and the statement below,
+    and, where they stand for a statement that is taken out, between them and the one above too.
     ``late`` gives the lines in place of ``code``, when all expressions of the statement are replaced.
     """
 

@@ -68,6 +68,21 @@ def parsed(code: str) -> list[cst.BaseStatement]:
     return statements  # type: ignore[return-value]
 
 
+def set_apart(
+    rows: list[cst.BaseStatement], groups: Sequence[tuple[cst.BaseStatement, cst.BaseStatement]]
+) -> list[cst.BaseStatement]:
+    """The rows with a blank line above and below each group, given by its first and its last row."""
+    heads = {id(first) for first, _ in groups}
+    ends = {id(last) for _, last in groups}
+    found = list(rows)
+    for index, row in enumerate(rows):
+        if index and (id(row) in heads or id(rows[index - 1]) in ends) and hasattr(row, "leading_lines"):
+            lines = list(row.leading_lines)
+            if not lines or lines[0].comment is not None:
+                found[index] = row.with_changes(leading_lines=[cst.EmptyLine(indent=False), *lines])
+    return found
+
+
 def one_line_each(line: cst.SimpleStatementLine) -> list[cst.SimpleStatementLine]:
     """One line for each statement of ``a; b``; the comment stays with the last."""
     found = []

@@ -14,6 +14,7 @@ from amp_rules.text.rows import (
     lines_apart,
     one_line_each,
     parsed,
+    set_apart,
     statements_of_suites,
     with_two_blank_lines,
     without_blank_lines_above,
@@ -27,7 +28,7 @@ class Suites:
         self._places = places
         self._done = done
         self._carried: list[cst.EmptyLine] = []
-        self._gap_below = False
+        self._apart: list[tuple[cst.BaseStatement, cst.BaseStatement]] = []
         self._inserts: defaultdict[Place, list[Insert]] = defaultdict(list)
         self._wraps: defaultdict[Place, list[Wrap]] = defaultdict(list)
         self._removals: defaultdict[Place, list[Remove]] = defaultdict(list)
@@ -116,8 +117,8 @@ class Suites:
                     spans.append((index, end, wrap))
                     self._done.add(id(wrap))
         spans.sort(key=lambda span: (span[0], -span[1]))
-        self._gap_below = False
-        return self._emit(rows, 0, len(rows) - 1, spans, None)
+        self._apart.clear()
+        return set_apart(self._emit(rows, 0, len(rows) - 1, spans, None), self._apart)
 
     def _emit(
         self,
@@ -150,10 +151,6 @@ class Suites:
         if self._carried and hasattr(statement, "leading_lines"):
             statement = statement.with_changes(leading_lines=[*self._carried, *statement.leading_lines])
             self._carried = []
-        if self._gap_below and (place in self._inserts or place not in self._removals):
-            self._gap_below = False
-            if not getattr(statement, "leading_lines", True):
-                statement = statement.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
         if place in self._removals:
             lines = list(getattr(statement, "leading_lines", ()))
             if not self._finish_removal(place):
@@ -173,13 +170,13 @@ class Suites:
         elif before and hasattr(statement, "leading_lines"):
             self._carried = []
             # The new lines stand for the old statement, under its comments.
-            above = statement.leading_lines or getattr(before[0], "leading_lines", ())
-            before[0] = before[0].with_changes(leading_lines=above)
-            self._gap_below = self._wants_gap(place)
+            before[0] = before[0].with_changes(leading_lines=statement.leading_lines)
             last = before[-1]
             if isinstance(statement, cst.SimpleStatementLine) and isinstance(last, cst.SimpleStatementLine):
                 if statement.trailing_whitespace.comment is not None:
                     before[-1] = last.with_changes(trailing_whitespace=statement.trailing_whitespace)
+            if self._wants_gap(place):
+                self._apart.append((before[0], before[-1]))
         return [*before, *kept, *self._after(place)]
 
     def _put_above(
