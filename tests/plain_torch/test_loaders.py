@@ -181,6 +181,14 @@ def test_the_sampler_is_told_the_epoch(tmp_path: Path, rest: str, told: list[str
     assert "\n".join(told) in text, text
 
 
+@pytest.mark.parametrize("given", ["", ", shuffle=False"])
+def test_without_shuffling_no_epoch_is_told(tmp_path: Path, given: str) -> None:
+    """The order is the same in each."""
+    text = _text(tmp_path, f"loader = DataLoader(dataset, batch_size=8{given})")
+    assert "DistributedSampler(dataset, shuffle=False)" in text and "set_epoch" not in text
+    assert "set_epoch" in _text(tmp_path, "loader = DataLoader(dataset, batch_size=8, shuffle=len(dataset) > 9)")
+
+
 def test_one_pass_needs_no_epoch(tmp_path: Path) -> None:
     text = _text(tmp_path, "loader = DataLoader(dataset, batch_size=8)", "for x, y in loader:\n    STEP")
     assert "DistributedSampler(" in text and "set_epoch" not in text
