@@ -117,7 +117,7 @@ def test_a_training_loader_gets_a_sampler(tmp_path: Path, loader: str, expected:
     text = _text(tmp_path, loader)
     for line in expected:
         assert line in text, text
-    assert "set_epoch(epoch)" in text
+    assert ("set_epoch(epoch)" in text) is ("DistributedSampler(dataset, shuffle=False)" not in text)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +179,14 @@ def test_a_training_loader_gets_a_sampler(tmp_path: Path, loader: str, expected:
 def test_the_sampler_is_told_the_epoch(tmp_path: Path, rest: str, told: list[str]) -> None:
     text = _text(tmp_path, "loader = DataLoader(dataset, batch_size=8, shuffle=True)", rest)
     assert "\n".join(told) in text, text
+
+
+@pytest.mark.parametrize("given", ["", ", shuffle=False"])
+def test_without_shuffling_no_epoch_is_told(tmp_path: Path, given: str) -> None:
+    """The order is the same in each."""
+    text = _text(tmp_path, f"loader = DataLoader(dataset, batch_size=8{given})")
+    assert "DistributedSampler(dataset, shuffle=False)" in text and "set_epoch" not in text
+    assert "set_epoch" in _text(tmp_path, "loader = DataLoader(dataset, batch_size=8, shuffle=len(dataset) > 9)")
 
 
 def test_one_pass_needs_no_epoch(tmp_path: Path) -> None:

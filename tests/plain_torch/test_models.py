@@ -525,6 +525,8 @@ def test_data_parallel_stays_for_one_process(tmp_path: Path) -> None:
     )
     assert "model = torch.nn.DataParallel(Net(), device_ids=[LOCAL_RANK] if WORLD_SIZE > 1 else None)" in after
     assert "DistributedDataParallel(model.module" in after and "torch.save(model.state_dict()" in after
+    whole = trained(model="nn.DataParallel(Net())", after='torch.save(model, "model.pt")\n')
+    assert "saved as a whole" in refused(tmp_path, whole)
 
 
 # ---- models that are saved as wholes ---------------------------------------------------------------------------------
@@ -538,6 +540,7 @@ _ITSELF = 'getattr(model, "module", model)'
         ('state = {"net": model, "epoch": epoch}\ntorch.save(state, "x.pt")\n', f'{{"net": {_ITSELF}, "epoch"'),
         ('state = {"epoch": epoch}\nstate["net"] = model\ntorch.save(state, "x.pt")\n', f'state["net"] = {_ITSELF}\n'),
         ('torch.save([model, epoch], "x.pt")\n', f"torch.save([{_ITSELF}, epoch], "),
+        ('torch.save([net for net in (model,)], "x.pt")\n', '[getattr(net, "module", net) for net in (model,)]'),
         ('torch.save(dict(net=model), "x.pt")\n', f"torch.save(dict(net={_ITSELF}), "),
         ('torch.save({"all": (model, epoch)}, "x.pt")\n', f'{{"all": ({_ITSELF}, epoch)}}'),
         ('import pickle\npickle.dump({"net": model}, open("x.pt", "wb"))\n', f'{{"net": {_ITSELF}}}'),
@@ -615,3 +618,45 @@ def test_a_layer_of_the_model_is_none(tmp_path: Path, used: str) -> None:
     before = SIZED.format(given="nn.Sequential(self.extra)") + "def apply(layer, x):\n    return layer(x).sum()\n\n\n"
     text = trained(ASKED.format(asked="2", used=used), before=before, model="Sized(4)")
     assert "runs a part of the model" in refused(tmp_path, text)
+
+
+# ---- what is noted ---------------------------------------------------------------------------------------------------
+
+
+def _kept(folder: Path, text: str) -> list[str]:
+    """The sentences on what torch does not keep."""
+    report, _ = in_torch(folder, text)
+    return [note.text for note in report.notes if note.code == "AMP183"]
+
+
+def test_one_gpu_in_place_of_several_is_noted_once(tmp_path: Path) -> None:
+    """Also where several models had them; where there was no DataParallel nothing is said of it."""
+    spread = "if torch.cuda.device_count() > 1:\n    model = nn.DataParallel(model)\n"
+    for times in (1, 2):
+        found = _kept(tmp_path, trained(moved=spread * times))
+        assert sum("several GPUs in one process" in text for text in found) == 1
+    assert not any("several GPUs" in text for text in _kept(tmp_path, trained(moved="model.cuda()\n")))
+
+
+@pytest.mark.parametrize(
+    ("model", "moved", "is_noted"),
+    [
+        ("nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))", "model.cuda()\n", True),
+        ("nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))", "", False),
+        ("nn.Sequential(vgg.features(4), nn.Linear(4, 1))", "model.cuda()\n", False),
+    ],
+)
+def test_batch_norm_of_each_process_is_noted_where_there_is_one(
+    tmp_path: Path, model: str, moved: str, is_noted: bool
+) -> None:
+    """Nothing is said of what a package may have, nor of a program that never uses a GPU."""
+    text = trained(model=model, moved=moved, before="import vgg\n" if "vgg" in model else "")
+    assert any(note.startswith("plain torch does not keep batch norm") for note in _kept(tmp_path, text)) is is_noted
+
+
+def test_each_limit_is_a_note_of_its_own_and_the_first_matters_most(tmp_path: Path) -> None:
+    """What may train otherwise comes before batch norm on the CPU."""
+    model = "nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))"
+    found = _kept(tmp_path, trained(model=model, moved="model.cuda()\nmodel = nn.DataParallel(model)\n"))
+    assert len(found) > 2 and not any("; batch norm" in text for text in found)
+    assert "several GPUs" in found[0] and "batch norm" in found[-1]

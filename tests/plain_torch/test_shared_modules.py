@@ -119,7 +119,9 @@ def test_what_evaluates_elsewhere_is_noted(project):
     (project / "score.py").write_text("import engine\n\nprint(engine.evaluate(None, []))\n")
     done = invoke("adam.py", "--target", "torch")
     assert "precision migrated" in done.stderr, done.stderr
-    assert "score.py is not migrated, and runs `evaluate` under autocast, too" in done.stderr
+    assert (
+        "AMP184 autocast-for-others: score.py is not migrated, and runs `evaluate` under autocast, too" in done.stderr
+    )
     assert "score.py" not in invoke("adam.py").stderr
 
 

@@ -25,6 +25,8 @@ _LEAVING = WHOLE_OBJECT_WRITERS | HANDED_TO_PROCESSES
 _CONTENT = ("obj", "args", "kwargs")
 _SAVED = "what is saved as a whole"
 _HOLDERS = ("sequence", "object", "instance")
+_DISPLAYS = (ast.Dict, ast.List, ast.Tuple, ast.Set)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
 _GROWS = frozenset({"append", "extend", "insert", "add", "update", "setdefault", "appendleft"})
 
 
@@ -127,7 +129,9 @@ class SavedModels:
         while isinstance(parents[node], ast.IfExp) and parents[node].test is not node:  # type: ignore[attr-defined]
             node = parents[node]
         parent = parents[node]
-        if isinstance(parent, (ast.Dict, ast.List, ast.Tuple, ast.Set)):
+        is_each = isinstance(parent, ast.DictComp) and parent.value is node
+        is_each = is_each or (isinstance(parent, _COMPREHENSIONS) and parent.elt is node)
+        if isinstance(parent, ast.expr) and (is_each or isinstance(parent, _DISPLAYS)):
             return self._saved(parent, site.scope)
         if isinstance(parent, ast.keyword):
             parent = parents[parent]

@@ -128,6 +128,8 @@ def notes_of_migration(found: Iterable[Note]) -> tuple[Note, ...]:
 
 def of_several_gpus(found: Iterable[Edit], translation: Translation) -> None:
     """Say that one process has one GPU, where it had all of them."""
+    if any(True for _ in translation.uses_of("keep_module_prefix")):
+        return  # DataParallel is still there alone
     modules = {module.path: module for module in translation.program.flow.modules}
     for path in dict.fromkeys(item.path for item in found if item.code == _SEVERAL_GPUS):
         translation.cannot_keep(
