@@ -217,6 +217,8 @@ class ModelReads:
         if names & (_TAKES_EITHER | RETURNS_FIRST_ARGUMENT | _WRAPPERS) or _is_plain(call):
             return False
         made = self._program.flow.values(call, site.scope)
+        if self._program.flow.elements(made) & self._values:
+            return False  # a record, which hands out what it was given
         if any(is_module(value) for value in made) and any(name.startswith("torch.nn.") for name in names):
             return False  # a model that calls this one
         return not (isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPS and not names)
