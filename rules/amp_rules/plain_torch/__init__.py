@@ -18,7 +18,7 @@ runtime since an earlier run alike. What torch has no words for declines, with i
 
 One file each for what belongs together: ``precision``, ``loss_scaling`` (where the scaler is made and how it gets to
 its uses), ``optimizers``, ``models``, ``loaders``, ``ranks``, ``joining`` (how processes join and part), ``on_main``,
-``guards`` (what only the first process does), ``reductions``, ``random_numbers``, ``generators`` and ``streams`` (what
-has to be drawn alike), ``hoisting`` (expressions that get a variable), ``leaving`` (half values that leave
-autocast), ``unwritten`` (what is never written).
+``guards`` (what only the first process does), ``reductions``, ``random_numbers``, ``generators``, ``training_start``,
+``common_draws`` and ``streams`` (what has to be drawn alike, and where noise parts), ``hoisting`` (expressions that get
+a variable), ``leaving`` (half values that leave autocast), ``unwritten`` (what is never written).
 """

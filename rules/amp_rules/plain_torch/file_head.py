@@ -159,7 +159,8 @@ class FileHead:
 
     def _free(self, wanted: str) -> str:
         names = names_of(self.module)
-        candidates = [wanted, f"AMP_{wanted}" if wanted.isupper() else f"torch_{wanted}"]
+        prefix = "AMP" if wanted.isupper() else "python" if wanted in _STANDARD else "torch"
+        candidates = [wanted, f"{prefix}_{wanted}"]
         candidates += [f"{wanted}_{number}" for number in range(2, 100)]
         return next(name for name in candidates if not names.is_taken(name))
 

@@ -6,18 +6,25 @@ import ast
 from collections.abc import Callable
 
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.roles.steps import Program
+from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.torch.replication import DRAWING_METHODS, DRAWS, NOT_DRAWN, SEEDS
+from amp_rules.torch.replication import DRAWING_METHODS, DRAWS, GENERATORS, NOT_DRAWN, SEEDS
 
 _STATES = {
     "torch": ("{torch}.get_rng_state()", "{torch}.set_rng_state"),
     "random": ("{random}.getstate()", "{random}.setstate"),
     "numpy": ("{np}.random.get_state()", "{np}.random.set_state"),
 }
+
+_APART = {
+    "torch": "{torch}.manual_seed({torch}.initial_seed() + {RANK})",
+    "random": "{random}.seed({random}.randrange(2**31) + {RANK})",
+    "numpy": "{np}.random.seed({np}.random.randint(2**31) + {RANK})",
+}
+"""The first process goes on with the numbers that it would draw alone."""
 
 _SEEDS_ALL = frozenset(
     {"transformers.set_seed", "transformers.trainer_utils.set_seed", "lightning.seed_everything",
@@ -26,6 +33,16 @@ _SEEDS_ALL = frozenset(
 
 DRAWS_FROM_NUMPY = frozenset({"sklearn", "scipy", "pandas"})
 """Libraries that draw from NumPy's generator of the process where they are given none."""
+
+DRAW_NOTHING = frozenset(
+    {
+        "torch", "torchvision", "torchaudio", "numpy", "amp_runtime", "tqdm", "matplotlib", "PIL", "cv2", "yaml",
+        "tensorboard", "tensorboardX", "wandb", "sklearn", "scipy", "pandas", "einops", "h5py", "omegaconf",
+        "unidecode", "termcolor", "colorama", "tabulate", "prettytable", "imageio", "seaborn", "visdom", "psutil",
+        "requests", "click", "fire", "docopt", "easydict", "apex", "mpl_toolkits", "onnx", "onnxruntime",
+    }
+)  # fmt: skip
+"""Libraries that take no numbers from Python's generators while a batch is worked on, unless they are told to."""
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -44,6 +61,13 @@ def same_states(module: Module, libraries: list[str]) -> str:
         f"    {{dist}}.broadcast_object_list({name})  # all draw the same random numbers",
     ]
     return "\n".join([*head, *setters])
+
+
+def apart(libraries: list[str]) -> str:
+    """The lines, a template, from which on all processes but the first draw other random numbers than that."""
+    lines = ["if {RANK} > 0:", *(f"    {_APART[library]}" for library in libraries)]
+    lines[1] += "  # each process draws noise of its own"
+    return "\n".join(lines)
 
 
 def drawn_from(program: Program) -> list[str]:
@@ -69,18 +93,30 @@ def draws_of(program: Program) -> list[ast.Call]:
     """The calls that draw from the generators of the process."""
     found = []
     for call, _, scope in program.calls():
-        names = {name for name in program.callee_names(call, scope) if name not in NOT_DRAWN}
+        names = program.callee_names(call, scope) - NOT_DRAWN - GENERATORS
         is_method = isinstance(call.func, ast.Attribute) and call.func.attr in DRAWING_METHODS
         if is_method or any(name.startswith(DRAWS) for name in names):
             found.append(call)
     return found
 
 
+def library_of(program: Program, call: ast.Call) -> str:
+    """The library whose generator a call draws from."""
+    located = program.locate(call)
+    names = program.callee_names(call, located[1]) if located is not None else set()
+    return next((root for name in names for root in ("random", "numpy") if name.startswith(f"{root}.")), "torch")
+
+
+def seeds_of(program: Program) -> list[Site]:
+    """Where the script seeds generators of the process."""
+    return program.calls_to(SEEDS | _SEEDS_ALL)
+
+
 def is_seeded(program: Program, library: str) -> bool:
     """Whether the script seeds a library's generator before it draws, whatever it is started with."""
     draws = set(draws_of(program))
     is_drawn = program.closure(lambda node: node in draws)
-    for site in program.calls_to(SEEDS | _SEEDS_ALL):
+    for site in seeds_of(program):
         assert isinstance(site.node, ast.Call)
         names = program.callee_names(site.node, site.scope)
         seeds = names & _SEEDS_ALL or any(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.plain_torch.generators import drawn_from, is_seeded, same_states
+from amp_rules.plain_torch.generators import same_states
 from amp_rules.plain_torch.gpu import may_use_gpu
 from amp_rules.plain_torch.streams import Streams
+from amp_rules.plain_torch.training_start import may_repeat
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.roles.steps import Program
@@ -43,14 +44,13 @@ _PLAIN_RESULTS = (ast.Name, ast.Attribute, ast.Constant)
 
 def join(translation: Translation, module: Module) -> list[str]:
     """The lines with which a process joins those that torchrun started; it parts from them where the script ends."""
-    translation.part(Streams)
+    streams = translation.part(Streams)
     start = translation.start
-    may_repeat = start is not None and _may_repeat(translation.program, start.use.module, start.use.node)
+    repeats = start is not None and may_repeat(translation.program, start.use.module, start.use.node)
     form = _JOIN if may_use_gpu(translation.program) else _JOIN_ON_THE_CPU
-    lines = [form % (" and not {dist}.is_initialized()" if may_repeat else "")]
-    drawn = [library for library in drawn_from(translation.program) if not _is_seeded(translation, library)]
-    if drawn:
-        lines.append(same_states(module, drawn))
+    lines = [form % (" and not {dist}.is_initialized()" if repeats else "")]
+    if streams.broadcast:
+        lines.append(same_states(module, streams.broadcast))
     lines.append(_SILENT)
     if any(name.split(".")[0] == "logging" for name in translation.program.flow.imported):
         lines.append(_WITHOUT_LOG)
@@ -58,27 +58,6 @@ def join(translation: Translation, module: Module) -> list[str]:
     if joins is not None and joins.module is module and not module.cells:
         _part(translation, joins)
     return translation.code(module, "\n".join(lines)).splitlines()
-
-
-def _may_repeat(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
-    """Whether the script may come to a node more than once."""
-    if any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(module, node)):
-        return True
-    info = program.function_of(blocks.body_of(module, node))
-    callers = program.flow.callers(info) if info is not None else []
-    if len(callers) > 1 or depth > _MAX_CALLS:
-        return True
-    return any(_may_repeat(program, item.scope.module, item.call, depth + 1) for item in callers)
-
-
-_MAX_CALLS = 8
-"""Calls from the entry to where a script starts; `cli`, `run` and `main` are three. Circles of calls end."""
-
-
-def _is_seeded(translation: Translation, library: str) -> bool:
-    """Whether all processes draw the same from a library as it is."""
-    is_asked = library == "torch" and any(translation.uses_of("same_seed"))
-    return not is_asked and is_seeded(translation.program, library)
 
 
 # ---- the end -------------------------------------------------------------------------------------------------------

@@ -13,14 +13,12 @@ from amp_rules.source.resolver import names_of
 from amp_rules.text.expression_edits import call_with, substitute
 from amp_rules.torch.replication import DRAWING_METHODS, RESETTING, SEEDS
 
-_APART = """\
-if {WORLD_SIZE} > 1:
-    {torch}.manual_seed({torch}.initial_seed() + {RANK})  # each process draws batches of its own"""
-
-_APART_TOO = {
+_APART = {
+    "torch": "    {torch}.manual_seed({torch}.initial_seed() + {RANK})",
     "random": "    {random}.seed({torch}.initial_seed())",
     "numpy": "    {np}.random.seed({torch}.initial_seed() % 2**32)",
 }
+"""The seeds follow torch's, which differ: by these lines, or as each process has its own from the start."""
 
 _WEIGHTS = """\
 if {WORLD_SIZE} > 1:
@@ -117,8 +115,12 @@ def _seed_by_rank(translation: Translation, use: Use) -> None:
     if not use.is_statement:
         _decline(translation, use, f"`{use.module.text(use.whole)}` is used in a way that is not understood")
         return
-    drawn = translation.part(Streams).drawn_from
-    translation.put_for(use, "\n".join([_APART, *(code for library, code in _APART_TOO.items() if library in drawn)]))
+    lines = [_APART[library] for library in translation.part(Streams).alike]
+    if not lines:
+        translation.take_out(use)
+        return
+    lines[0] += "  # each process draws batches of its own"
+    translation.put_for(use, "\n".join(["if {WORLD_SIZE} > 1:", *lines]))
 
 
 def _seed_alike(translation: Translation, use: Use) -> None:
