@@ -194,3 +194,75 @@ def test_a_parameter_is_added_where_calls_by_place_stay_what_they_are(before: st
     module = parse(SourceFile(Path("x.py"), text.encode(), text, "utf-8"))
     definition = module.tree.body[0]
     assert apply(module, [AddParameter(definition, "scaler")]) == f"def f{after}:\n    pass\n"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("(a=1)", "(scaler, a=1)"),
+        ("(a, b=1)", "(a, scaler, b=1)"),
+        ("(a, b)", "(a, b, scaler)"),
+        ("(a, b=1, *args, c=2, **kw)", "(a, scaler, b=1, *args, c=2, **kw)"),
+        ("(a, *, b=2)", "(a, *, b=2, scaler)"),
+        ("(a=1, /, b=2)", "(a=1, /, b=2, *, scaler)"),
+        ("(a, b,\n      c=1)", "(a, b, scaler,\n      c=1)"),
+        ("(\n    a,\n    b,  # two\n    c=1,\n)", "(\n    a,\n    b,  # two\n    scaler,\n    c=1,\n)"),
+    ],
+)
+def test_a_parameter_goes_before_defaults_that_no_call_gives_by_place(before: str, after: str) -> None:
+    text = f"def f{before}:\n    pass\n"
+    module = parse(SourceFile(Path("x.py"), text.encode(), text, "utf-8"))
+    definition = module.tree.body[0]
+    action = AddParameter(definition, "scaler", before_defaults=True)  # type: ignore[arg-type]
+    assert apply(module, [action]) == f"def f{after}:\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "head"),
+    [
+        ("step(model, optimizer, x, y, weight=2.0)", "def step(model, optimizer, x, y, scaler, weight=1.0):"),
+        ("step(model, optimizer, x, y, 2.0)", "def step(model, optimizer, x, y, weight=1.0, *, scaler):"),
+        ("step(*(model, optimizer, x, y))", "def step(model, optimizer, x, y, weight=1.0, *, scaler):"),
+    ],
+)
+def test_calls_that_give_a_default_by_place_keep_the_order(call: str, head: str, tmp_path: Path) -> None:
+    code = STEP.replace("x, y):", "x, y, weight=1.0):").replace("loss.backward", "(loss * weight).backward")
+    assert head in translated(tmp_path, HEAD + code + MAIN.format("for x, y in loader:\n        " + call))
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        # Two optimizers in one suite.
+        ("a = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+         "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+         "    for x, y in loader:\n        step(model, a, x, y)\n        step(model, optimizer, x, y)",
+         "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"),
+        # One of two.
+        ("if len(loader) > 3:\n        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n    else:\n"
+         "        optimizer = torch.optim.Rprop(model.parameters())\n"
+         "    for x, y in loader:\n        step(model, optimizer, x, y)",
+         "        optimizer = torch.optim.Rprop(model.parameters())\n"),
+        # Each round of a loop has its own.
+        ("for fold in range(2):\n        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+         "        for x, y in loader:\n            step(model, optimizer, x, y)",
+         "        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"),
+        # Each round has its own, and something outlives it.
+        ("for fold in range(2):\n        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+         "        for x, y in loader:\n            step(model, optimizer, x, y)\n    step(model, optimizer, x, y)",
+         "def main():\n"),
+        # One is made where the other has been stepped.
+        ("a = torch.optim.SGD(model.parameters(), lr=0.1)\n    for x, y in loader:\n        step(model, a, x, y)\n"
+         "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+         "    for x, y in loader:\n        step(model, optimizer, x, y)",
+         "def main():\n"),
+    ],
+    ids=["two", "one of two", "each round", "outlives the loop", "after a step"],
+)  # fmt: skip
+def test_the_scaler_is_made_below_the_optimizers_and_above_its_uses(body: str, place: str, tmp_path: Path) -> None:
+    lines = MAIN.splitlines(keepends=True)
+    main = "".join(line for line in lines if "optimizer =" not in line).format(body)
+    text = translated(tmp_path, HEAD + STEP + main)
+    above, _, _ = text.partition("scaler = torch.amp.GradScaler(")
+    assert above.rstrip(" ").endswith(place), text
+    assert text.count("GradScaler(") == 1

@@ -229,13 +229,3 @@ OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """By script, the checks of ``amp-migrate verify`` that cannot be decided on these runs."""
-
-LEAVES_IN_HALF: Mapping[str, str] = MappingProxyType(
-    {
-        "gan_dcgan_style": "files",
-        "gan_two_optimizers": "numpy",
-        "regression_numpy_logging": "numpy",
-        "wgan_clip": "numpy",
-    }
-)
-"""By script, where what a model gives under autocast leaves PyTorch in half, which the runtime makes float32."""

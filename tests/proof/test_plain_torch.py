@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from plain_proofs import LEAVES_IN_HALF, NOT_IN_TORCH, OPEN, PlainProofs, plain_scripts
+from plain_proofs import NOT_IN_TORCH, OPEN, PlainProofs, plain_scripts
 from proofs import Script, param
 from test_proof import saved_files, tail_difference, without_numbers
 
@@ -50,8 +50,6 @@ def scripts(keep: Callable[[Script], Any], *, all_in_every_run: bool = False) ->
 
 def gets_through_in_half(script: Script, plain_proofs: PlainProofs) -> None:
     """Skip what no migration can bring about: torch may have no kernel for a layer in half on this processor."""
-    if LEAVES_IN_HALF.get(script.name) == "numpy":
-        pytest.skip("it ends with an error, as another test says")
     if plain_proofs.plain_autocast(script).status:
         pytest.skip("the original does not get through under torch's own autocast here")
 
@@ -132,19 +130,8 @@ def test_at_O1_the_losses_stay_within_the_stated_tolerance(script: Script, plain
     assert all(map(math.isfinite, after))
     assert after != before, "bf16 left no trace: autocast was never on"
     assert tail_difference(before, after) <= script.o1_rel_tol
-    if script.name not in LEAVES_IN_HALF and not is_for_apex(script):
+    if not is_for_apex(script):
         assert unfused(saved_files(migrated.folder)) == unfused(saved_files(original.folder))
-
-
-@pytest.mark.half
-@scripts(lambda script: script.name in LEAVES_IN_HALF)
-def test_what_leaves_in_half_is_known(script: Script, plain_proofs: PlainProofs) -> None:
-    original, migrated = plain_proofs.original(script).check(), plain_proofs.at(script, "O1")
-    if LEAVES_IN_HALF[script.name] == "numpy":
-        assert migrated.status and "BFloat16" in migrated.stderr
-    else:
-        before, after = (str(saved_files(run.folder)) for run in (original, migrated.check()))
-        assert before != after and before == after.replace("torch.bfloat16", "torch.float32")
 
 
 @pytest.mark.half
@@ -164,7 +151,7 @@ def test_two_processes_see_other_data_and_keep_the_same_parameters(
     assert run.parameters[0] and run.parameters[0] == run.parameters[1]
 
 
-@scripts(lambda script: shares_out(script) and script.name not in LEAVES_IN_HALF and not is_for_apex(script))
+@scripts(lambda script: shares_out(script) and not is_for_apex(script))
 def test_two_processes_save_what_one_process_saves(script: Script, plain_proofs: PlainProofs) -> None:
     gets_through_in_half(script, plain_proofs)
     original, run = plain_proofs.original(script), plain_proofs.together_at(script, "O1").check()

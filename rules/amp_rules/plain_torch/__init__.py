@@ -12,7 +12,7 @@ runtime since an earlier run alike. What torch has no words for declines, with i
 ``uses``          where a program uses the runtime
 ``file_head``     imports, constants and helper functions of one file
 ``gpu``           whether a program may use one
-``regions``       what runs under autocast; there ``index_writes``, ``outputs`` and ``arrays`` convert what torch does
+``regions``       what runs under autocast; there ``index_writes``, ``leaving`` and ``arrays`` convert what torch does
                   not, and ``raising`` declines what the linter knows to raise
 ``words``         the table from the runtime's names to the functions that translate them
 

@@ -22,11 +22,13 @@ class Origin:
         module: the file.
         body: the function, or the file itself.
         statement: the statement below which it is made; None where the script starts.
+        is_by_calls: whether the statement calls what makes an optimizer.
     """
 
     module: Module
     body: ast.AST
     statement: ast.stmt | None = None
+    is_by_calls: bool = False
 
 
 _Chain = dict[ast.AST, tuple[Module, ast.AST]]
@@ -55,7 +57,7 @@ def origins(program: Program, uses: Sequence[Use]) -> Iterator[Origin]:
         if all(body in chain for chain in chains):
             module = chains[0][body][0]
             for statement in _below_all(module, [chain[body][1] for chain in chains]):
-                yield Origin(module, body, statement)
+                yield Origin(module, body, statement, any(next(iter(chain)) is not body for chain in chains))
 
 
 def _chain(program: Program, site: ast.AST) -> _Chain:

@@ -106,10 +106,16 @@ class Carried:
                 *(use.call for use in self._uses if use.call),
             }
             is_short = bool(at_start.obstacles) or len(way.functions) <= len(at_start.functions)
-            if not way.obstacles and is_short and comes_first(self._program, origin, users):
+            is_known = not way.obstacles and (not origin.is_by_calls or all(map(self._has_known_calls, way.bodies)))
+            if is_known and is_short and comes_first(self._program, origin, users):
                 self.way = way
                 return
         self._origin = start
+
+    def _has_known_calls(self, body: ast.AST) -> bool:
+        """Whether all is known that runs a body, so that a statement can be seen to come before."""
+        info = self._program.flow.functions.get(body)
+        return body is self._start or (info is not None and not self._passing.obstacles(info))
 
     def _found(self, held_anywhere: bool) -> Way:
         plain = self._way(None)
@@ -140,7 +146,7 @@ class Carried:
             return
         way.bodies[body] = None
         info = self._program.flow.functions.get(body)
-        if way.holder is not None and info is not None and self._is_method_of(info, way.holder):
+        if way.holder is not None and info is not None and self._passing.is_method_of(info, way.holder):
             way.bodies[body] = info.receiver
             return
         if body is self._start:
@@ -229,15 +235,6 @@ class Carried:
                 return info
         return None
 
-    def _is_method_of(self, info: FunctionFacts, holder: ClassFacts) -> bool:
-        return (
-            info.cls is not None
-            and holder in self._passing.lineage(info.cls)
-            and info.receiver is not None
-            and not info.is_class_method
-            and info.name != "__new__"
-        )
-
     def _initializer(self, holder: ClassFacts) -> FunctionFacts:
         found = self._passing.initializer(holder)
         assert found is not None
@@ -267,7 +264,10 @@ class Carried:
             return
         for info in self.way.functions:
             assert isinstance(info.node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            self._translation.do(info.module.module, AddParameter(info.node, self.name))
+            self._translation.do(
+                info.module.module,
+                AddParameter(info.node, self.name, before_defaults=self._passing.leaves_defaults(info)),
+            )
         for call, site in self.way.calls.items():
             module = site.scope.module
             given = self._expression(blocks.body_of(module, call))

@@ -146,12 +146,26 @@ class Passing:
     def _class_around(self, module: Module, node: ast.AST) -> ast.AST | None:
         return next((item for item in module.ancestors(node) if isinstance(item, ast.ClassDef)), None)
 
+    def leaves_defaults(self, info: FunctionFacts) -> bool:
+        """Whether no call of a function gives by its place what has a default."""
+        least = len(info.positional) - len(info.node.args.defaults)
+        bound = 1 if info.receiver is not None else 0
+        return all(
+            bound + len(site.call.args) <= least and not any(isinstance(item, ast.Starred) for item in site.call.args)
+            for site in self._program.flow.callers(info)
+        )
+
     # ---- classes ---------------------------------------------------------------------------------------------------
 
     def lineage(self, cls: ClassFacts) -> list[ClassFacts]:
         """A class and its bases within the program, the nearest first."""
         info = self._program.flow.classes.get(cls.node)
         return [cls] if info is None else [item.facts for item in info.mro()]
+
+    def is_method_of(self, info: FunctionFacts, cls: ClassFacts) -> bool:
+        """Whether a function is given an object of a class, or of one derived from it, which has been made."""
+        is_bound = info.receiver is not None and not info.is_class_method and info.name != "__new__"
+        return is_bound and info.cls is not None and cls in self.lineage(info.cls)
 
     def initializer(self, cls: ClassFacts) -> FunctionFacts | None:
         """The ``__init__`` that a class has, or inherits within the program."""

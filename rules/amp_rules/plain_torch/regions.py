@@ -15,7 +15,7 @@ from amp_rules.roles.steps import Site
 
 def sites_in_regions(translation: Translation) -> list[Site]:
     """Every node that runs within a region of autocast, functions that are called there included."""
-    return nodes_in(translation.program, list(_runs(translation)))
+    return nodes_in(translation.program, list(runs_in_regions(translation)))
 
 
 def sites_beside(translation: Translation) -> list[Site]:
@@ -37,7 +37,8 @@ def regions(translation: Translation) -> Iterator[Use]:
             yield use
 
 
-def _runs(translation: Translation) -> Iterator[StatementRun]:
+def runs_in_regions(translation: Translation) -> Iterator[StatementRun]:
+    """Yield the statements of each region."""
     for use in regions(translation):
         body = use.statement.body  # type: ignore[attr-defined]
         yield StatementRun(use.module, body[0], body[-1])

@@ -139,7 +139,8 @@ def _migrate(program: Program, selection: Selection, *, from_apex: bool = False,
     if not selection.precision:
         return _without_precision(program, options)
     try:
-        precision = precision_plan.plan(program, from_apex=from_apex, initialised=initialised)
+        plain = options.target == "torch"
+        precision = precision_plan.plan(program, from_apex=from_apex, initialised=initialised, over_losses=plain)
         if precision is not None:
             precision_outcome = "migrated"
     except Declined as declined:

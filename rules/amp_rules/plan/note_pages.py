@@ -40,9 +40,9 @@ _PAGES = {
         What plain PyTorch does not keep of a migration.
 
         ## What is noted
-        With `--target torch`, each once for a file: what the runtime would keep and torch does not, as far as it
-        concerns this script. Without the runtime each process decides alone whether a step is skipped, from gradients
-        that are averaged already; the scale has no floor; batch norm is synchronised on CUDA only; O2 and O3 are O1.
+        With `--target torch`, once each for a file: what the runtime would keep and torch does not, where it concerns
+        this script. Without the runtime each process decides alone whether a step is skipped, from gradients that are
+        averaged already; the scale has no floor; batch norm is synchronised on CUDA only; O2 and O3 are O1.
 
         ## Why
         The script has no dependency besides torch, so nothing but torch can keep it.

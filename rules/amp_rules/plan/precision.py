@@ -41,13 +41,16 @@ class Precision:
     homes: list[Home] = field(default_factory=list)
 
 
-def plan(program: Program, *, from_apex: bool = False, initialised: bool = False) -> Precision | None:
+def plan(
+    program: Program, *, from_apex: bool = False, initialised: bool = False, over_losses: bool = False
+) -> Precision | None:
     """Decide; None when the program has no backward pass.
 
     Args:
         program: the program.
         from_apex: whether Apex was taken out of it just now.
         initialised: whether the script calls ``init`` and prepares its models already, as it did with Apex.
+        over_losses: whether a region that evaluates goes on to the loss, see :class:`EvaluationRegions`.
 
     Raises:
         Declined: with the reason that settles the question, or with all that can be mended.
@@ -82,7 +85,7 @@ def plan(program: Program, *, from_apex: bool = False, initialised: bool = False
         with reasons.collecting():
             found.homes = homes(program)
     reasons.decline()
-    evaluation = EvaluationRegions(program)
+    evaluation = EvaluationRegions(program, over_losses=over_losses)
     found.full_precision = within_cells(program, _full_precision(program, evaluation))
     found.runs = within_cells(program, _without_idle(evaluation.with_evaluation(found.runs), found.full_precision))
     return found

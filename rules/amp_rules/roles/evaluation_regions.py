@@ -10,6 +10,7 @@ from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
+from amp_rules.torch.functions import OTHER_SHAPE
 
 _MAX_CALLERS = 4
 """Callers of callers in which a place outside of a region is looked for, as deep as trainers go; beyond that the place
@@ -17,10 +18,17 @@ stays as it is, and is evaluated in full precision."""
 
 
 class EvaluationRegions:
-    """Where autocast belongs besides the training step, and where it must be off."""
+    """Where autocast belongs besides the training step, and where it must be off.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        program: the program.
+        over_losses: whether a region goes on to a loss a few lines below, over what prepares its arguments: outside of
+            the region it would be computed in half, where nothing makes the outputs of models float32.
+    """
+
+    def __init__(self, program: Program, *, over_losses: bool = False) -> None:
         self.program = program
+        self._over_losses = over_losses
 
     def _ends_region(self, node: ast.AST) -> bool:
         return self.program.runs_backward(node) or self.program.runs_step(node)
@@ -37,7 +45,7 @@ class EvaluationRegions:
                 if not self._takes_output(call, body, scope):
                     continue
             for site in self._outside(Site(scope.module, scope, body, call), inside, covered, 0):
-                run = self._evaluation_run(site)
+                run = self._evaluation_run(site, inside)
                 if run is None or any(node in covered for node in run.statements()):
                     continue
                 found.append(run)
@@ -79,8 +87,13 @@ class EvaluationRegions:
                 found.extend(self._outside(outer, inside, covered, depth + 1))
         return found
 
-    def _evaluation_run(self, site: Site) -> StatementRun | None:
-        """The statement that calls a model and those right after it that compute with its output."""
+    def _evaluation_run(self, site: Site, inside: set[ast.AST]) -> StatementRun | None:
+        """The statement that calls a model and those right after it that compute with its output.
+
+        Args:
+            site: the call.
+            inside: the functions that run in other regions, losses of training among them.
+        """
         statement = site.statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
             return None
@@ -90,13 +103,25 @@ class EvaluationRegions:
         last: ast.stmt = statement
         tainted = blocks.writes(statement)
         for following in where.suite[where.index + 1 :]:
-            if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self.program.runs_model(following):
+            if self._ends_region(following):
                 break
-            if not blocks.touches(blocks.reads(following), tainted) or self._ends_region(following):
+            if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self._computes(following, inside):
+                if self._over_losses and _only_prepares(following):
+                    if blocks.touches(blocks.reads(following), tainted):
+                        tainted |= blocks.writes(following)
+                    continue
+                break
+            if not blocks.touches(blocks.reads(following), tainted):
                 break
             tainted |= blocks.writes(following)
             last = following
         return StatementRun(site.module, statement, last)
+
+    def _computes(self, statement: ast.stmt, inside: set[ast.AST]) -> bool:
+        """Whether a statement computes with a model or, where regions go on to losses, as training does."""
+        if self.program.runs_model(statement):
+            return True
+        return self._over_losses and not inside.isdisjoint(self.program.called_from(walk(statement)))
 
     def computation_before(self, site: Site, paths: set[str]) -> StatementRun | None:
         """The run from the first statement that computes ``paths`` with a model to the site's own statement."""
@@ -114,3 +139,13 @@ class EvaluationRegions:
                     # What the model is given comes from elsewhere and keeps the precision it has.
                     break
         return StatementRun(site.module, first, site.statement) if first is not None else None
+
+
+def _only_prepares(statement: ast.stmt) -> bool:
+    """Whether a statement computes nothing but other views of tensors, or refuses wrong sizes."""
+    if isinstance(statement, ast.If):
+        return all(isinstance(item, ast.Raise) for item in statement.body) and not statement.orelse
+    if not isinstance(statement, ast.Assign) or not all(isinstance(item, ast.Name) for item in statement.targets):
+        return False
+    calls = [node for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
+    return all(isinstance(call.func, ast.Attribute) and call.func.attr in OTHER_SHAPE for call in calls)

@@ -84,10 +84,12 @@ class AddParameter:
     """Give a function one more parameter: the last that calls give by place, or for keywords alone.
 
     It is for keywords alone where it cannot be told apart by its place: after defaults, and after ``*args``.
+    ``before_defaults`` puts it above the first default, for a function whose calls give no default by place.
     """
 
     definition: ast.FunctionDef | ast.AsyncFunctionDef
     name: str
+    before_defaults: bool = False
 
 
 @dataclass(frozen=True)

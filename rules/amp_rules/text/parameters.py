@@ -26,7 +26,9 @@ class Parameters:
         """The function with its new parameters."""
         for action in self._added.get(self._places.start(original) or (0, 0), ()):
             self._done.add(id(action))
-            updated = updated.with_changes(params=_with(updated.params, action.name))
+            has_place = action.before_defaults and not any(item.default for item in updated.params.posonly_params)
+            add = _before_defaults if has_place else _with
+            updated = updated.with_changes(params=add(updated.params, action.name))
         return updated
 
 
@@ -48,6 +50,32 @@ def _with(given: cst.Parameters, name: str) -> cst.Parameters:
     if given.params:
         return given.with_changes(params=_appended(given.params, added, given.star_kwarg is not None))
     return given.with_changes(params=[_before(added, given.star_kwarg is not None)])
+
+
+def _before_defaults(given: cst.Parameters, name: str) -> cst.Parameters:
+    """``a, b=1`` becomes ``a, name, b=1``."""
+    rows = list(given.params)
+    index = next((index for index, item in enumerate(rows) if item.default is not None), None)
+    if index is None:
+        return _with(given, name)
+    added = cst.Param(cst.Name(name), comma=_COMMA)
+    if index:
+        last = rows[index - 1]
+        comma = _separator(rows[:index]) if index > 1 else _COMMA
+        if isinstance(last.comma, cst.Comma) and _breaks(last.comma) and not _breaks(comma):
+            added = added.with_changes(comma=last.comma)  # the row ends behind the new one
+        else:
+            behind = last.comma.whitespace_after if isinstance(last.comma, cst.Comma) else None
+            if isinstance(behind, cst.ParenthesizedWhitespace):
+                added = added.with_changes(comma=_COMMA.with_changes(whitespace_after=_without_comment(behind)))
+                comma = cst.ensure_type(last.comma, cst.Comma)
+        rows[index - 1] = last.with_changes(comma=comma)
+    return given.with_changes(params=[*rows[:index], added, *rows[index:]])
+
+
+def _breaks(comma: cst.Comma) -> bool:
+    """Whether a new row follows."""
+    return isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace)
 
 
 def _for_keywords(given: cst.Parameters, added: cst.Param) -> cst.Parameters:

@@ -40,6 +40,12 @@ GIVES_NUMBER = frozenset(
 )  # fmt: skip
 """Functions that give a number, which carries no gradient."""
 
+OTHER_SHAPE = frozenset(
+    "view reshape contiguous squeeze unsqueeze flatten unflatten permute transpose t expand expand_as repeat narrow "
+    "detach clone cpu size dim numel".split()
+)
+"""Methods of tensors that compute nothing: they give the same numbers in another shape or place, or a size."""
+
 READS_FILE = frozenset(
     {"torch.load", "numpy.load", "numpy.loadtxt", "builtins.open", "io.open", "pandas.read_csv", "joblib.load"}
 )

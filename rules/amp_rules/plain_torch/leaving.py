@@ -1,0 +1,204 @@
+"""Half values that leave a region of autocast: the runtime makes the outputs of models float32, and torch does not.
+
+What computes with them, saves them or hands them to other libraries gets ``x.float()``, which is the very same tensor
+at O0. What cannot tell, an index of the largest or a number that is printed, gets the half value.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import libcst as cst
+
+from amp_rules.lattice import torch_operations as ops
+from amp_rules.plain_torch.half_values import HalfValues
+from amp_rules.plain_torch.translation import Translation
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+
+_CANNOT_TELL = (
+    ops.INTEGERS | ops.BOOLEANS | ops.NUMBERS | ops.PAIRS | ops.LIKES | ops.NEWS | frozenset(ops.CASTS)
+    | {"max", "min", "to", "type", "type_as", "backward", "retain_grad", "register_hook", "sign", "copy", "view_as"}
+)  # fmt: skip
+"""Functions and methods that do with a half tensor what they do with the same numbers in float32."""
+_READS_NUMBERS = frozenset(
+    {"print", "len", "str", "repr", "float", "int", "bool", "isinstance", "type", "format", "id"}
+)
+_KEEPS = frozenset({"append", "extend", "insert", "add", "update", "appendleft", "put", "save"})
+"""Methods of containers, which keep what they are given."""
+_DEPTH = 3
+"""Functions of the project that a value is followed into."""
+_LIMIT = "the float32 of what models give, in a program that computes in float64 as well"
+
+
+def widen(translation: Translation) -> None:
+    """Give ``.float()`` to what leaves half values, where it can tell."""
+    uses = _Uses(translation)
+    found: dict[ast.expr, Module] = {}
+    for site in uses.candidates():
+        assert isinstance(site.node, ast.expr)
+        place = uses.place_of_need(site.module, site.node, site)
+        if place is not None:
+            found[place] = site.module
+    for place, module in found.items():
+        if uses.values.has_doubles:
+            translation.cannot_keep(module, _LIMIT)
+        else:
+            translation.replace(module, place, _widened)
+
+
+class _Uses:
+    """Decides over the uses of half values."""
+
+    def __init__(self, translation: Translation) -> None:
+        self.values = HalfValues(translation)
+        self._program = translation.program
+        self._of_runtime = {use.node for use in translation.uses}
+        self._has_regions = bool(self.values.inside)
+
+    def candidates(self) -> list[Site]:
+        """Names and calls that are half tensors, where the text has them."""
+        if not self._has_regions:
+            return []
+        return [
+            Site(scope.module, scope, body, node)
+            for node, body, scope in self._program.nodes()
+            if isinstance(node, (ast.Name, ast.Call))
+            and (not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Load))
+            and not self._program.is_model_code(body)
+            and (node in self.values.inside or not self.values.is_under_autocast(scope.module, node))
+            and self._is_end(scope.module, node)
+            and self.values.kind(node, scope) is True
+        ]
+
+    @staticmethod
+    def _is_end(module: Module, node: ast.expr) -> bool:
+        """Whether a node is not only a name that is called or a part of a dotted one."""
+        parent = module.parents[node]
+        return not (isinstance(parent, ast.Call) and parent.func is node)
+
+    def place_of_need(self, module: Module, node: ast.expr, site: Site, depth: int = 0) -> ast.expr | None:
+        """The expression that needs float32, which is ``node`` or a view of it; None where nothing can tell."""
+        top, parent = node, module.parents[node]
+        inside = node in self.values.inside
+        while True:
+            if isinstance(parent, ast.Attribute) and parent.value is top:
+                call = module.parents[parent]
+                called = call if isinstance(call, ast.Call) and call.func is parent else None
+                name = parent.attr.removesuffix("_")
+                if called is None:
+                    if name not in ("data", "T", "mT"):
+                        return None
+                    top, parent = parent, call
+                elif name in ops.VIEWS - {"sort_values"} or (name == "to" and self.values.kind(called, site.scope)):
+                    top, parent = called, module.parents[called]
+                elif name == "numpy":
+                    return top
+                elif name == "mean" and _is_read(module, called):
+                    return None
+                else:
+                    return None if inside or name in _CANNOT_TELL else top
+            elif isinstance(parent, ast.Subscript) and parent.value is top:
+                top, parent = parent, module.parents[parent]
+            else:
+                return top if self._needs(module, top, parent, site, depth) else None
+
+    def _needs(self, module: Module, top: ast.expr, parent: ast.AST, site: Site, depth: int) -> bool:
+        inside = top in self.values.inside
+        if isinstance(parent, ast.keyword):
+            parent = module.parents[parent]
+        if isinstance(parent, ast.Call):
+            return parent.func is not top and self._call_needs(parent, top, site, inside, depth)
+        if isinstance(parent, ast.AugAssign):
+            return parent.value is top
+        if isinstance(parent, (ast.List, ast.Dict)):
+            return not inside
+        if isinstance(parent, ast.BinOp):
+            return not inside and not isinstance(parent.left, (ast.Constant, ast.JoinedStr))
+        return False
+
+    def _call_needs(self, call: ast.Call, top: ast.expr, site: Site, inside: bool, depth: int) -> bool:
+        if call.func in self._of_runtime:
+            return False
+        names = self._program.callee_names(call, site.scope)
+        if isinstance(call.func, ast.Name) and call.func.id in _READS_NUMBERS:
+            return False
+        last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        operations = {ops.function_named(name) for name in names}
+        if names and "" not in operations:
+            return not inside and not operations <= _CANNOT_TELL
+        if names:
+            return not inside or any(name.startswith(("torch.save", "torchvision.", "numpy.")) for name in names)
+        if inside:
+            return last in _KEEPS and not self._program.flow.callees(call) and not self._program.runs_model(call)
+        callees = self._program.flow.callees(call)
+        if callees:
+            return any(self._function_needs(info.node, call, top, depth) for info in callees)
+        if self._program.called_models(call, site.scope):
+            return True
+        operation = last.removesuffix("_")
+        return operation not in _CANNOT_TELL and operation not in ops.VIEWS
+
+    def _function_needs(self, body: ast.AST, call: ast.Call, top: ast.expr, depth: int) -> bool:
+        """Whether a function of the project can tell whether a parameter of it is half."""
+        scope = self._program.flow.scopes.get(body)
+        name = _parameter(body, call, top)
+        if scope is None or name is None or depth >= _DEPTH:
+            return True
+        aliases = {name}
+        for node in blocks.walk_body(body):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                root = _root(node.value)
+                if root is not None and root.id in aliases:
+                    aliases.add(node.targets[0].id)
+        for node in blocks.walk_body(body):
+            if not (isinstance(node, ast.Name) and node.id in aliases and isinstance(node.ctx, ast.Load)):
+                continue
+            if node in self.values.inside:
+                continue
+            if isinstance(scope.module.parents[node], (ast.Return, ast.Tuple, ast.Starred, ast.Yield)):
+                return True
+            if self.place_of_need(scope.module, node, Site(scope.module, scope, body, node), depth + 1) is not None:
+                return True
+        return False
+
+
+def _parameter(body: ast.AST, call: ast.Call, top: ast.expr) -> str | None:
+    """The parameter of a function that gets an argument of a call."""
+    if not isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    word = next((item.arg for item in call.keywords if item.value is top), None)
+    if word is not None:
+        return word
+    names = [item.arg for item in [*body.args.posonlyargs, *body.args.args]]
+    if names[:1] in (["self"], ["cls"]):
+        names = names[1:]
+    place = next((index for index, item in enumerate(call.args) if item is top), None)
+    if place is None or any(isinstance(item, ast.Starred) for item in call.args):
+        return None
+    return names[place] if place < len(names) else None
+
+
+def _root(node: ast.expr) -> ast.Name | None:
+    """The name that an expression is a view of."""
+    while True:
+        if isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ops.VIEWS:
+            node = node.func.value
+        else:
+            return node if isinstance(node, ast.Name) else None
+
+
+def _is_read(module: Module, call: ast.Call) -> bool:
+    """Whether nothing but a number is read of a result: ``x.mean().item()`` is rounded once."""
+    parent = module.parents[call]
+    return isinstance(parent, ast.Attribute) and parent.attr in ("item", "tolist")
+
+
+def _widened(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``x`` becomes ``x.float()``."""
+    if not isinstance(node, (cst.Name, cst.Attribute, cst.Subscript, cst.Call)) and not node.lpar:
+        node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return cst.Call(cst.Attribute(node, cst.Name("float")))
