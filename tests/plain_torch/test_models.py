@@ -540,7 +540,7 @@ _ITSELF = 'getattr(model, "module", model)'
         ('state = {"net": model, "epoch": epoch}\ntorch.save(state, "x.pt")\n', f'{{"net": {_ITSELF}, "epoch"'),
         ('state = {"epoch": epoch}\nstate["net"] = model\ntorch.save(state, "x.pt")\n', f'state["net"] = {_ITSELF}\n'),
         ('torch.save([model, epoch], "x.pt")\n', f"torch.save([{_ITSELF}, epoch], "),
-        ('torch.save([net for net in (model,)], "x.pt")\n', '[getattr(net, "module", net) for net in (model,)]'),
+        ('torch.save([net for net in (model,)], "x.pt")\n', '[getattr(net, "module", net) for net in '),
         ('torch.save(dict(net=model), "x.pt")\n', f"torch.save(dict(net={_ITSELF}), "),
         ('torch.save({"all": (model, epoch)}, "x.pt")\n', f'{{"all": ({_ITSELF}, epoch)}}'),
         ('import pickle\npickle.dump({"net": model}, open("x.pt", "wb"))\n', f'{{"net": {_ITSELF}}}'),

@@ -49,6 +49,8 @@ class SavedModels:
                 is_handed = bool(names & HANDED_TO_PROCESSES)
                 named = [item.value for item in call.keywords if item.arg in _CONTENT]
                 for item in [*(call.args if is_handed else call.args[:1]), *named]:
+                    if self._is_wrapper(item, scope):
+                        yield Site(scope.module, scope, body, item)
                     holding = self._holding(item, scope)
                     self._holders |= holding
                     self._handed |= holding if is_handed else set()
