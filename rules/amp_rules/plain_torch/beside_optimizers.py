@@ -105,9 +105,11 @@ def comes_first(program: Program, origin: Origin, users: set[ast.AST]) -> bool:
     """
     assert origin.statement is not None
     place = blocks.place(origin.module, origin.statement)
-    below = set(place.suite[place.index + 1 :])
+    below: set[ast.AST] = set(place.suite[place.index + 1 :])
     runs = program.closure(lambda node: node in users)
-    wanted = [node for node in blocks.walk_body(origin.body) if isinstance(node, ast.Call) and runs(node)]
+    wanted: list[ast.AST | None] = [
+        node for node in blocks.walk_body(origin.body) if isinstance(node, ast.Call) and runs(node)
+    ]
     wanted += [_in_body(origin, user) for user in users if origin.module is program.module_of(user)]
     return all(
         item in below or any(parent in below for parent in origin.module.ancestors(item))
