@@ -203,7 +203,6 @@ NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "gan_classes": {"distribution": "AMP392"},
         "networks_in_dict": {"distribution": "AMP392"},
         "samplers_everywhere": {"distribution": "AMP392"},
-        "seq_package": {"precision": "AMP392", "distribution": "AMP392"},
         "shared_entries:finetune": {"precision": "AMP392", "distribution": "AMP392"},
         "state_engine": {"distribution": "AMP392"},
         "stream_callbacks": {"distribution": "AMP392"},

@@ -100,11 +100,7 @@ class Carried:
         for origin in self._made_beside:
             self._origin = origin
             way = self._way(None)
-            users: set[ast.AST] = {
-                *way.calls,
-                *(use.node for use in self._uses),
-                *(use.call for use in self._uses if use.call),
-            }
+            users: set[ast.AST] = {*way.calls, *(use.whole for use in self._uses)}
             is_short = bool(at_start.obstacles) or len(way.functions) <= len(at_start.functions)
             is_known = not way.obstacles and (not origin.is_by_calls or all(map(self._has_known_calls, way.bodies)))
             if is_known and is_short and comes_first(self._program, origin, users):
