@@ -296,7 +296,7 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
 def _distribution_left_alone(program: Program, options: Options) -> Outcome:
     if not options.ddp:
         return "not requested"
-    return "already" if _distributes_itself(program) else "declined"
+    return "already" if _own_distribution(program) is not None else "declined"
 
 
 def _distribution_without_step(program: Program, declined: Declined) -> tuple[Outcome, Refusal]:
@@ -329,8 +329,11 @@ def _migrated_before(program: Program, options: Options) -> Report | None:
     refusals: list[Refusal] = []
     outcome: Outcome = "not requested"
     if options.ddp:
-        outcome = "already" if is_distributed or _distributes_itself(program) else "declined"
-        if outcome == "declined":
+        own = _own_distribution(program)
+        outcome = "already" if is_distributed or (own is not None and own.already) else "declined"
+        if outcome == "declined" and own is not None:
+            refusals.append(own.refusal)
+        elif outcome == "declined":
             rule = declining.NEEDS_PRECISION
             refusals.append(
                 Refusal(
@@ -393,12 +396,13 @@ def _init_calls(program: Program) -> list[tuple[Module, ast.Call]]:
     ]
 
 
-def _distributes_itself(program: Program) -> bool:
+def _own_distribution(program: Program) -> Declined | None:
+    """Why several processes are the script's own matter, where they are."""
     try:
         decline_at_first(own_processes.reasons(program))
-    except Declined:
-        return True
-    return False
+    except Declined as own:
+        return own
+    return None
 
 
 def _starts_runtime(module: Module) -> bool:
