@@ -111,7 +111,9 @@ class WrappedReferences:
         """Yield what an expression may have its value from; None for what is not known."""
         if isinstance(node, ast.Constant):
             return
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            yield None  # getattr(self, "net" + name)
+        elif isinstance(node, ast.Call):
             yield from self._given_back(node, scope)
         elif isinstance(node, ast.IfExp):
             yield from ((node.body, scope), (node.orelse, scope))
@@ -174,7 +176,10 @@ class WrappedReferences:
         if callees or any(value.kind == "class" for value in program.flow.values(call.func, scope)):
             return
         given = [call.func.value] if isinstance(call.func, ast.Attribute) else []
-        yield from ((item, scope) for item in [*given, *call.args] if self._is_model(item, scope))
+        models = [item for item in [*given, *call.args] if self._is_model(item, scope)]
+        yield from ((item, scope) for item in models)
+        if not models and any(value.site is not call for value in program.roles.modules(call, scope) & self._values):
+            yield None  # next(iter(models)), vars(self)["net"]
 
     def _is_later(self, statement: ast.stmt, scope: Scope, node: ast.expr, other: Scope) -> bool:
         """Whether a statement runs only after an expression of the same body."""
