@@ -199,7 +199,6 @@ NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "build_from_cfg": {"distribution": "AMP392"},
         "config_template": {"distribution": "AMP392"},
         "engine_functions": {"distribution": "AMP392"},
-        "find_by_name": {"distribution": "AMP392"},
         "gan_classes": {"distribution": "AMP392"},
         "networks_in_dict": {"distribution": "AMP392"},
         "samplers_everywhere": {"distribution": "AMP392"},
@@ -207,6 +206,7 @@ NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "state_engine": {"distribution": "AMP392"},
         "stream_callbacks": {"distribution": "AMP392"},
         "train_or_evaluate": {"distribution": "AMP392"},
+        "two_stages": {"distribution": "AMP392"},
         "vars_and_eval": {"distribution": "AMP392"},
         "yacs_engine": {"distribution": "AMP392"},
         "apex_ascend_combined": {"precision": "AMP392"},
@@ -218,14 +218,5 @@ NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 """By script and unit, the code of what is migrated to the runtime and declined in plain PyTorch."""
 
-OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "entrypoints": ("noise",),
-        "function_mnist": ("noise",),
-        "gan_dcgan_style": ("noise",),
-        "import_module": ("noise",),
-        "scheduled_optim_wrapper": ("rates",),
-        "wgan_clip": ("noise",),
-    }
-)
+OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType({"scheduled_optim_wrapper": ("rates",)})
 """By script, the checks of ``amp-migrate verify`` that cannot be decided on these runs."""

@@ -102,6 +102,9 @@ class HalfValues:
     def _made(self, name: ast.Name, scope: Scope, depth: int) -> Iterator[Kind]:
         """Yield what the assignments that reach a name give it."""
         module = scope.module
+        if name not in module.parents:
+            yield None  # in a copy that the flow keeps for a decorator
+            return
         statement = blocks.statement_of(module, name)
         while True:
             where = blocks.place(module, statement)
