@@ -10,6 +10,7 @@ from amp_rules.checks.common.shared_files import runs_in_several
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import literal
+from amp_rules.source.syntax import last_name, walk
 
 _PACKAGES = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")
 
@@ -70,7 +71,9 @@ class DownloadOnAllRanks(Check):
             if not (module.dotted(call.func) or "").startswith(_PACKAGES) or not _downloads(module, call):
                 continue
             suite = module.index.parents[module.index.statement(call)]
-            if suite not in told and paths.reach(call) is Reach.EVERY and not _locked(module, call):
+            if suite in told or paths.reach(call) is not Reach.EVERY or _others_wait(paths, call):
+                continue
+            if not _locked(module, call):
                 told.add(suite)
                 text = f"`{module.module.text(call)}` downloads in every process, into one folder"
                 self.report_in(file, call, text)
@@ -79,6 +82,19 @@ class DownloadOnAllRanks(Check):
 def _downloads(module: ModuleFacts, call: ast.Call) -> bool:
     given = argument(module, call, "download")
     return given is not None and literal(given.node) is True
+
+
+def _others_wait(paths: RankPaths, call: ast.Call) -> bool:
+    """Whether an `if rank != 0: barrier()` stands above, which the first process gets to when it has downloaded."""
+    for place in paths.index.ancestors(call):
+        for _, suite in ast.iter_fields(paths.index.parents[place]) if isinstance(place, ast.stmt) else ():
+            if not isinstance(suite, list) or place not in suite:
+                continue
+            for above in suite[: suite.index(place)]:
+                if isinstance(above, ast.If) and paths.says(above.test, True) is not Reach.EVERY:
+                    if any(isinstance(item, ast.Call) and last_name(item.func) == "barrier" for item in walk(above)):
+                        return True
+    return False
 
 
 def _locked(module: ModuleFacts, call: ast.Call) -> bool:
