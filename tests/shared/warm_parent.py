@@ -20,6 +20,7 @@ import runpy
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -143,11 +144,26 @@ def _run_script(argv: list[str]) -> None:
         import amp_verify_recorder
 
         amp_verify_recorder.start()
+    elif "WORLD_SIZE" in os.environ:
+        _part_after_a_moment()
     sys.argv = argv[is_module:]
     if is_module:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _part_after_a_moment() -> None:
+    """Keep ranks from a deadlock that torch may come to on a busy CPU: ``verify``'s ``parting.py`` tells of it."""
+    import torch.distributed as dist
+
+    destroy = dist.destroy_process_group
+
+    def destroyed(*args: Any, **kwargs: Any) -> None:
+        time.sleep(0.25)
+        destroy(*args, **kwargs)
+
+    dist.destroy_process_group = dist.distributed_c10d.destroy_process_group = destroyed
 
 
 def _exit(status: int) -> NoReturn:
