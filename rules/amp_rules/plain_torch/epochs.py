@@ -7,11 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
-from amp_rules.plain_torch.loader_arguments import arguments_of, is_plain, text_of
+from amp_rules.plain_torch.loader_arguments import arguments_of, is_plain
 from amp_rules.plain_torch.loops import Counter, counter_of, is_over_phases, loops_around
 from amp_rules.plain_torch.passes import Pass, Passes, names_in
 from amp_rules.plain_torch.shared_loaders import Made, SharedLoaders
 from amp_rules.plain_torch.translation import Translation
+from amp_rules.plain_torch.uses import source_of
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
@@ -81,7 +82,7 @@ class Epochs:
             if isinstance(asked, ast.Attribute) and asked.attr == "sampler":
                 held = self._program.flow.values(asked.value, scope)
                 if held & self._shared.values:
-                    text = text_of(scope.module, asked.value)
+                    text = source_of(scope.module, asked.value)
                     self._translation.do(scope.module, Replace(asked, substitute(f"{text}.dataset")))
 
     def _may_shuffle(self, loader: Value) -> bool:
@@ -169,7 +170,7 @@ class Epochs:
         if item.loader is None or not is_plain(item.loader) or self._passes.is_wrapped(item):
             return None
         is_new = item.loader not in item.module.parents
-        text = ast.unparse(item.loader) if is_new else text_of(item.module, item.loader)
+        text = ast.unparse(item.loader) if is_new else source_of(item.module, item.loader)
         sampler = f"{text}.sampler"
         if is_new:
             return sampler, "{WORLD_SIZE} > 1"

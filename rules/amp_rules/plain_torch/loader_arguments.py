@@ -91,7 +91,7 @@ def _put_in(program: Program, module: Module, name: ast.Name) -> dict[str | None
     return None if more is None else known | more
 
 
-def source_of(module: Module, node: ast.expr, column: int) -> str:
+def moved_source(module: Module, node: ast.expr, column: int) -> str:
     """The text of an expression that goes to another column, its rows below the first moved along."""
     (line, start), (end_line, end) = module.start(node), module.end(node)
     rows = list(module.lines[line - 1 : end_line])
@@ -102,12 +102,6 @@ def source_of(module: Module, node: ast.expr, column: int) -> str:
         space = len(row) - len(row.lstrip())
         moved.append(" " * max(space + column - start, 0) + row.lstrip())
     return "\n".join([first, *moved])
-
-
-def text_of(module: Module, node: ast.expr) -> str:
-    """The text of an expression on one line, as it is written where it has one."""
-    is_one_line = node.lineno == node.end_lineno
-    return source_of(module, node, 0) if is_one_line else ast.unparse(node)
 
 
 def _writes_itself(statement: ast.stmt, name: str) -> bool:

@@ -13,7 +13,7 @@ from amp_rules.plain_torch.uses import Use
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import Replace
-from amp_rules.text.expression_edits import change_function
+from amp_rules.text.expression_edits import change_function, first_argument
 
 _KEPT = (
     "batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn",
@@ -102,7 +102,7 @@ def own_copy(translation: Translation, use: Use) -> None:
         if use.argument in beside.renamed:
             translation.replace(use.module, use.whole, beside.renamed[use.argument][1])
         else:
-            translation.do(use.module, Replace(use.whole, lambda node: node.args[0].value))  # type: ignore[attr-defined]
+            translation.do(use.module, Replace(use.whole, first_argument))
         return
     name = translation.helper(use, copies.helper(use.module), "distribution")
     translation.do(use.module, Replace(use.call, change_function(name)))

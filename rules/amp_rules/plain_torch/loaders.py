@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plain_torch.epochs import Epochs
-from amp_rules.plain_torch.loader_arguments import source_of, text_of
+from amp_rules.plain_torch.loader_arguments import moved_source
 from amp_rules.plain_torch.loader_copies import own_copy
 from amp_rules.plain_torch.shared_loaders import Made, SharedLoaders
 from amp_rules.plain_torch.translation import Translate, Translation
-from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.uses import Use, source_of
 from amp_rules.source import blocks
 from amp_rules.text.actions import Replace
+from amp_rules.text.expression_edits import first_argument
 from amp_rules.text.sampler_edits import with_sampler
 
 _BY_HAND = "make the loader with a `DataLoader(...)` whose arguments stand in the call, or keep the runtime"
@@ -49,7 +50,7 @@ def _left_out(translation: Translation, use: Use) -> None:
             translation.take_out(use)
             return
     if not translation.is_distributed or not translation.part(SharedLoaders).is_edited(argument):
-        translation.do(use.module, Replace(use.whole, lambda node: node.args[0].value))  # type: ignore[attr-defined]
+        translation.do(use.module, Replace(use.whole, first_argument))
 
 
 def _share(translation: Translation, made: Made) -> None:
@@ -58,10 +59,10 @@ def _share(translation: Translation, made: Made) -> None:
     if translation.part(SharedLoaders).is_written(made):
         return
     lines = []
-    name = text_of(module, data)
+    name = source_of(module, data)
     if made.hoisted is not None:
         name = made.hoisted
-        lines.append(f"{name} = {source_of(module, data, len(name) + len(' = '))}")
+        lines.append(f"{name} = {moved_source(module, data, len(name) + len(' = '))}")
     more = "" if made.shuffle == "True" else f", shuffle={made.shuffle}"
     lines.append(f"{made.sampler} = {{sampler}}({name}{more}) if {{WORLD_SIZE}} > 1 else None")
     translation.insert(module, made.statement, "\n".join(lines))

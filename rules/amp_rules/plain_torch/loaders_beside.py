@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from amp_rules.plain_torch.loader_arguments import is_plain, name_for, text_of
+from amp_rules.plain_torch.loader_arguments import is_plain, name_for
 from amp_rules.plain_torch.loops import loops_around
 from amp_rules.plain_torch.translation import Translation
-from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.uses import Use, source_of
 from amp_rules.roles.steps import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -77,7 +77,7 @@ class LoadersBeside:
         if statement is None:
             return False
         module = site.module
-        found[node] = Home(module, statement, text_of(module, node), self._name(module, node))
+        found[node] = Home(module, statement, source_of(module, node), self._name(module, node))
         return True
 
     def _is_read_alike(self, site: Site, name: str) -> bool:

@@ -17,6 +17,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace
+from amp_rules.text.expression_edits import first_argument
 
 _FILES = frozenset(
     {
@@ -125,7 +126,7 @@ def _either(call: ast.Call, test: str, otherwise: str, is_plain: bool) -> Replac
 
 def _replaced(use: Use) -> Replace:
     """``amp.on_main(f)`` becomes ``f``."""
-    return Replace(use.whole, lambda node: cst.ensure_type(node, cst.Call).args[0].value)
+    return Replace(use.whole, first_argument)
 
 
 class _Uses:

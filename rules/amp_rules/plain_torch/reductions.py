@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plain_torch.file_head import Helper
-from amp_rules.plain_torch.loader_arguments import is_plain, text_of
+from amp_rules.plain_torch.loader_arguments import is_plain
 from amp_rules.plain_torch.shared_loaders import SharedLoaders
 from amp_rules.plain_torch.translation import Translate, Translation
-from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.uses import Use, source_of
 from amp_rules.roles.loaders import is_loader
 from amp_rules.source import blocks
 from amp_rules.text.actions import Replace
@@ -86,8 +86,8 @@ def _sum_of_shares(translation: Translation, use: Use) -> None:
         edit = call_with(name)
         translation.do(use.module, Replace(use.whole, lambda node: edit(node.args[0].value)))  # type: ignore[attr-defined]
         return
-    condition = f"isinstance({text_of(use.module, loader)}.sampler, {{sampler}})"
-    text = text_of(use.module, value)
+    condition = f"isinstance({source_of(use.module, loader)}.sampler, {{sampler}})"
+    text = source_of(use.module, value)
     if _is_own_line(use):
         _under_one_condition(translation, use, name, condition)
     elif is_plain(value):
@@ -115,7 +115,7 @@ def _is_own_line(use: Use) -> bool:
 def _under_one_condition(translation: Translation, use: Use, name: str, condition: str) -> None:
     """Sums over one loader that stand below each other are under one condition."""
     others = {
-        other.statement: text_of(other.module, other.argument)
+        other.statement: source_of(other.module, other.argument)
         for other in translation.uses_of("sum_of_shares")
         if other.call is not None and len(other.call.args) == 2 and other.module is use.module and _is_own_line(other)
         if ast.dump(other.call.args[1]) == ast.dump(use.call.args[1])  # type: ignore[union-attr]
@@ -146,7 +146,7 @@ def _share_of(translation: Translation, use: Use) -> None:
         translation.do(use.module, Replace(use.call, change_function(name)))
         return
     steps = use.call.args[0]
-    text = text_of(use.module, steps)
+    text = source_of(use.module, steps)
     share = f"-(-({text}) // {{WORLD_SIZE}})" if isinstance(steps, ast.BinOp) else f"-(-{text} // {{WORLD_SIZE}})"
     if _is_whole(translation, steps, use):
         translation.replace(use.module, use.whole, share)
@@ -175,7 +175,7 @@ def _samples_of_share(translation: Translation, use: Use) -> str | None:
     is_given = all(
         item is not None and item.body is use.body and ast.dump(item.dataset) == ast.dump(counted) for item in made
     )
-    return f"len({text_of(use.module, loader)}.sampler)" if is_data or is_given else None
+    return f"len({source_of(use.module, loader)}.sampler)" if is_data or is_given else None
 
 
 _WHOLE = frozenset({"builtins.len", "builtins.int", "math.ceil", "math.floor"})

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.evaluation_order import is_first, is_within, runs_once_in
-from amp_rules.plain_torch.loader_arguments import BY_PLACE, arguments_of, is_plain, is_stream, name_for, text_of
+from amp_rules.plain_torch.loader_arguments import BY_PLACE, arguments_of, is_plain, is_stream, name_for
 from amp_rules.plain_torch.loaders_beside import LoadersBeside
 from amp_rules.plain_torch.loops import loops_around
 from amp_rules.plain_torch.translation import Translation
-from amp_rules.plain_torch.uses import Use
+from amp_rules.plain_torch.uses import Use, source_of
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
@@ -258,7 +258,7 @@ class SharedLoaders:
         if shuffle is None or (isinstance(shuffle, ast.Constant) and not shuffle.value):
             text = "False"
         elif is_plain(shuffle):
-            text = text_of(site.module, shuffle)
+            text = source_of(site.module, shuffle)
         else:
             return None
         hoisted = None

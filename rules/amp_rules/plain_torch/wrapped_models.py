@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 
-import libcst as cst
-
 from amp_rules.plain_torch.averaged_passes import AveragedPasses
 from amp_rules.plain_torch.batch_norm import may_have_batch_norm, names_batch_norm, reasons_against
 from amp_rules.plain_torch.file_head import Helper
@@ -16,7 +14,7 @@ from amp_rules.plain_torch.uses import Use
 from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.text.expression_edits import call_with
+from amp_rules.text.expression_edits import call_with, first_argument
 
 _MANY = 3
 """Models of one file from which on a function wraps them."""
@@ -112,11 +110,6 @@ class WrappedModels:
 
     def _are_many(self, module: Module) -> bool:
         return sum(item.use.module is module for item in self.models) >= _MANY
-
-
-def first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
-    """``f(x, ...)`` becomes ``x``."""
-    return cst.ensure_type(node, cst.Call).args[0].value
 
 
 def _is_variable(node: ast.expr) -> bool:

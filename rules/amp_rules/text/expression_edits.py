@@ -34,6 +34,11 @@ def as_function(function: str) -> ExpressionEdit:
     return edit
 
 
+def first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``f(x, ...)`` becomes ``x``."""
+    return cst.ensure_type(node, cst.Call).args[0].value
+
+
 def substitute(code: str) -> ExpressionEdit:
     """The expression becomes ``code``."""
     return lambda node: cst.parse_expression(code)
