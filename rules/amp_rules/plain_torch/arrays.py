@@ -14,6 +14,7 @@ from amp_rules.source.modules import Module, parse
 from amp_rules.source.text import SourceError, SourceFile
 from amp_rules.text.actions import Action, Replace
 from amp_rules.text.applying import apply
+from amp_rules.text.expression_edits import widened
 
 _OF_DOUBLES = re.compile(r"\.double\(|\btorch\.(float64|double)\b|set_default_(dtype|tensor_type)")
 """What makes outputs float64 perhaps, which would lose digits."""
@@ -33,7 +34,7 @@ def widened_for_numpy(module: Module, text: str) -> str:
     new = parse(source, is_entry=module.is_entry)
     spans = {item.span for item in found}
     actions: list[Action] = [
-        Replace(node.func, _widened)
+        Replace(node.func, _of_widened)
         for node in new.nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -43,7 +44,7 @@ def widened_for_numpy(module: Module, text: str) -> str:
     return apply(new, actions) if actions else text
 
 
-def _widened(node: cst.BaseExpression) -> cst.BaseExpression:
+def _of_widened(node: cst.BaseExpression) -> cst.BaseExpression:
     """``x.numpy`` becomes ``x.float().numpy``."""
     method = cst.ensure_type(node, cst.Attribute)
-    return method.with_changes(value=cst.Call(cst.Attribute(method.value, cst.Name("float"))))
+    return method.with_changes(value=widened(method.value))

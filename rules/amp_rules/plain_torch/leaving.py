@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ast
 
-import libcst as cst
-
 from amp_rules.lattice import torch_operations as ops
 from amp_rules.plain_torch.half_values import HalfValues
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.text.expression_edits import widened
 
 _CANNOT_TELL = (
     ops.INTEGERS | ops.BOOLEANS | ops.NUMBERS | ops.PAIRS | ops.LIKES | ops.NEWS | frozenset(ops.CASTS)
@@ -45,7 +44,7 @@ def widen(translation: Translation) -> None:
         if uses.values.has_doubles:
             translation.cannot_keep(module, _LIMIT)
         else:
-            translation.replace(module, place, _widened)
+            translation.replace(module, place, widened)
 
 
 class _Uses:
@@ -195,10 +194,3 @@ def _is_read(module: Module, call: ast.Call) -> bool:
     """Whether nothing but a number is read of a result: ``x.mean().item()`` is rounded once."""
     parent = module.parents[call]
     return isinstance(parent, ast.Attribute) and parent.attr in ("item", "tolist")
-
-
-def _widened(node: cst.BaseExpression) -> cst.BaseExpression:
-    """``x`` becomes ``x.float()``."""
-    if not isinstance(node, (cst.Name, cst.Attribute, cst.Subscript, cst.Call)) and not node.lpar:
-        node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    return cst.Call(cst.Attribute(node, cst.Name("float")))

@@ -39,6 +39,13 @@ def first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
     return cst.ensure_type(node, cst.Call).args[0].value
 
 
+def widened(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``x`` becomes ``x.float()``."""
+    if not isinstance(node, (cst.Name, cst.Attribute, cst.Subscript, cst.Call)) and not node.lpar:
+        node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return cst.Call(cst.Attribute(node, cst.Name("float")))
+
+
 def substitute(code: str) -> ExpressionEdit:
     """The expression becomes ``code``."""
     return lambda node: cst.parse_expression(code)
