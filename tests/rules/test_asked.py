@@ -122,6 +122,7 @@ def test_without_an_optional_rewrite_every_script_is_right_and_stays(code, tmp_p
 # What a script must hold for the rule to have anything to do in it: most fixtures have nothing for most rules. A rule
 # without words here is tried on every fixture, which takes longer.
 WORDS = {
+    "AMP115": [b"add_argument"],
     "AMP206": [b"tqdm", b"trange"],
     "AMP210": [b"SummaryWriter", b"isdom", b"Logger"],
     "AMP301": [b"torch.optim", b"import optim", b"Adam", b"SGD"],

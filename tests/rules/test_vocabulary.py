@@ -23,12 +23,16 @@ class Words(Vocabulary):
     """Writes everything as a method of ``X``."""
 
     preparing = frozenset({"library_x.model"})
+    starting = frozenset({"library_x.start"})
 
     def import_line(self, module):
         return None if "import library_x as X" in module.source.text else "import library_x as X"
 
     def start(self, module, start, width=None):
         return f"X.start({start.opt_level}, {start.ddp})"
+
+    def overridden(self, module, call, override):
+        return Written((Replace(call, substitute(f"X.start({override})")),))
 
     def autocast(self, module, first, last):
         return Written((Wrap(first, last, "with X.autocast():"),))

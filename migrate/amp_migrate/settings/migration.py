@@ -79,6 +79,7 @@ KEYS = {
     "target": choice(TARGETS),
     "apex": choice(APEX_MODES),
     "modernize": boolean(),
+    "switch": boolean(),
     "select": CODES,
     "ignore": CODES,
     "vendor": boolean(),

@@ -39,6 +39,7 @@ class InitArguments:
         loss_scale: a fixed scale.
         ddp: whether several processes join.
         sync_bn: whether batch norm is synchronised over them.
+        override: the source of a level that overrides it and the environment, as in ``args.amp``; it may be None.
         more: further arguments of Apex's ``initialize``, by Apex's names, with the source of each.
     """
 
@@ -47,6 +48,7 @@ class InitArguments:
     loss_scale: float | None = None
     ddp: bool = False
     sync_bn: bool = True
+    override: str | None = None
     more: tuple[tuple[str, str], ...] = ()
 
 
@@ -100,6 +102,15 @@ class Vocabulary(ABC):
     @abstractmethod
     def start(self, module: Module, start: InitArguments, width: int | None = None) -> str:
         """The statement at the head of the main path; of several lines where it is longer than ``width`` columns."""
+
+    @property
+    @abstractmethod
+    def starting(self) -> frozenset[str]:
+        """Qualified names of the function that :meth:`start` calls, to find scripts that call it already."""
+
+    @abstractmethod
+    def overridden(self, module: Module, call: ast.Call, override: str) -> Written:
+        """Let a level override the one that a start was given; ``override`` is its source."""
 
     @property
     @abstractmethod

@@ -30,11 +30,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from amp_rules.plan.context import Change, Context
-from amp_rules.plan.distribution import visible_devices
-from amp_rules.plan.main_path import anchor
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.start_place import start_place
+from amp_rules.plan.switch import Switch
 from amp_rules.source import blocks
 from amp_rules.source.head import import_place, import_place_in_notebook
 from amp_rules.source.modules import Module
@@ -50,36 +51,45 @@ RULE = Rule(
     shared=True,
 )
 
+_OPTION = "AMP115"
+"""The rewrite that adds an option for the level."""
+
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield the start, unless the script has one, and an import for every file that needs it by the other changes."""
-    entry = context.program.entry
     users = [change for change in context.made if change.needs_import]
     used = [(change.module, _statement(change.module, change.node)) for change in users]
     if context.initialised and context.distribution is None:
         yield from _imports(context, [change.module for change in users], used)
         return
-    earlier = [statement for module, statement in visible_devices(context.program) if module is entry]
-    start, statement, after = anchor(context.program, _running(users), earlier)
-    code = context.vocabulary.start(start, _settings(context))
+    switch = _switch(context)
+    place = switch.place if switch is not None else start_place(context)
+    start, statement, after = place.module, place.statement, place.after
+    code = context.vocabulary.start(start, _settings(context, switch))
     used = [*used, *((start, item) for item in _not_before(start, statement, after))]
     follows_import = after and isinstance(statement, (ast.Import, ast.ImportFrom))
     if follows_import or (start.cells and not (after and isinstance(statement, (ast.Assign, ast.AnnAssign)))):
         code = f"\n{code}"  # apart from the imports above
     message = "the level is an argument; AMP_OPT_LEVEL overrides it"
+    if switch is not None and switch.override is not None:
+        message += f", and `{switch.override}` overrides both"
+    elif switch is not None:
+        message = f"`{switch.level}` chooses the level; AMP_OPT_LEVEL overrides it"
     if context.initialised:
         message = "the processes join before the data are shared out; the level is chosen where it was before"
     yield Change(RULE, start, statement, message, [Insert(statement, code, after=after, order=-1, gap=True)])
     yield from _imports(context, [start, *(change.module for change in users)], used)
 
 
-def _running(users: Sequence[Change]) -> list[tuple[Module, ast.stmt]]:
-    """The statements that use the runtime when they run; a lambda's body runs later."""
-    return [
-        (change.module, _statement(change.module, change.node))
-        for change in users
-        if not isinstance(blocks.body_of(change.module, change.node), ast.Lambda)
-    ]
+def _switch(context: Context) -> Switch | None:
+    """The option that chooses the level, unless it is a new one that was left out."""
+    switch = context.switch
+    if switch is None or context.initialised:
+        return None
+    is_there = switch.above is None or any(
+        change.rule.code == _OPTION and isinstance(change.node, ast.stmt) for change in context.made
+    )
+    return switch if is_there else None
 
 
 def _not_before(module: Module, statement: ast.stmt, after: bool) -> list[ast.stmt]:
@@ -108,19 +118,20 @@ def _statement(module: Module, node: ast.AST) -> ast.stmt:
     return blocks.statement_of(module, node)
 
 
-def _settings(context: Context) -> InitArguments:
+def _settings(context: Context, switch: Switch | None) -> InitArguments:
     options = context.options
     ddp = context.distribution is not None
     if context.keeps_precision or context.initialised:
         # The script has its precision from elsewhere; only the processes join here.
         return InitArguments('"O0"', ddp=True, sync_bn=options.sync_bn)
-    return InitArguments(
+    start = InitArguments(
         f'"{options.opt_level}"',
         None if options.dtype == "auto" else options.dtype,
         None if options.loss_scale == "dynamic" else options.loss_scale,
         ddp,
         options.sync_bn,
     )
+    return start if switch is None else replace(start, opt_level=switch.level, override=switch.override)
 
 
 def _import(module: Module, line: str, top: set[ast.stmt]) -> Change:
