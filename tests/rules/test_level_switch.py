@@ -65,6 +65,15 @@ def why_not(folder: Path, text: str, **options: object) -> str:
         (in_main(PARSER, "args = parser.parse_args()\nmain(args)", "args"), "args.amp"),
         (
             in_main(
+                PARSER + "import torch.multiprocessing as mp\n",
+                "if __name__ == '__main__':\n    args = parser.parse_args()\n    if args.width:\n"
+                "        mp.spawn(main, nprocs=2, args=(2, args))\n    else:\n        main(0, 2, args)",
+                "rank, count, args",
+            ),
+            "args.amp",
+        ),
+        (
+            in_main(
                 "def parsed():\n    parser = argparse.ArgumentParser()\n    parser.add_argument('--a')\n"
                 "    args = parser.parse_args()\n    args.a = 3\n    return args, parser\n",
                 "args, _ = parsed()\nmain(args)",
@@ -91,6 +100,12 @@ def test_the_option_is_read_where_the_arguments_are(tmp_path, text, override):
         ("args = parser.parse_args()\nwith open('a') as args:\n    pass\n", "no variable holds"),
         ("args = parser.parse_args()\nnet = nn.Linear(**vars(args))\n", "would be given one more"),
         ("args = parser.parse_args()\nprint(getattr(args, 'amp', None))\n", "has the name of the option already"),
+        ("args = parser.parse_args()\ngiven = dict(vars(args))\nnet = nn.Linear(**given)\n", "would be given one more"),
+        (
+            "if torch.cuda.is_available():\n    parser.add_argument('--fp16', action='store_true')\n"
+            "args = parser.parse_args()\n",
+            "`--fp16` is added under a condition",
+        ),
         ("parser.set_defaults(amp=1)\nargs = parser.parse_args()\n", "has the name of the option already"),
         ("parser.add_argument('--amplitude')\nargs = parser.parse_args()\n", "`--amplitude` is an option"),
         ("parser.add_argument('-a', dest='amp')\nargs = parser.parse_args()\n", "is an option of the script's own"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.flow.statements import is_main_guard
+from amp_rules.plan.worker_functions import given_to
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -93,11 +94,10 @@ class ArgumentsInReach:
         info = self._program.function_of(owner.node)
         if info is not None and name in info.parameters:
             callers = self._program.flow.callers(info)
-            if not callers:
-                return None
-            for caller in callers:
-                given = info.argument(caller.call, name)
-                parsed = None if given is None else self._given(given, caller.scope, depth + 1)
+            given_by = [(info.argument(caller.call, name), caller.scope) for caller in callers]
+            given_by += given_to(self._program, info, name)
+            for given, where in given_by:
+                parsed = None if given is None else self._given(given, where, depth + 1)
                 if parsed is None:
                     return None
                 found |= parsed

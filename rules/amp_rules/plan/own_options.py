@@ -142,17 +142,33 @@ class OwnOptions:
 
     def unpacked(self, parsed: Parsed) -> Iterator[tuple[Module, ast.Call]]:
         """Yield calls that are given all arguments by name, ``**vars(args)``, of which one more is one too many."""
+        holding = {
+            (scope.module, target.id)
+            for node, _, scope in self._program.nodes()
+            if isinstance(node, ast.Assign) and self._holds_all(node.value, scope, parsed)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
         for call, _, scope in self._program.calls():
-            for item in call.keywords:
-                whole = _whole(item.value) if item.arg is None else None
-                if whole is None or self._program.callee_names(call, scope) & HOLDING_ALL:
-                    continue
-                values = self._program.flow.values(whole, scope)
-                if not values or any(value.site is parsed.call for value in values):
+            given = [item.value for item in call.keywords if item.arg is None]
+            if not given or self._program.callee_names(call, scope) & HOLDING_ALL:
+                continue
+            for value in given:
+                is_held = isinstance(value, ast.Name) and (scope.module, value.id) in holding
+                if is_held or self._holds_all(value, scope, parsed):
                     yield scope.module, call
 
+    def _holds_all(self, node: ast.expr, scope: Scope, parsed: Parsed) -> bool:
+        """Whether all arguments go into an expression: ``{**vars(args)}``, ``dict(args.__dict__)``."""
+        for part in ast.walk(node):
+            whole = _whole(part)
+            values = self._program.flow.values(whole, scope) if whole is not None else set()
+            if whole is not None and (not values or any(value.site is parsed.call for value in values)):
+                return True
+        return False
 
-def _whole(node: ast.expr) -> ast.expr | None:
+
+def _whole(node: ast.AST) -> ast.expr | None:
     """``args`` of ``vars(args)`` and of ``args.__dict__``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "vars" and node.args:
         return node.args[0]

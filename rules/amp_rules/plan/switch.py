@@ -132,6 +132,8 @@ def _reused(own: OwnOptions, existing: list[Option], level: str, place: Place, v
     if len(existing) > 1:
         both = f"{option.shown} and {existing[1].shown}"
         raise NoSwitch(option.module, option.call, f"{both} may both be meant: the script has two options for it")
+    if not _always_runs(option.module, blocks.statement_of(option.module, option.call)):
+        raise NoSwitch(option.module, option.call, f"{option.shown} is added under a condition")
     reader = next(own.readers(option.name, besides=option.call), None)
     if reader is not None:
         text = f"the script has {option.shown}, which something else reads (line {getattr(reader[1], 'lineno', 1)})"
@@ -180,7 +182,8 @@ def _neighbour(program: Program, options: list[Option], parser: Value, parsed: f
     made = program.locate(parser.site) if parser.site is not None else None
     homes = [made[0]] if made is not None else []
     homes += [call.scope.node for call in parsed]
-    for home in [*homes, *(item.scope.node for item in found)]:
+    helpers = [item.scope.node for item in found if _is_called_always(program, item)]
+    for home in [*homes, *helpers]:
         inside = [item for item in found if item.scope.node is home and not _is_parsed_before(item, parsed)]
         if inside:
             return max(inside, key=lambda item: item.call.lineno)
@@ -192,7 +195,21 @@ def _is_unconditional(option: Option) -> bool:
     statement = blocks.statement_of(option.module, option.call)
     if not (isinstance(statement, ast.Expr) and statement.value is option.call):
         return False
-    return all(isinstance(item, ast.If) and is_main_guard(item) for item in blocks.enclosing(option.module, statement))
+    return _always_runs(option.module, statement)
+
+
+def _always_runs(module: Module, statement: ast.stmt) -> bool:
+    """Whether a statement runs whenever its body does."""
+    return all(isinstance(item, ast.If) and is_main_guard(item) for item in blocks.enclosing(module, statement))
+
+
+def _is_called_always(program: Program, option: Option) -> bool:
+    """Whether the function that adds an option is called at one place, under no condition."""
+    info = program.function_of(option.scope.node)
+    callers = program.flow.callers(info) if info is not None else []
+    return len(callers) == 1 and all(
+        _always_runs(caller.scope.module, blocks.statement_of(caller.scope.module, caller.call)) for caller in callers
+    )
 
 
 def _is_parsed_before(option: Option, parsed: frozenset[Parsed]) -> bool:
