@@ -93,8 +93,26 @@ _PAGES = {
         shared. Shared out, each process sees its own part, and a number that is not reduced is about that part.
 
         ## What to do by hand
-        Nothing, where the time of an evaluation does not matter. To share it, give the loader to
-        `amp.prepare_loader`, and reduce sums and counts with `amp.reduce_sum` before they are divided.
+        Nothing, where the time of an evaluation does not matter. `--shard-eval` shares it out where that gives the
+        numbers of one process (AMP230). By hand, iterate over `amp.share_evaluation(loader)`, and put counts together
+        with `amp.sum_evaluated`, lists with `amp.gather_evaluated`, before anything is made of them.
+        """,
+    notes.NOT_SHARED: """
+        An evaluation that is not shared out, and why.
+
+        ## What is noted
+        With `--shard-eval`, a loop over a loader that evaluates a model and stays whole on every process, with what was
+        not understood of it.
+
+        ## Why
+        Its result would not be that of one process, or it is not certain that it would: a loop that ends early has had
+        other batches, random numbers are other ones in each process, and an object that is not known may add up what
+        nobody puts together. Whole on every process the numbers are right, and take as long as on one.
+
+        ## What to do by hand
+        Nothing, where the time of an evaluation does not matter. Else change the place that the note names, so that the
+        loop does nothing but add up and append; or iterate over `amp.share_evaluation(loader)` and put together what it
+        finds.
         """,
     notes.TOTALS: """
         A number counts what one process sees.

@@ -24,6 +24,7 @@ class Options:
         opt_level: the level that ``amp.init`` is given, named as in Apex.
         ddp: also migrate to several processes.
         sync_bn: with ``ddp``, synchronise batch norm over the processes.
+        shard_eval: with ``ddp``, share evaluations out where that gives what one process would find.
         fused: use the runtime's fused optimizers.
         dtype: the half type; ``auto`` lets the runtime choose by device.
         loss_scale: ``"dynamic"`` or a fixed scale.
@@ -38,6 +39,7 @@ class Options:
     opt_level: OptLevel = "O1"
     ddp: bool = False
     sync_bn: bool = True
+    shard_eval: bool = False
     fused: bool = True
     dtype: Dtype = "auto"
     loss_scale: float | Literal["dynamic"] = "dynamic"

@@ -121,7 +121,7 @@ class Counted(Site):
 
     def following(self) -> Iterator[ast.stmt]:
         """Yield the statements that run after it in the same function, before a loop around it goes on."""
-        for suite, index in _suites_around(self.module, self.statement):
+        for suite, index in suites_around(self.module, self.statement):
             yield from suite[index + 1 :]
 
     def nodes_following(self) -> Iterator[ast.AST]:
@@ -134,7 +134,7 @@ class Counted(Site):
         if not isinstance(self.node, blocks.LOOPS):
             return True
         base = path.partition("[")[0]
-        before = (item for suite, index in _suites_around(self.module, self.statement) for item in suite[:index])
+        before = (item for suite, index in suites_around(self.module, self.statement) for item in suite[:index])
         return any(_assigns(node, path) or _assigns(node, base) for item in before for node in blocks.walk_own(item))
 
 
@@ -236,7 +236,7 @@ def _sums_of(target: ast.expr, value: ast.expr) -> Iterator[str]:
             yield path
 
 
-def _suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:
+def suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:
     """Yield the suites that a statement stands in, from the inside, up to that of the loop around it."""
     inner = statement
     for parent in [*blocks.enclosing(module, statement), None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -26,6 +27,9 @@ _MODEL_LINE = 110
 
 # As above for loaders, whose constructors black, at 88 columns, has put on several lines where they are longer.
 _LOADER_LINE = 88
+
+# Variables that are put together in one line, twice in it; more get a line of their own.
+_ROW = 60
 
 _DELAY = "delay_allreduce=True"
 
@@ -228,6 +232,20 @@ class RuntimeVocabulary(Vocabulary):
     def _sum(self, module: Module, loader: str | None) -> str:
         return self._code(module, "{amp}.sum_of_shares" if loader else "{amp}.reduce_sum")
 
+    def shared_evaluation(self, module: Module, loader: ast.expr) -> Written:
+        """``amp.share_evaluation(loader)``."""
+        return Written((Replace(loader, call_with(self._code(module, "{amp}.share_evaluation"))),))
+
+    def put_together(
+        self, module: Module, loop: ast.stmt, sums: Sequence[str], lists: Sequence[str], worked_out: Sequence[str]
+    ) -> Written:
+        """``correct, total = amp.sum_evaluated(correct, total)``, and the same of lists."""
+        lines = []
+        for paths, function in ((sums, "{amp}.sum_evaluated"), (lists, "{amp}.gather_evaluated")):
+            for few in _in_rows(paths):
+                lines.append(f"{few} = {self._code(module, function)}({few})")
+        return Written((Insert(loop, "\n".join([*lines, *worked_out]), after=True),))
+
     def share_of(self, module: Module, node: ast.expr, loader: str | None) -> Written:
         """``amp.share_of(steps, loader)``."""
         more = [loader] if loader else []
@@ -372,6 +390,18 @@ def _given_alone(code: str) -> ExpressionEdit:
 def _of_owner(function: str) -> ExpressionEdit:
     """``model.module`` becomes ``function(model)``."""
     return lambda node: call_with(function)(cst.ensure_type(node, cst.Attribute).value)
+
+
+def _in_rows(paths: Sequence[str]) -> Iterator[str]:
+    """The variables in a few rows, none much longer than a line of code may be."""
+    row: list[str] = []
+    for path in paths:
+        if row and 2 * len(", ".join([*row, path])) > _ROW:
+            yield ", ".join(row)
+            row = []
+        row.append(path)
+    if row:
+        yield ", ".join(row)
 
 
 def _fits(place: ModelPlace, function: str, more: list[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amp_rules.roles.steps import Backward, Step
@@ -249,6 +250,24 @@ class Vocabulary(ABC):
     @abstractmethod
     def summed(self, module: Module, node: ast.expr, loader: str | None) -> Written:
         """Put the sum of an expression over all processes in its place; ``loader`` as for :meth:`summed_after`."""
+
+    @abstractmethod
+    def shared_evaluation(self, module: Module, loader: ast.expr) -> Written:
+        """Iterate over this process's part of a loader that is evaluated."""
+
+    @abstractmethod
+    def put_together(
+        self, module: Module, loop: ast.stmt, sums: Sequence[str], lists: Sequence[str], worked_out: Sequence[str]
+    ) -> Written:
+        """Behind an evaluation, put together what all processes have found.
+
+        Args:
+            module: the file.
+            loop: the evaluation.
+            sums: variables that are summed.
+            lists: variables whose lists are joined.
+            worked_out: statements that work out again what rests on the sums.
+        """
 
     @abstractmethod
     def share_of(self, module: Module, node: ast.expr, loader: str | None) -> Written:

@@ -99,7 +99,7 @@ def reasons(context: Context) -> Iterator[Declined]:
 
 def notes(context: Context) -> Iterator[Note]:
     """Yield how large the batch becomes, and what is evaluated."""
-    yield from of_loaders(context.program, context.processes)
+    yield from of_loaders(context.program, context.processes, shares_evaluation=context.options.shard_eval)
 
 
 def _changed(context: Context, distribution: Distribution) -> set[Module]:
