@@ -109,6 +109,13 @@ class Words(Vocabulary):
     def summed_after(self, module, statement, variable, loader):
         return Written((Insert(statement, f"{variable} = X.total({variable})", after=True),))
 
+    def shared_evaluation(self, module, loader):
+        return around(loader, "X.part")
+
+    def put_together(self, module, loop, sums, lists, worked_out):
+        rows = [f"{path} = X.all_of({path})" for path in [*sums, *lists]]
+        return Written((Insert(loop, "\n".join([*rows, *worked_out]), after=True),))
+
     def share_of(self, module, node, loader):
         return around(node, "X.share_of")
 

@@ -48,6 +48,23 @@ class PartOfBatches(Wrapper, data.Sampler[Any]):
         return whole * share.rank // share.world_size, whole * (share.rank + 1) // share.world_size
 
 
+class PartOfEvaluation(Wrapper):
+    """A loader of this rank's part. While it is iterated, models run alone: others may have fewer batches."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def __iter__(self) -> Iterator[Any]:
+        context.evaluations += 1
+        try:
+            yield from self._source
+        finally:
+            context.evaluations -= 1
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+
 def share_evaluation(loader: L) -> L:
     """This process's batches of a loader that is evaluated; the loader itself alone.
 
@@ -64,8 +81,8 @@ def share_evaluation(loader: L) -> L:
         loader: what is evaluated, prepared or not.
 
     Returns:
-        A loader of the same class with the same settings, the same one again for the same loader. It is a collective
-        when it is first made.
+        What looks like a loader of the same class with the same settings. It is a collective when it is first made for a
+        loader.
     """
     whole: Any = loader
     if context.distributed:
@@ -84,14 +101,14 @@ def _part(loader: Any) -> Any:
         or isinstance(loader.dataset, data.IterableDataset)
         or not can_be_tracked(loader)
     ):
-        return loader if context.rank == 0 else []
+        return PartOfEvaluation(loader if context.rank == 0 else [])
     earlier = loader.__dict__.get("_amp_evaluated")
     if earlier is None:
         share = Share("join", shared_seed(loader.generator))
         index = "sampler" if loader.batch_sampler is None else "batch_sampler"
         earlier = copy_with(loader, **{index: PartOfBatches(getattr(loader, index), share)})
         loader.__dict__["_amp_evaluated"] = earlier
-    return earlier
+    return PartOfEvaluation(earlier)
 
 
 def sum_evaluated(*values: Any) -> Any:

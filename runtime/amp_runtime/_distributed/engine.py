@@ -100,7 +100,7 @@ class Engine:
 
     def refresh(self) -> bool:
         """Rebuilds DDP if it is out of date; returns whether it is needed for the coming forward pass."""
-        if self.released or not torch.is_grad_enabled():
+        if self.released or context.evaluations or not torch.is_grad_enabled():
             return False
         slots = parameter_slots(self.model)
         trainable = _trainable(slots)

@@ -189,6 +189,8 @@ class Body:
         is_own = self._expression(item.test, assigned)
         if is_own:
             for inner in [*item.body, *item.orelse]:
+                if isinstance(inner, (ast.Break, ast.Return)) and not in_loop:
+                    self._one(inner, assigned, in_loop)
                 if not self._only_shows(inner):
                     raise Unclear(item, f"`{self._text(item.test)}` rests on what one process has counted")
             return assigned

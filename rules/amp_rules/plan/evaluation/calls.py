@@ -21,6 +21,11 @@ _STEPS = frozenset({"backward", "step", "zero_grad", "train", "load_state_dict"}
 _GIVES_ITSELF = frozenset({"get", "items", "values", "view", "detach", "cpu", "to", "cuda", "contiguous", "requires_grad_"})
 """Methods that may give what they are asked of, or a part of it."""
 
+_CHANGING = frozenset(
+    "append extend insert add update pop remove clear setdefault write send put copy_ fill_ zero_ add_ register_buffer".split()
+)
+"""Methods that change what they are asked of."""
+
 _GIVES_PARTS = frozenset({"getattr", "iter", "enumerate", "zip", "reversed", "next"})
 
 
@@ -129,9 +134,20 @@ class Calls:
     def _call_in(self, call: ast.Call, scope: Scope, own: _Own, *, shows: bool) -> str | None:
         if shows and self.shows(call, scope) is not None:
             return None
+        if self._program.is_model_code(scope.node) and self._is_part(call):
+            return None
         if isinstance(call.func, ast.Name) and call.func.id == "super":
             return None
         return self.obstacle(call, scope, own.fresh)
+
+    def _is_part(self, call: ast.Call) -> bool:
+        """Whether a model's code calls what nothing is known of: a part that it has from a list or a dictionary."""
+        if self._program.flow.callees(call) or not isinstance(call.func, (ast.Name, ast.Attribute, ast.Subscript)):
+            return False
+        located = self._program.locate(call)
+        if located is None or self._program.callee_names(call, located[1]) or self._program.flow.values(call.func, located[1]):
+            return False
+        return isinstance(call.func, ast.Name) or root_of(call.func) == "self" and _last(call.func) not in _CHANGING
 
     def _is_private(self, name: str, info: FunctionFacts, scope: Scope) -> bool:
         """Whether no other function reads a variable of the file."""
@@ -264,6 +280,10 @@ def root_of(node: ast.AST) -> str | None:
             return next((root for part in parts if (root := root_of(part)) is not None), None)
         else:
             return node.id if isinstance(node, ast.Name) else None
+
+
+def _last(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else ""
 
 
 def _is_false(call: ast.Call) -> bool:

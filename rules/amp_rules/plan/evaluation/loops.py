@@ -239,47 +239,25 @@ class Evaluations:
     # ---- what the model does -------------------------------------------------------------------------------
 
     def _check_mode(self, site: Site) -> None:
-        inner = [node for item in getattr(site.node, "body", []) for node in blocks.walk_own(item)]
-        for node in inner:
-            if isinstance(node, ast.Call) and self._program.runs_forward(node):
-                if not self._all_callers(Site(site.module, site.scope, site.body, node), self._is_without_gradients):
-                    raise Unclear(node, f"`{site.module.text(node)}` does not run under `torch.no_grad()`")
-                if not self._all_callers(site, self._is_evaluating):
-                    raise Unclear(node, f"`eval()` is not called before `{site.module.text(node)}`")
+        """Batch norm that trains would meet other processes, and dropout draw."""
+        if not self._is_evaluating(site, frozenset()):
+            inner = [node for item in getattr(site.node, "body", []) for node in blocks.walk_own(item)]
+            calls = [node for node in inner if isinstance(node, ast.Call) and self._program.runs_forward(node)]
+            call = calls[0] if calls else site.node
+            raise Unclear(call, f"`eval()` is not called before `{site.module.text(call)}`")
 
-    def _all_callers(self, site: Site, holds: object, seen: frozenset[ast.AST] = frozenset()) -> bool:
-        assert callable(holds)
-        if holds(site):
-            return True
-        info = self._program.function_of(site.body)
-        if info is None or site.body in seen or len(seen) > _MAX_CALLERS:
-            return False
-        callers = self._program.flow.callers(info)
-        return bool(callers) and all(
-            self._all_callers(calling(caller), holds, seen | {site.body}) for caller in callers
-        )
-
-    def _is_without_gradients(self, site: Site) -> bool:
-        return self._program.without_gradients(site.module, site.node, site.body) or any(
-            isinstance(item, ast.With)
-            and any(
-                isinstance(part.context_expr, ast.Call)
-                and isinstance(part.context_expr.func, ast.Attribute)
-                and part.context_expr.func.attr == "set_grad_enabled"
-                and [getattr(word, "value", None) for word in part.context_expr.args] == [False]
-                for part in item.items
-            )
-            for item in blocks.enclosing(site.module, site.node)
-        )
-
-    def _is_evaluating(self, site: Site) -> bool:
-        """Whether a statement before, on the way to a place, puts a model into evaluation mode, and none after that."""
+    def _is_evaluating(self, site: Site, seen: frozenset[ast.AST]) -> bool:
+        """Whether a statement before, on every way to a place, puts a model into evaluation mode, and none after that."""
         for suite, index in self._around(site):
             for item in reversed(suite[:index]):
                 modes = [mode for node in blocks.walk_own(item) if (mode := _mode(node)) is not None]
                 if modes:
                     return not modes[-1] and isinstance(item, (ast.Expr, ast.With, ast.For, ast.Assign))
-        return False
+        info = self._program.function_of(site.body)
+        if info is None or site.body in seen or len(seen) > _MAX_CALLERS:
+            return False
+        callers = self._program.flow.callers(info)
+        return bool(callers) and all(self._is_evaluating(calling(caller), seen | {site.body}) for caller in callers)
 
     @staticmethod
     def _around(site: Site) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:

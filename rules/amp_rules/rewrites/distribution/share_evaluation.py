@@ -88,9 +88,22 @@ def _sums(shared: SharedLoop) -> tuple[list[str], list[str]]:
     worked_out = []
     for path, meter in shared.found.meters.items():
         sums += [f"{path}.{name}" for name in meter.sums]
-        for name, value in meter.derived:
-            worked_out.append(f"{path}.{name} = {ast.unparse(_Of(path, meter.receiver).visit(_copy(value)))}")
+        rows = [
+            f"{path}.{name} = {ast.unparse(_Of(path, meter.receiver).visit(_copy(value)))}"
+            for name, value in meter.derived
+        ]
+        divisors = sorted({f"{path}.{name}" for _, value in meter.derived for name in _divisors(value)})
+        if divisors:  # as without a batch, where nothing was worked out
+            rows = [f"if {' and '.join(divisors)}:", *(f"    {row}" for row in rows)]
+        worked_out += rows
     return sums, worked_out
+
+
+def _divisors(value: ast.expr) -> Iterator[str]:
+    for part in ast.walk(value):
+        if isinstance(part, ast.BinOp) and isinstance(part.op, (ast.Div, ast.FloorDiv)):
+            if isinstance(part.right, ast.Attribute):
+                yield part.right.attr
 
 
 def _copy(value: ast.expr) -> ast.expr:
