@@ -74,15 +74,15 @@ def share_evaluation(loader: L) -> L:
     What the loop has counted is put together behind it by :func:`amp.sum_evaluated`, what it has listed by
     :func:`amp.gather_evaluated`. A shuffled loader has an order that all ranks have alike.
 
-    The first rank reads alone what has no order that all could know before: a loader of an iterable dataset, one with an
-    iteration of its own, and what is no ``DataLoader``.
+    The first rank reads alone what has no order that all could know before: a loader of an iterable dataset, one with
+    an iteration of its own, and what is no ``DataLoader``.
 
     Args:
         loader: what is evaluated, prepared or not.
 
     Returns:
-        What looks like a loader of the same class with the same settings. It is a collective when it is first made for a
-        loader.
+        What looks like a loader of the same class with the same settings. It is a collective when it is first made for
+        a loader.
     """
     whole: Any = loader
     if context.distributed:
@@ -116,8 +116,8 @@ def sum_evaluated(*values: Any) -> Any:
 
     ``correct, total = amp.sum_evaluated(correct, total)``. Integers are summed exactly, of any size; floating-point
     numbers in the order of the ranks, so that all ranks have the same sum, which differs from that of one process by
-    the order of additions alone. A rank that had no batch gives what it began with, a plain 0 where others have tensors.
-    A collective, one for all values.
+    the order of additions alone. A rank that had no batch gives what it began with: a plain 0 where others have
+    tensors. A collective, one for all values.
 
     Args:
         *values: numbers, tensors, arrays, and nested dictionaries, lists and tuples of them, alike on all ranks.
@@ -201,7 +201,7 @@ def _added(one: Any, other: Any) -> Any:
     """The sum of two ranks' values, element by element."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         if one.keys() != other.keys():
-            raise ValueError(f"amp.sum_evaluated got dictionaries of {list(one)} and {list(other)}; allowed: equal keys")
+            raise ValueError(f"amp.sum_evaluated got keys {list(one)} and {list(other)}; allowed: equal ones")
         return _with_items(one, {key: _added(item, other[key]) for key, item in one.items()})
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         if len(one) != len(other):

@@ -69,7 +69,8 @@ class _Following(Hook):
 
 
 def _follow_before_training(model: nn.Module, _: Any) -> None:
-    if model in _models and torch.is_grad_enabled() and not context.evaluations:  # a copy that is not trained has the hook too
+    # A copy that is not trained has the hook too.
+    if model in _models and torch.is_grad_enabled() and not context.evaluations:
         follow_models()
 
 

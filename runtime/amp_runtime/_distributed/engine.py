@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from amp_runtime._core.context import context
 from amp_runtime._core.models import parameter_slots, same_objects
 from amp_runtime._distributed.exchange import PLAIN, Exchange
 from amp_runtime._distributed.options import average_in_ddp

@@ -30,9 +30,7 @@ class Beginnings:
         self._program = program
         self._loop = loop
         self._before = [
-            item
-            for suite, index in suites_around(loop.module, loop.statement)
-            for item in reversed(suite[:index])
+            item for suite, index in suites_around(loop.module, loop.statement) for item in reversed(suite[:index])
         ]
 
     def kind_of(self, path: str, adding: ast.AST) -> Kind:
@@ -73,9 +71,7 @@ class Beginnings:
                     values = self._program.flow.values(call.func.value, self._loop.scope)
                     if values and all(value.kind == "instance" and is_reset(value.ref, meter.sums) for value in values):
                         return
-            if any(
-                isinstance(node, ast.Attribute) and variable(node.value) == path for node in blocks.walk_own(item)
-            ):
+            if any(isinstance(node, ast.Attribute) and variable(node.value) == path for node in blocks.walk_own(item)):
                 break
         raise Unclear(adding, f"`{path}` does not begin anew right before the loop")
 

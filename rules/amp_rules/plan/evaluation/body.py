@@ -129,7 +129,11 @@ class Body:
         """Yield what is appended to, where it is not made in the round."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             path = variable(node.func.value)
-            if node.func.attr in evaluating.GROWING_METHODS and path is not None and root_of(node.func.value) not in self._fresh:
+            if (
+                node.func.attr in evaluating.GROWING_METHODS
+                and path is not None
+                and root_of(node.func.value) not in self._fresh
+            ):
                 yield path
 
     # ---- statements ----------------------------------------------------------------------------------------
@@ -218,7 +222,11 @@ class Body:
     def _assign(self, item: ast.Assign, assigned: set[str]) -> set[str]:
         sums = [path for path in added_to(item) if path.partition("[")[0] not in assigned]
         if sums:
-            if len(item.targets) != 1 or isinstance(item.targets[0], ast.Tuple) or not isinstance(item.value, ast.BinOp):
+            if (
+                len(item.targets) != 1
+                or isinstance(item.targets[0], ast.Tuple)
+                or not isinstance(item.value, ast.BinOp)
+            ):
                 raise Unclear(item, f"it is not known what `{sums[0]}` holds")
             added = item.value.right if variable(item.value.left) == sums[0] else item.value.left
             self._add(sums[0], added, item, assigned)
@@ -295,7 +303,7 @@ class Body:
     def _grows(self, call: ast.Call, function: ast.Attribute, item: ast.Expr, assigned: set[str]) -> bool:
         path = variable(function.value)
         root = root_of(function.value)
-        if path is None or root in assigned and root in self._fresh:
+        if path is None or (root in assigned and root in self._fresh):
             return False
         given = [*call.args, *(word.value for word in call.keywords)]
         values = self._program.flow.values(function.value, self._site.scope)
@@ -376,9 +384,7 @@ class Body:
 
     def _is_time(self, value: ast.expr) -> bool:
         """Whether all that is a process's own in an expression is the time."""
-        return not any(
-            name.id in self._private and not self._is_clock_variable(name.id) for name in loaded(value)
-        )
+        return not any(name.id in self._private and not self._is_clock_variable(name.id) for name in loaded(value))
 
     def _is_clock_variable(self, name: str) -> bool:
         """Whether the loop assigns a variable nothing but what the clock says: ``end = time.time()``."""

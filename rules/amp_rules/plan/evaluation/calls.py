@@ -18,11 +18,13 @@ _STEPS = frozenset({"backward", "step", "zero_grad", "train", "load_state_dict"}
 """Methods that train."""
 
 
-_GIVES_ITSELF = frozenset({"get", "items", "values", "view", "detach", "cpu", "to", "cuda", "contiguous", "requires_grad_"})
+_GIVES_ITSELF = frozenset(
+    {"get", "items", "values", "view", "detach", "cpu", "to", "cuda", "contiguous", "requires_grad_"}
+)
 """Methods that may give what they are asked of, or a part of it."""
 
 _CHANGING = frozenset(
-    "append extend insert add update pop remove clear setdefault write send put copy_ fill_ zero_ add_ register_buffer".split()
+    "append extend insert add update pop remove clear setdefault write send put register_buffer".split()
 )
 """Methods that change what they are asked of."""
 
@@ -51,7 +53,8 @@ class Calls:
         names = self._program.callee_names(call, scope)
         callees = self._program.flow.callees(call)
         if callees:
-            return next((why for info in sorted(callees, key=lambda item: item.place) if (why := self.leaves(info))), None)
+            left = map(self.leaves, sorted(callees, key=lambda item: item.place))
+            return next((why for why in left if why is not None), None)
         if self._draws(call, names):
             return f"{text} draws random numbers"
         if call in self._writing:
@@ -145,9 +148,14 @@ class Calls:
         if self._program.flow.callees(call) or not isinstance(call.func, (ast.Name, ast.Attribute, ast.Subscript)):
             return False
         located = self._program.locate(call)
-        if located is None or self._program.callee_names(call, located[1]) or self._program.flow.values(call.func, located[1]):
+        if located is None or self._program.flow.values(call.func, located[1]):
             return False
-        return isinstance(call.func, ast.Name) or root_of(call.func) == "self" and _last(call.func) not in _CHANGING
+        if self._program.callee_names(call, located[1]):
+            return False
+        if isinstance(call.func, ast.Name):
+            return True
+        last = _last(call.func)
+        return root_of(call.func) == "self" and last not in _CHANGING and not last.endswith("_")
 
     def _is_private(self, name: str, info: FunctionFacts, scope: Scope) -> bool:
         """Whether no other function reads a variable of the file."""
@@ -288,5 +296,3 @@ def _last(function: ast.expr) -> str:
 
 def _is_false(call: ast.Call) -> bool:
     return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
-
-

@@ -247,7 +247,7 @@ class Evaluations:
             raise Unclear(call, f"`eval()` is not called before `{site.module.text(call)}`")
 
     def _is_evaluating(self, site: Site, seen: frozenset[ast.AST]) -> bool:
-        """Whether a statement before, on every way to a place, puts a model into evaluation mode, and none after that."""
+        """Whether a statement before, on every way to a place, puts a model into evaluation mode, and none after."""
         for suite, index in self._around(site):
             for item in reversed(suite[:index]):
                 modes = [mode for node in blocks.walk_own(item) if (mode := _mode(node)) is not None]
@@ -314,5 +314,3 @@ def _mode(node: ast.AST) -> bool | None:
         value = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else True
         return bool(value)
     return None
-
-

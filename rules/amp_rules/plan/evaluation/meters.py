@@ -58,7 +58,9 @@ def _own(cls: ClassInfo, method: str) -> Meter | None:
         for name, facts in info.facts.methods.items()
         if _is_reader(facts, {*found.sums, *found.derived})
     )
-    return Meter(method, update.receiver, tuple(found.sums), tuple(found.derived.items()), frozenset(found.last), readers)
+    return Meter(
+        method, update.receiver, tuple(found.sums), tuple(found.derived.items()), frozenset(found.last), readers
+    )
 
 
 class _Updating:
@@ -173,9 +175,9 @@ def _is_reader(info: FunctionFacts, known: set[str]) -> bool:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == info.receiver:
             if node.attr not in known or not isinstance(node.ctx, ast.Load):
                 return False
-        elif isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
-            return False
-        elif isinstance(node, (ast.Global, ast.Nonlocal, ast.Delete)):
+            continue
+        stores = isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store)
+        if stores or isinstance(node, (ast.Global, ast.Nonlocal, ast.Delete)):
             return False
     return not any(
         isinstance(node, ast.Name) and node.id == info.receiver and not _is_of_attribute(info, node)
