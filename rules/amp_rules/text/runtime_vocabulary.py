@@ -29,7 +29,7 @@ _MODEL_LINE = 110
 _LOADER_LINE = 88
 
 # Variables that are put together in one line, twice in it; more get a line of their own.
-_ROW = 60
+_ROW = 76
 
 _DELAY = "delay_allreduce=True"
 

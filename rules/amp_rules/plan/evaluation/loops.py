@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amp_rules.flow.values import Value
 from amp_rules.plan.evaluation.assignments import Reads, Unclear, names_in
 from amp_rules.plan.evaluation.body import Body, Findings
 from amp_rules.plan.evaluation.calls import Calls
@@ -239,25 +240,43 @@ class Evaluations:
     # ---- what the model does -------------------------------------------------------------------------------
 
     def _check_mode(self, site: Site) -> None:
-        """Batch norm that trains would meet other processes, and dropout draw."""
-        if not self._is_evaluating(site, frozenset()):
-            inner = [node for item in getattr(site.node, "body", []) for node in blocks.walk_own(item)]
-            calls = [node for node in inner if isinstance(node, ast.Call) and self._program.runs_forward(node)]
-            call = calls[0] if calls else site.node
-            raise Unclear(call, f"`eval()` is not called before `{site.module.text(call)}`")
+        """Every model must be in evaluation mode: batch norm that trains would learn from its own batches alone."""
+        inner = [node for item in getattr(site.node, "body", []) for node in blocks.walk_own(item)]
+        for node in inner:
+            if not isinstance(node, ast.Call) or not self._program.runs_forward(node):
+                continue
+            models = self._program.called_models(node, site.scope)
+            if not self._is_evaluating(site, models, frozenset()):
+                raise Unclear(node, f"`eval()` is not called before `{site.module.text(node)}`")
 
-    def _is_evaluating(self, site: Site, seen: frozenset[ast.AST]) -> bool:
-        """Whether a statement before, on every way to a place, puts a model into evaluation mode, and none after."""
+    def _is_evaluating(self, site: Site, models: set[Value], seen: frozenset[ast.AST]) -> bool:
+        """Whether a statement before, on every way to a place, puts the models into evaluation mode, and none after.
+
+        Args:
+            site: the place.
+            models: the models; empty for any.
+            seen: the functions that were gone through.
+        """
         for suite, index in self._around(site):
             for item in reversed(suite[:index]):
-                modes = [mode for node in blocks.walk_own(item) if (mode := _mode(node)) is not None]
+                nodes = list(blocks.walk_own(item))
+                modes = [mode for node in nodes if (mode := self._mode(node, site, models)) is not None]
                 if modes:
                     return not modes[-1] and isinstance(item, (ast.Expr, ast.With, ast.For, ast.Assign))
         info = self._program.function_of(site.body)
         if info is None or site.body in seen or len(seen) > _MAX_CALLERS:
             return False
-        callers = self._program.flow.callers(info)
-        return bool(callers) and all(self._is_evaluating(calling(caller), seen | {site.body}) for caller in callers)
+        callers = [calling(caller) for caller in self._program.flow.callers(info)]
+        return bool(callers) and all(self._is_evaluating(caller, models, seen | {site.body}) for caller in callers)
+
+    def _mode(self, node: ast.AST, site: Site, models: set[Value]) -> bool | None:
+        """Whether a call puts one of the models into training mode; None where it is about no mode of theirs."""
+        mode = _mode(node)
+        if mode is None:
+            return None
+        assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        asked = self._program.roles.modules(node.func.value, site.scope)
+        return None if models and asked and models.isdisjoint(asked) else mode
 
     @staticmethod
     def _around(site: Site) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:
