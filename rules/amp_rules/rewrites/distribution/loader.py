@@ -39,6 +39,7 @@ from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.process_notes import of_loaders
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import EVERY_OTHER, Rule
+from amp_rules.plan.selection import wants
 from amp_rules.plan.share_steps import StepCount, covers
 from amp_rules.plan.told_apart import told_apart
 from amp_rules.roles.batches import TrainingData
@@ -48,6 +49,9 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
+
+_SHARING = "AMP230"
+"""The code of that rewrite, which may be left out."""
 
 RULE = Rule(
     "AMP202",
@@ -99,7 +103,12 @@ def reasons(context: Context) -> Iterator[Declined]:
 
 def notes(context: Context) -> Iterator[Note]:
     """Yield how large the batch becomes, and what is evaluated."""
-    yield from of_loaders(context.program, context.processes, shares_evaluation=context.options.shard_eval)
+    yield from of_loaders(context.program, context.processes, shares_evaluation=_shares_evaluation(context))
+
+
+def _shares_evaluation(context: Context) -> bool:
+    """Whether another rewrite says what becomes of evaluations."""
+    return context.options.shard_eval and wants(context.options, _SHARING)
 
 
 def _changed(context: Context, distribution: Distribution) -> set[Module]:

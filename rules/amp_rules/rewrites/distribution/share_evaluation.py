@@ -47,6 +47,7 @@ from amp_rules.plan.evaluation.loops import SharedLoop
 from amp_rules.plan.evaluation.notes import of_evaluations
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.selection import wants
 
 RULE = Rule(
     "AMP230",
@@ -78,8 +79,9 @@ def changes(context: Context) -> Iterator[Change]:
 
 def notes(context: Context) -> Iterator[Note]:
     """Yield which evaluations are shared out, and why others are not."""
-    if context.options.shard_eval:
-        yield from of_evaluations(context.processes, in_torch=context.options.target == "torch")
+    if context.options.shard_eval and wants(context.options, RULE.code):
+        made = {change.node for change in context.made if change.rule is RULE}
+        yield from of_evaluations(context.processes, made, in_torch=context.options.target == "torch")
 
 
 def _sums(shared: SharedLoop) -> tuple[list[str], list[str]]:
