@@ -113,7 +113,8 @@ class Words(Vocabulary):
         return around(loader, "X.part")
 
     def put_together(self, module, loop, sums, lists, worked_out):
-        rows = [f"{path} = X.all_of({path})" for path in [*sums, *lists]]
+        paths = [path for group in [*sums, lists] for path in group]
+        rows = [f"{path} = X.all_of({path})" for path in paths]
         return Written((Insert(loop, "\n".join([*rows, *worked_out]), after=True),))
 
     def share_of(self, module, node, loader):

@@ -237,12 +237,18 @@ class RuntimeVocabulary(Vocabulary):
         return Written((Replace(loader, call_with(self._code(module, "{amp}.share_evaluation"))),))
 
     def put_together(
-        self, module: Module, loop: ast.stmt, sums: Sequence[str], lists: Sequence[str], worked_out: Sequence[str]
+        self,
+        module: Module,
+        loop: ast.stmt,
+        sums: Sequence[Sequence[str]],
+        lists: Sequence[str],
+        worked_out: Sequence[str],
     ) -> Written:
         """``correct, total = amp.sum_evaluated(correct, total)``, and the same of lists."""
         lines = []
-        for paths, function in ((sums, "{amp}.sum_evaluated"), (lists, "{amp}.gather_evaluated")):
-            for few in _in_rows(paths):
+        joined = [[path] for path in lists]
+        for groups, function in ((sums, "{amp}.sum_evaluated"), (joined, "{amp}.gather_evaluated")):
+            for few in _in_rows(groups):
                 lines.append(f"{few} = {self._code(module, function)}({few})")
         return Written((Insert(loop, "\n".join([*lines, *worked_out]), after=True),))
 
@@ -392,14 +398,14 @@ def _of_owner(function: str) -> ExpressionEdit:
     return lambda node: call_with(function)(cst.ensure_type(node, cst.Attribute).value)
 
 
-def _in_rows(paths: Sequence[str]) -> Iterator[str]:
-    """The variables in a few rows, none much longer than a line of code may be."""
+def _in_rows(groups: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The variables in a few rows, none much longer than a line of code may be; a group is not torn apart."""
     row: list[str] = []
-    for path in paths:
-        if row and 2 * len(", ".join([*row, path])) > _ROW:
+    for group in groups:
+        if row and 2 * len(", ".join([*row, *group])) > _ROW:
             yield ", ".join(row)
             row = []
-        row.append(path)
+        row += group
     if row:
         yield ", ".join(row)
 

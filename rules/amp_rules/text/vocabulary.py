@@ -257,14 +257,19 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def put_together(
-        self, module: Module, loop: ast.stmt, sums: Sequence[str], lists: Sequence[str], worked_out: Sequence[str]
+        self,
+        module: Module,
+        loop: ast.stmt,
+        sums: Sequence[Sequence[str]],
+        lists: Sequence[str],
+        worked_out: Sequence[str],
     ) -> Written:
         """Behind an evaluation, put together what all processes have found.
 
         Args:
             module: the file.
             loop: the evaluation.
-            sums: variables that are summed.
+            sums: variables that are summed; those of a group stand together.
             lists: variables whose lists are joined.
             worked_out: statements that work out again what rests on the sums.
         """

@@ -7,18 +7,18 @@ They may be shown, and nothing else: no result may rest on them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from amp_rules.plan.evaluation.assignments import Unclear, loaded, names_in, targets_of
 from amp_rules.plan.evaluation.beginnings import Beginnings
-from amp_rules.plan.evaluation.calls import Calls, made_in, root_of
+from amp_rules.plan.evaluation.calls import Calls, root_of
 from amp_rules.plan.evaluation.meters import Meter, meter_of
+from amp_rules.plan.evaluation.rounds import Round
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.torch import evaluating
-from amp_rules.torch.replication import CLOCKS, PROCESS
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Findings:
     left: set[str] = field(default_factory=set)
 
 
-class Body:
+class Body(Round):
     """Reads one loop.
 
     Args:
@@ -51,16 +51,8 @@ class Body:
     """
 
     def __init__(self, program: Program, calls: Calls, loop: Site, counters: set[str]) -> None:
-        assert isinstance(loop.node, (ast.For, ast.AsyncFor))
-        self._program = program
+        super().__init__(program, loop, counters)
         self._calls = calls
-        self._site = loop
-        self._loop = loop.node
-        self._inner = [node for item in loop.node.body for node in blocks.walk_own(item)]
-        self._written = self._names_written()
-        self._fresh = made_in(self._inner, names_in(loop.node.target) - counters)
-        self._private = set(counters)
-        self._clocks: set[str] = set()
         self._adding: dict[str, ast.AST] = {}
         self._growing: dict[str, ast.AST] = {}
         self._meter_nodes: dict[str, ast.AST] = {}
@@ -72,8 +64,6 @@ class Body:
         Raises:
             Unclear: something of it was not understood.
         """
-        self._private |= {path for node in self._inner for path in self._accumulates(node)}
-        self._private |= {path for node in self._inner for path in self._grown(node)}
         for _ in range(2):  # what is read before it is assigned is of the round before
             self._adding, self._growing = {}, {}
             self.found = Findings()
@@ -100,41 +90,6 @@ class Body:
         shown = {name for name in self._written if self._is_clock_variable(name)} | self._clocks
         self.found.left = self._written - shown - set(self.found.sums) - set(self.found.lists)
         return self.found
-
-    # ---- what is written -----------------------------------------------------------------------------------
-
-    def _names_written(self) -> set[str]:
-        found = names_in(self._loop.target)
-        for node in self._inner:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
-                found.add(node.id)
-        return found - {
-            name for node in self._inner if isinstance(node, ast.comprehension) for name in names_in(node.target)
-        }
-
-    def _accumulates(self, node: ast.AST) -> Iterator[str]:
-        """Yield what a statement adds to, where nothing in the round gives it a value first."""
-        plain = {
-            name
-            for item in self._inner
-            if isinstance(item, ast.Assign) and not list(added_to(item))
-            for target in item.targets
-            for name in names_in(target)
-        }
-        for path in added_to(node):
-            if path.partition("[")[0] not in plain | names_in(self._loop.target):
-                yield path.partition("[")[0]
-
-    def _grown(self, node: ast.AST) -> Iterator[str]:
-        """Yield what is appended to, where it is not made in the round."""
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            path = variable(node.func.value)
-            if (
-                node.func.attr in evaluating.GROWING_METHODS
-                and path is not None
-                and root_of(node.func.value) not in self._fresh
-            ):
-                yield path
 
     # ---- statements ----------------------------------------------------------------------------------------
 
@@ -317,6 +272,7 @@ class Body:
                 self._clocks.add(path)
             else:
                 self.found.meters[path] = meter
+                self._private.add(path)
                 self._meter_nodes[path] = item
             return True
         if function.attr in evaluating.GROWING_METHODS and len(given) == 1 and path.partition("[")[0] == path:
@@ -369,40 +325,6 @@ class Body:
 
     def _obstacle(self, call: ast.Call) -> str | None:
         return self._calls.obstacle(call, self._site.scope, self._fresh)
-
-    def _rests_on_own(self, node: ast.AST) -> bool:
-        for part in ast.walk(node):
-            if isinstance(part, ast.Call):
-                names = self._program.callee_names(part, self._site.scope)
-                if names & CLOCKS or names & PROCESS:
-                    return True
-            if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
-                path = variable(part)
-                if path in self._private or path in self._clocks or path in self.found.meters:
-                    return True
-        return any(self._is_clock_variable(name.id) for name in loaded(node))
-
-    def _is_time(self, value: ast.expr) -> bool:
-        """Whether all that is a process's own in an expression is the time."""
-        return not any(name.id in self._private and not self._is_clock_variable(name.id) for name in loaded(value))
-
-    def _is_clock_variable(self, name: str) -> bool:
-        """Whether the loop assigns a variable nothing but what the clock says: ``end = time.time()``."""
-        values = [
-            node.value
-            for node in self._inner
-            if isinstance(node, ast.Assign) and any(name in names_in(target) for target in node.targets)
-        ]
-        return bool(values) and all(
-            any(
-                isinstance(part, ast.Call) and self._program.callee_names(part, self._site.scope) & CLOCKS
-                for part in ast.walk(value)
-            )
-            for value in values
-        )
-
-    def _text(self, node: ast.AST) -> str:
-        return self._site.module.text(node)
 
 
 def _is_by_item(node: ast.AST) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from amp_rules.plan.evaluation.assignments import names_in, targets_of
+from amp_rules.plan.evaluation.making import made_in, root_of
 from amp_rules.roles.file_effects import file_effects
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
@@ -18,17 +17,10 @@ _STEPS = frozenset({"backward", "step", "zero_grad", "train", "load_state_dict"}
 """Methods that train."""
 
 
-_GIVES_ITSELF = frozenset(
-    {"get", "items", "values", "view", "detach", "cpu", "to", "cuda", "contiguous", "requires_grad_"}
-)
-"""Methods that may give what they are asked of, or a part of it."""
-
 _CHANGING = frozenset(
     "append extend insert add update pop remove clear setdefault write send put register_buffer".split()
 )
 """Methods that change what they are asked of."""
-
-_GIVES_PARTS = frozenset({"getattr", "iter", "enumerate", "zip", "reversed", "next"})
 
 
 class Calls:
@@ -137,7 +129,7 @@ class Calls:
     def _call_in(self, call: ast.Call, scope: Scope, own: _Own, *, shows: bool) -> str | None:
         if shows and self.shows(call, scope) is not None:
             return None
-        if self._program.is_model_code(scope.node) and self._is_part(call):
+        if self._program.is_model_code(scope.node) and (self._is_part(call) or own.fills(call)):
             return None
         if isinstance(call.func, ast.Name) and call.func.id == "super":
             return None
@@ -212,47 +204,20 @@ class _Own:
         self._info = info
         self.fresh = made_in(list(blocks.walk_body(info.node)), set()) - set(info.parameters)
 
+    def fills(self, call: ast.Call) -> bool:
+        """Whether a tensor is changed in place that a model is given for this batch: ``scores.masked_fill_(...)``."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr in DRAWING_METHODS:
+            return False
+        if not call.func.attr.endswith("_") or call.func.attr.endswith("__"):
+            return False
+        return root_of(call.func.value) in set(self._info.parameters) - {self._info.receiver}
+
     def holds(self, node: ast.Attribute | ast.Subscript) -> bool:
         """Whether what is written into is the function's own, or an object that is being made."""
         root = root_of(node)
         if root in self.fresh:
             return True
         return self._info.name == "__init__" and root == self._info.receiver
-
-
-def made_in(nodes: list[ast.AST], given: set[str]) -> set[str]:
-    """The variables that nodes assign nothing but what they make, or parts of it; ``given`` is made already."""
-    values: dict[str, list[ast.expr]] = {}
-    for node in nodes:
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                for part, value in _pairs(target, node.value):
-                    values.setdefault(part, []).append(value)
-        elif isinstance(node, (ast.For, ast.AsyncFor)):
-            for part in names_in(node.target) - given:
-                values.setdefault(part, []).append(node.iter)
-    fresh = given | set(values)
-    while True:
-        aliases = {
-            name
-            for name, assigned in values.items()
-            if name in fresh and any((root := root_of(value)) is not None and root not in fresh for value in assigned)
-        }
-        if not aliases:
-            return fresh
-        fresh -= aliases
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-        if len(target.elts) == len(value.elts):
-            for one, other in zip(target.elts, value.elts, strict=True):
-                yield from _pairs(one, other)
-            return
-    for part in targets_of(target):
-        if isinstance(part, ast.Name):
-            yield part.id, value
 
 
 def _only_in_training(info: FunctionFacts, node: ast.AST) -> bool:
@@ -268,26 +233,6 @@ def _only_in_training(info: FunctionFacts, node: ast.AST) -> bool:
                 return True
         child = parent
     return False
-
-
-def root_of(node: ast.AST) -> str | None:
-    """The variable whose object, or a part of it, an expression may be; None where it makes something anew."""
-    while True:
-        if isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
-            node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr not in _GIVES_ITSELF:
-                return None
-            node = node.func.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _GIVES_PARTS:
-            if not node.args:
-                return None
-            node = node.args[0]
-        elif isinstance(node, (ast.IfExp, ast.BoolOp)):
-            parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values
-            return next((root for part in parts if (root := root_of(part)) is not None), None)
-        else:
-            return node.id if isinstance(node, ast.Name) else None
 
 
 def _last(function: ast.expr) -> str:

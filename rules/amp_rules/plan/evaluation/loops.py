@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amp_rules.flow.values import Value
 from amp_rules.plan.evaluation.assignments import Reads, Unclear, names_in
 from amp_rules.plan.evaluation.body import Body, Findings
 from amp_rules.plan.evaluation.calls import Calls
+from amp_rules.plan.evaluation.modes import check_modes
 from amp_rules.plan.evaluation.uses import check_uses
 from amp_rules.plan.training_loops import TrainingLoop, suites_around, variable
 from amp_rules.ranks.analysis import Ranks
@@ -145,7 +144,7 @@ class Evaluations:
             raise Unclear(loop, "the loop has an `else`")
         self._check_loader(use)
         self._check_comes_by(site, frozenset())
-        self._check_mode(site)
+        check_modes(self._program, site)
         counters = self._counters(use, site)
         self._check_meets_nobody(loop)
         findings = Body(self._program, self._calls, site, counters).read()
@@ -237,57 +236,6 @@ class Evaluations:
             if node in inside or (located is not None and located[0] in bodies):
                 raise Unclear(node, "the processes meet within the loop")
 
-    # ---- what the model does -------------------------------------------------------------------------------
-
-    def _check_mode(self, site: Site) -> None:
-        """Every model must be in evaluation mode: batch norm that trains would learn from its own batches alone."""
-        inner = [node for item in getattr(site.node, "body", []) for node in blocks.walk_own(item)]
-        for node in inner:
-            if not isinstance(node, ast.Call) or not self._program.runs_forward(node):
-                continue
-            models = self._program.called_models(node, site.scope)
-            if not self._is_evaluating(site, models, frozenset()):
-                raise Unclear(node, f"`eval()` is not called before `{site.module.text(node)}`")
-
-    def _is_evaluating(self, site: Site, models: set[Value], seen: frozenset[ast.AST]) -> bool:
-        """Whether a statement before, on every way to a place, puts the models into evaluation mode, and none after.
-
-        Args:
-            site: the place.
-            models: the models; empty for any.
-            seen: the functions that were gone through.
-        """
-        for suite, index in self._around(site):
-            for item in reversed(suite[:index]):
-                nodes = list(blocks.walk_own(item))
-                modes = [mode for node in nodes if (mode := self._mode(node, site, models)) is not None]
-                if modes:
-                    return not modes[-1] and isinstance(item, (ast.Expr, ast.With, ast.For, ast.Assign))
-        info = self._program.function_of(site.body)
-        if info is None or site.body in seen or len(seen) > _MAX_CALLERS:
-            return False
-        callers = [calling(caller) for caller in self._program.flow.callers(info)]
-        return bool(callers) and all(self._is_evaluating(caller, models, seen | {site.body}) for caller in callers)
-
-    def _mode(self, node: ast.AST, site: Site, models: set[Value]) -> bool | None:
-        """Whether a call puts one of the models into training mode; None where it is about no mode of theirs."""
-        mode = _mode(node)
-        if mode is None:
-            return None
-        assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-        asked = self._program.roles.modules(node.func.value, site.scope)
-        return None if models and asked and models.isdisjoint(asked) else mode
-
-    @staticmethod
-    def _around(site: Site) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:
-        inner: ast.stmt = site.statement
-        for parent in [*blocks.enclosing(site.module, inner), None]:
-            where = blocks.place(site.module, inner)
-            yield where.suite, where.index
-            if parent is None:
-                return
-            inner = parent
-
     # ---- what is read behind the loop ----------------------------------------------------------------------
 
     def _check_left(self, site: Site, found: Findings) -> None:
@@ -313,23 +261,17 @@ class Evaluations:
             found.left if not site.scope.is_function else set()
         )
         inside = set(walk(site.node))
+        called = self._program.called_from(inside)
+        filled = {path.partition(".")[0] for path in (*found.sums, *found.lists, *found.meters)}
         for node, body, scope in self._program.nodes():
-            if not isinstance(node, ast.Name) or node.id not in found.left or not isinstance(node.ctx, ast.Load):
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+                continue
+            if node.id in filled and body in called and scope.owner(node.id) is site.scope.owner(node.id):
+                raise Unclear(node, f"`{node.id}` is used by a function that the loop calls")
+            if node.id not in found.left:
                 continue
             if body is site.body or node in inside or scope.module is not site.module:
                 continue
             is_inner = isinstance(body, FunctionNode) and scope.owner(node.id).node is site.scope.node
             if is_inner or (node.id in outside and scope.owner(node.id) is site.scope.owner(node.id)):
                 raise Unclear(node, f"`{node.id}` is used elsewhere, too, where it holds what one process has last")
-
-
-def _mode(node: ast.AST) -> bool | None:
-    """Whether a call puts a model into training mode; None where it is about no mode."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return None
-    if node.func.attr == "eval" and not node.args:
-        return False
-    if node.func.attr == "train" and len(node.args) <= 1:
-        value = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else True
-        return bool(value)
-    return None

@@ -71,7 +71,7 @@ def changes(context: Context) -> Iterator[Change]:
         sums, worked_out = _sums(shared)
         lists = list(shared.found.lists)
         if sums or lists:
-            named = ", ".join(f"`{path}`" for path in [*sums, *lists])
+            named = ", ".join(f"`{path}`" for path in [*(path for group in sums for path in group), *lists])
             message = f"{named} of all processes, as one would have found"
             written = context.vocabulary.put_together(module, shared.loop, sums, lists, worked_out)
             yield Change.written(RULE, module, shared.loop, message, written)
@@ -84,12 +84,12 @@ def notes(context: Context) -> Iterator[Note]:
         yield from of_evaluations(context.processes, made, in_torch=context.options.target == "torch")
 
 
-def _sums(shared: SharedLoop) -> tuple[list[str], list[str]]:
-    """What is summed, and statements that work out again what rests on it."""
-    sums = list(shared.found.sums)
-    worked_out = []
+def _sums(shared: SharedLoop) -> tuple[list[list[str]], list[str]]:
+    """What is summed, in groups, and statements that work out again what rests on it."""
+    sums = [[path] for path in shared.found.sums]
+    worked_out: list[str] = []
     for path, meter in shared.found.meters.items():
-        sums += [f"{path}.{name}" for name in meter.sums]
+        sums.append([f"{path}.{name}" for name in meter.sums])
         rows = [
             f"{path}.{name} = {ast.unparse(_Of(path, meter.receiver).visit(_copy(value)))}"
             for name, value in meter.derived
