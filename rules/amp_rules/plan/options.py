@@ -24,7 +24,6 @@ class Options:
         opt_level: the level that ``amp.init`` is given, named as in Apex.
         ddp: also migrate to several processes.
         sync_bn: with ``ddp``, synchronise batch norm over the processes.
-        shard_eval: with ``ddp``, share evaluations out where that gives what one process would find.
         fused: use the runtime's fused optimizers.
         dtype: the half type; ``auto`` lets the runtime choose by device.
         loss_scale: ``"dynamic"`` or a fixed scale.
@@ -34,12 +33,12 @@ class Options:
         select: codes of rewrites, or their beginnings, that are wanted; empty for all.
         ignore: codes of rewrites, or their beginnings, that are not wanted.
         target: what migrated scripts use: the runtime, or plain PyTorch, see :mod:`amp_rules.plain_torch`.
+        shard_eval: with ``ddp``, share evaluations out where that gives what one process would find.
     """
 
     opt_level: OptLevel = "O1"
     ddp: bool = False
     sync_bn: bool = True
-    shard_eval: bool = False
     fused: bool = True
     dtype: Dtype = "auto"
     loss_scale: float | Literal["dynamic"] = "dynamic"
@@ -48,3 +47,4 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     target: Target = "runtime"
+    shard_eval: bool = False
