@@ -27,7 +27,7 @@ def of_evaluations(processes: Distribution, made: set[ast.AST], *, in_torch: boo
     for loop in processes.loops:
         if loop.evaluates:
             rows.append((loop.module, loop.use.loader, loop.use.loader, "one loop trains and evaluates"))
-    why = "plain PyTorch has no short words for it" if in_torch else "it is left as it is, as was asked for"
+    why = "plain PyTorch has no words for it" if in_torch else "it is left as it is, as was asked for"
     rows += [(item.module, item.loader, item.loader, why) for item in found.shared if item not in shared_out]
     rows.sort(key=lambda row: (str(row[0].path), getattr(row[1], "lineno", 0)))
     for index, (module, node, loader, why) in enumerate(rows[:_TOLD]):
