@@ -49,7 +49,7 @@ class PartOfBatches(Wrapper, data.Sampler[Any]):
 
 
 class PartOfEvaluation(Wrapper):
-    """A loader of this rank's part. While it is iterated, models run alone: others may have fewer batches."""
+    """A loader of this rank's part. While it is iterated, models in evaluation mode run alone: others may have less."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -70,7 +70,7 @@ def share_evaluation(loader: L) -> L:
 
     ``for x, y in amp.share_evaluation(test_loader):`` gives each rank whole batches, as one process would see them, and
     none twice: rank 0 the first ones, the last rank the last. Ranks can have different numbers of batches, also none,
-    so nothing in the loop may wait for the others. The loader itself stays whole: ``len(test_loader)`` counts all.
+    so nothing in the loop may wait for the others; prepared models in evaluation mode do not. The loader itself stays whole: ``len(test_loader)`` counts all.
     What the loop has counted is put together behind it by :func:`amp.sum_evaluated`, what it has listed by
     :func:`amp.gather_evaluated`. A shuffled loader has an order that all ranks have alike.
 

@@ -70,7 +70,8 @@ class _Following(Hook):
 
 def _follow_before_training(model: nn.Module, _: Any) -> None:
     # A copy that is not trained has the hook too.
-    if model in _models and torch.is_grad_enabled() and not context.evaluations:
+    is_evaluated = context.evaluations > 0 and not model.training
+    if model in _models and torch.is_grad_enabled() and not is_evaluated:
         follow_models()
 
 

@@ -101,8 +101,10 @@ class Engine:
 
     def refresh(self) -> bool:
         """Rebuilds DDP if it is out of date; returns whether it is needed for the coming forward pass."""
-        if self.released or context.evaluations or not torch.is_grad_enabled():
+        if self.released or not torch.is_grad_enabled():
             return False
+        if context.evaluations and not self.model.training:
+            return False  # other ranks may have fewer batches of an evaluation, and come here less often
         slots = parameter_slots(self.model)
         trainable = _trainable(slots)
         if not any(trainable):

@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from amp_runtime._core.context import context
 from amp_runtime._distributed.normalise import Normalise, joint_statistics
 from amp_runtime._distributed.plainly import normalise_plainly
 from amp_runtime._distributed.shadow import current_round
@@ -98,8 +97,8 @@ class SyncBatchNorm(_BatchNorm):
 
     def _has_company(self) -> bool:
         """Whether there is another rank to share statistics with."""
-        if context.evaluations or not (dist.is_available() and dist.is_initialized()):
-            return False  # of an evaluation, others may have fewer batches
+        if not (dist.is_available() and dist.is_initialized()):
+            return False
         return dist.get_world_size(self.process_group) > 1
 
     def _advance(self) -> float:

