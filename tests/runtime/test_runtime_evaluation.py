@@ -27,5 +27,5 @@ def test_alone_no_random_number_is_drawn() -> None:
 
 
 def test_what_is_no_list_is_refused_alone_too() -> None:
-    with pytest.raises(TypeError, match="amp.gather_evaluated got Tensor; allowed: lists"):
+    with pytest.raises(TypeError, match=r"amp\.gather_evaluated got Tensor; allowed: lists"):
         amp.gather_evaluated(torch.ones(2))
