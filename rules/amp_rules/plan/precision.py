@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from amp_rules.plan import declining, gradient_functions, method_values, worker_functions
+from amp_rules.plan import declining, gradient_functions, left_unfollowed, method_values, worker_functions
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_variables import Home, Homes
@@ -61,6 +61,7 @@ def plan(
         declining.decline_at_first(_frameworks(program))
     if not program.backwards:
         declining.decline_at_first(_made_by_settings(program))
+        declining.decline_at_first(left_unfollowed.reasons(program))
         return None
     if not from_apex:
         declining.decline_at_first(_migrated_with_another(program))

@@ -184,6 +184,7 @@ class Program:
             tuple(sorted(self.project.probes.items())),
             {path: tuple(sorted(ranges)) for path, ranges in functions.items()},
             tuple(sorted(self.project.listed.items())),
+            tuple(sorted(self.project.configured.read)),
         )
 
     # ---- sites ---------------------------------------------------------------------------------------------
