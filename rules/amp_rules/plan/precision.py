@@ -11,6 +11,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
+from amp_rules.plan.scale_free import keeps_scale
 from amp_rules.plan.unresolved import model_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
@@ -281,7 +282,7 @@ def _gradient_hooks(program: Program) -> Iterator[Declined]:
             continue
         call = scope.module.parents.get(node)
         if isinstance(call, ast.Call) and call.func is node:
-            if program.flow.callees(call) or (call.args and _ignores_gradients(program, call.args[0], scope)):
+            if program.flow.callees(call) or (call.args and _is_right_in_any_unit(program, call, scope)):
                 continue
             yield _sees_scaled(scope.module, call)
         elif not any(value.kind == "function" for value in program.flow.values(node, scope)):
@@ -298,6 +299,15 @@ def _sees_scaled(module: Module, node: ast.AST) -> Declined:
         f"`{module.text(node)}` sees gradients while they are scaled",
         "divide by `amp.scaler.get_scale()` in the hook, then migrate by hand",
     )
+
+
+def _is_right_in_any_unit(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a hook looks at nothing that it is given, or what a tensor's hook gives back grows with the gradient."""
+    if _ignores_gradients(program, call.args[0], scope):
+        return True
+    is_tensors = isinstance(call.func, ast.Attribute) and call.func.attr == "register_hook"
+    values = program.flow.values(call.args[0], scope)
+    return is_tensors and bool(values) and all(value.kind == "function" and keeps_scale(value.ref) for value in values)
 
 
 def _ignores_gradients(program: Program, hook: ast.expr, scope: Scope) -> bool:
