@@ -1,0 +1,90 @@
+"""Completing a script's own processes, in drafts, before anything else is decided about it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from amp_rules import rewrites
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.stages import is_part_of_apex
+from amp_rules.plan.context import Change
+from amp_rules.plan.drafts import Draft, apart, drafted, joined
+from amp_rules.plan.own_ddp.program import OwnDdp, is_own
+from amp_rules.plan.report import Note, Report
+from amp_rules.plan.selection import Selection
+from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
+from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
+
+_MAX_ROUNDS = 6
+"""What one round writes the next may have to add to: a new sampler is told the epoch."""
+
+
+@dataclass
+class Completed:
+    """A program whose own processes have what they need.
+
+    Attributes:
+        program: the program, changed.
+        drafts: the files that were changed.
+        told: what was left as it is, at its places in the changed files.
+    """
+
+    program: Program
+    drafts: dict[Path, Draft] = field(default_factory=dict)
+    told: list[Note] = field(default_factory=list)
+
+    def joined(self, report: Report) -> Report:
+        """The report of the changed program as one of the program before."""
+        report = replace(report, notes=(*report.notes, *self.told))
+        if report.distribution == "already" and any(draft.edits for draft in self.drafts.values()):
+            refusals = tuple(item for item in report.refusals if item.unit != "distribution")
+            report = replace(report, distribution="completed", refusals=refusals)
+        return joined(self.drafts, report)
+
+
+def completed(program: Program, selection: Selection) -> Completed:
+    """The program with what its own processes lacked; itself where it has none."""
+    found = Completed(program)
+    if not (selection.options.ddp and is_own(program)):
+        return found
+    for _ in range(_MAX_ROUNDS):
+        changes, found.told = _round(found.program, selection, found.drafts)
+        if not changes:
+            break
+        for module, todo in changes.items():
+            draft = found.drafts.get(module.path) or Draft.of(module, frozenset())
+            draft.module = module  # the same text, parsed for the program of this round
+            draft.make(todo)
+            found.drafts[module.path] = draft
+        found.program = drafted(found.program, found.drafts)
+    return found
+
+
+def _round(
+    program: Program, selection: Selection, drafts: dict[Path, Draft]
+) -> tuple[dict[Module, list[Change]], list[Note]]:
+    """What all rewrites would do to the program as it stands."""
+    modules = [module for module in program.flow.modules if not is_part_of_apex(program, module)]
+    own = OwnDdp(program, selection.options, frozenset(modules))
+    made = [change for rewrite in rewrites.of_own_processes() for change in rewrite.changes(own)]
+    for module in modules:
+        if any(name in module.source.text for name in OPTION_OF_LAUNCHERS):
+            file = ApexFile(module, selection.options)
+            made += [change for rewrite in rewrites.of_apex("own processes") for change in rewrite.changes(file)]
+    found: defaultdict[Module, list[Change]] = defaultdict(list)
+    for change in made:
+        found[change.module].append(change)
+    kept = {module: selection.settled(todo, draft=_draft(module, drafts)) for module, todo in found.items()}
+    told = [note for note in own.told if selection.wants(note.text.partition(":")[0])]
+    return {module: apart(todo) for module, todo in kept.items() if todo}, told
+
+
+def _draft(module: Module, drafts: dict[Path, Draft]) -> Draft:
+    draft = drafts.get(module.path)
+    if draft is None:
+        return Draft.of(module, frozenset())
+    draft.module = module
+    return draft
