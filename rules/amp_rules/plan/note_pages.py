@@ -146,8 +146,8 @@ _PAGES = {
         Something of the script's own processes is left as it is.
 
         ## What is noted
-        With `--ddp`, where a script joins its processes itself: a place that one of AMP230 to AMP237 would complete, and
-        what was not understood of it. The note begins with the code.
+        With `--ddp`, where a script joins its processes itself: a place that one of AMP230 to AMP237 would complete,
+        and what was not understood of it. The note begins with the code.
 
         ## Why
         The script runs as it did. Only what is certain is written: which value is the rank, which loader trains.

@@ -85,8 +85,8 @@ class FileChange:
 class Report:
     """The result for one entry script.
 
-    ``absent`` means that the script holds no training step at all, ``completed`` that it has processes of its own, which
-    got what they lacked.
+    ``absent`` means that the script holds no training step at all, ``completed`` that it has processes of its own,
+    which got what they lacked.
     """
 
     entry: Path

@@ -102,7 +102,8 @@ class FirstRank:
         initialised = self._own.word(module, _INITIALISED)
         if rank is None or initialised is None:
             return None
-        if self._own.is_several_always and self._own.is_joined_at(module, node):
+        # What stands in a file of its own may be run by other scripts, in one process.
+        if module.is_entry and self._own.is_several_always and self._own.is_joined_at(module, node):
             return Test(f"{rank}() == 0", f"{rank}() != 0")
         return Test(f"not {initialised}() or {rank}() == 0", f"{initialised}() and {rank}() != 0")
 

@@ -1,4 +1,4 @@
-"""What the rewrites of a script's own processes are given: who joins them, which rank gets where, what is called how."""
+"""What the rewrites of a script's own processes are given: who joins them, which rank gets where, how they call it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import RankPaths, Reach, in_several
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
@@ -21,6 +22,7 @@ from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import JOINS, OWN_SHARDING
 from amp_rules.torch.frameworks import looks_after_processes
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
@@ -138,6 +140,24 @@ class OwnDdp:
         reached = [self._reach(item.scope.module, item.call, seen | {info.node}) for item in callers]
         # One of many callers that is not known could be the only one that matters.
         return max(reached) if reached and Reach.UNKNOWN not in reached else Reach.UNKNOWN
+
+    def given_by_rank(self, module: Module, statement: ast.stmt) -> bool:
+        """Whether the function at a place gives what a statement assigns another value on other ranks."""
+        body = blocks.body_of(module, statement)
+        given = blocks.writes(statement)
+        return any(
+            isinstance(item, ast.If) and names_rank(item.test) and blocks.writes(item) & given
+            for item in blocks.walk_body(body)
+        )
+
+    def told_by_rank(self, module: Module, node: ast.AST) -> bool:
+        """Whether the function at a place gives something that is read there another value on other ranks."""
+        body = blocks.body_of(module, node)
+        read = {item.id for item in walk(node) if isinstance(item, ast.Name)}
+        return any(
+            isinstance(item, ast.If) and names_rank(item.test) and blocks.writes(item) & read
+            for item in blocks.walk_body(body)
+        )
 
     def _rank_paths(self, module: Module) -> RankPaths:
         if module not in self._paths:

@@ -55,7 +55,7 @@ class RankValues:
         self._add(node, scope, found, frozenset(), 0)
         if found.is_other or not found.ranks:
             return None
-        return Rank(any(found.ranks), frozenset(found.numbers))
+        return Rank(all(found.ranks), frozenset(found.numbers))
 
     def _add(self, node: ast.expr, scope: Scope, found: _Found, seen: frozenset[object], depth: int) -> None:
         if depth > _MAX_DEPTH:

@@ -24,6 +24,7 @@ https://tqdm.github.io/docs/tqdm/
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
@@ -41,6 +42,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield an edit for each progress bar."""
     for site, call in progress_bars(own.program):
         if site.module not in own.modules or own.reach(site.module, call) is not Reach.EVERY:
+            continue
+        statement = site.statement
+        if isinstance(statement, ast.Assign) and own.given_by_rank(site.module, statement):
             continue
         test = own.first_rank.at(site.module, call)
         if test is not None:

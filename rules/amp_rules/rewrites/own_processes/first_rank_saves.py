@@ -56,7 +56,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     waits = order.barriers()
     saves = [(module, statement) for statement, module in guards.statements.items()]
     for module, first, last in adjacent(saves):
-        if is_left(module, first):
+        if is_left(module, first) or own.told_by_rank(module, first):
             continue
         if order.reasons or waits:
             place = order.reasons[0].refusal.message if order.reasons else waits[0][0].text(waits[0][1])

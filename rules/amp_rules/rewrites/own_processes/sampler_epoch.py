@@ -1,13 +1,13 @@
 """Tell a distributed sampler the epoch.
 
 ## What it does
-At the head of the loop over epochs, the sampler of the loader that trains is told its number: `sampler.set_epoch(epoch)`,
-or `loader.sampler.set_epoch(epoch)` where only the loader is at hand. Where there may be no such sampler, a test stands
-before it.
+At the head of the loop over epochs, the sampler of the loader that trains is told its number by
+`sampler.set_epoch(epoch)`, or by `loader.sampler.set_epoch(epoch)` where only the loader is at hand. Where there may be
+no such sampler, a test stands before it.
 
 ## Why
-The sampler shuffles by `seed + epoch`, and its epoch stays 0 until it is told. Every epoch has the same order then, and a
-process never sees the samples of the others.
+The sampler shuffles by `seed + epoch`, and its epoch stays 0 until it is told. Every epoch has the same order then, and
+a process never sees the samples of the others.
 
 ## Before
     for epoch in range(epochs):
@@ -19,8 +19,8 @@ process never sees the samples of the others.
         for x, y in loader:
 
 ## When it declines
-Where any sampler is told an epoch already, where the sampler does not shuffle, and where the loop over epochs, its number
-or the sampler there is not known (AMP288).
+Where any sampler is told an epoch already, where the sampler does not shuffle, and where the loop over epochs, its
+number or the sampler there is not known (AMP288).
 
 ## Leaving it out
 Yes: the script then has the same order in every epoch, as it did.

@@ -18,8 +18,8 @@ trains to other results than one process with all of them.
 
 ## When it declines
 Where the script speaks of synchronised batch norm anywhere, behind a switch of its own perhaps; where the model is not
-known to have batch norm; where something looks for `nn.BatchNorm2d` later, which the new class is not, or differentiates
-twice (AMP288).
+known to have batch norm; where something looks for `nn.BatchNorm2d` later, which the new class is not, or
+differentiates twice (AMP288).
 
 ## Leaving it out
 Yes: each process then normalises by its own share, as it did.
