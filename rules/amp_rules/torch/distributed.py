@@ -61,6 +61,16 @@ RANK_VARIABLES = frozenset({"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI
 LOCAL_RANK_VARIABLES = frozenset({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"})
 """The same of its rank on its machine."""
 
+EXCHANGES = frozenset(
+    f"torch.distributed.{name}"
+    for name in (
+        "all_reduce", "reduce", "all_gather", "all_gather_object", "gather", "gather_object", "broadcast",
+        "broadcast_object_list", "all_gather_into_tensor", "reduce_scatter", "all_to_all", "send", "isend",
+        "all_reduce_multigpu", "all_reduce_coalesced", "nn.functional.all_reduce", "nn.all_reduce",
+    )
+)  # fmt: skip
+"""What gives numbers of one process to others."""
+
 SYNC_BATCH_NORM = frozenset(
     {"convert_sync_batchnorm", "convert_syncbn_model", "SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
 )

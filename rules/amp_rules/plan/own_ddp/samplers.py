@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.file_effects import assigned
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
+from amp_rules.source.scopes import Scope
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 
 _SHUFFLE = 3  # dataset, num_replicas, rank, shuffle
@@ -128,6 +130,16 @@ def _samplers_in(own: OwnDdp, loader: Value) -> set[Value]:
     return own.program.flow.values(given, located[1]) if given is not None else set()
 
 
+def _parts(own: OwnDdp, loader: Value) -> Iterator[ast.expr | None]:
+    """Yield the samplers that a loader may be given; None where it may have none."""
+    located = own.program.locate(loader.site) if isinstance(loader.site, ast.Call) else None
+    given = sampler_of(loader.site) if isinstance(loader.site, ast.Call) else None
+    if located is None or given is None:
+        yield None
+    else:
+        yield from _origins(own, given, located[1], _MAX_DEPTH)
+
+
 def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
     """Yield the variables around a loop that hold the sampler or a loader with it, and are bound there."""
     changed = blocks.writes(loop.node)
@@ -140,12 +152,45 @@ def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
             continue
         values = own.program.flow.values(node, loop.scope)
         if any(value.site is sampler.node for value in values):
-            others = {value for value in values if value.site is not sampler.node}
-            yield _Read(path, False, bool(others), all(_is_none(value) for value in others))
+            origins = [*_origins(own, node, loop.scope, _MAX_DEPTH)]
+            others = [item for item in origins if item is not sampler.node]
+            yield _Read(path, False, bool(others), all(_is_none(item) for item in others))
         elif values & sampler.loaders:
-            parts = {part for value in values for part in _samplers_in(own, value) or {value}}
-            yield _Read(path, True, any(part.site is not sampler.node for part in parts), False)
+            parts = [part for value in values for part in _parts(own, value)]
+            yield _Read(path, True, any(part is not sampler.node for part in parts), False)
 
 
-def _is_none(value: Value) -> bool:
-    return value.kind == "constant" and value.ref is None
+_MAX_DEPTH = 4
+"""Names and parameters between a sampler and where it is read."""
+
+
+def _origins(own: OwnDdp, node: ast.expr, scope: Scope, depth: int) -> Iterator[ast.expr]:
+    """Yield the expressions that a variable is given; itself where they are not known."""
+    if isinstance(node, ast.IfExp):
+        yield from _origins(own, node.body, scope, depth)
+        yield from _origins(own, node.orelse, scope, depth)
+        return
+    if not isinstance(node, (ast.Name, ast.Attribute)) or not depth:
+        yield node
+        return
+    owner = scope.owner(node.id) if isinstance(node, ast.Name) else scope
+    values = assigned(own.program, node, scope)
+    for value in values:
+        yield from _origins(own, value, owner, depth - 1)
+    info = own.program.flow.functions.get(owner.node)
+    given = info is not None and isinstance(node, ast.Name) and node.id in info.parameters
+    if info is not None and isinstance(node, ast.Name) and given:
+        callers = own.program.flow.callers(info)
+        for caller in callers:
+            value = info.argument_or_default(caller.call, node.id)
+            if value is None:
+                yield node
+            else:
+                yield from _origins(own, value, caller.scope, depth - 1)
+        given = bool(callers)
+    if not values and not given:
+        yield node
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

@@ -69,8 +69,12 @@ def _round(
     """What all rewrites would do to the program as it stands."""
     modules = [module for module in program.flow.modules if not is_part_of_apex(program, module)]
     own = OwnDdp(program, selection.options, frozenset(modules))
-    made = [change for rewrite in rewrites.of_own_processes() for change in rewrite.changes(own)]
-    for module in modules:
+    made: list[Change] = []
+    for rewrite in rewrites.of_own_processes():
+        # What comes last rests on all that it writes being made together.
+        if not (rewrite.rule.last and made):
+            made += rewrite.changes(own)
+    for module in modules if not any(change.rule.last for change in made) else ():
         if any(name in module.source.text for name in OPTION_OF_LAUNCHERS):
             file = ApexFile(module, selection.options)
             made += [change for rewrite in rewrites.of_apex("own processes") for change in rewrite.changes(file)]
