@@ -54,7 +54,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     guards = file_guards(own.program, paths, [], is_left)
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()
-    saves = [(module, statement) for statement, module in guards.statements.items()]
+    saves = _lifted(guards.statements)
     for module, first, last in adjacent(saves):
         if is_left(module, first) or own.told_by_rank(module, first):
             continue
@@ -68,3 +68,21 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             continue
         message = f"`{module.text(first)}` is left to the first process"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
+
+
+def _lifted(found: dict[ast.stmt, Module]) -> list[tuple[Module, ast.stmt]]:
+    """The statements, or the ``if best:`` around them that asks for nothing but variables and does no more."""
+    chosen = dict(found)
+    for statement, module in found.items():
+        parent = module.parents[statement]
+        if (
+            isinstance(parent, ast.If)
+            and not parent.orelse
+            and isinstance(parent.test, (ast.Name, ast.Attribute))
+            and all(item in chosen for item in parent.body)
+            and parent not in getattr(module.parents[parent], "orelse", ())
+        ):
+            for item in parent.body:
+                del chosen[item]
+            chosen[parent] = module
+    return [(module, statement) for statement, module in chosen.items()]

@@ -66,7 +66,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         if model is None or isinstance(model, ast.Starred):
             continue
         values = own.program.roles.modules(model, site.scope)
-        if not any(_has_batch_norm(own.program, value) for value in values):
+        if not any(_has_batch_norm(own.program, value) for value in values) or _is_frozen(own.program, values):
             continue
         reason = _against(own.program)
         convert = own.word(site.module, _CONVERT)
@@ -158,13 +158,24 @@ def _has_batch_norm(program: Program, value: Value) -> bool:
             or any(batch_norm.names_batch_norm(walk(item)) for item in program.called_from(texts))
             or any(_has_batch_norm(program, item) for item in made if item != value and item.kind == "object")
         )
-    name = value.name
+    name = value.name if isinstance(value.name, str) else ""
     if name.startswith("torch.nn.") and value.site is not None:
         return batch_norm.names_batch_norm(walk(value.site))
     if name.startswith("torchvision.models."):
         last = name.rpartition(".")[2].lower()
         return last.startswith(WITH_BATCH_NORM) or "bn" in last
     return name.startswith("timm.")
+
+
+def _is_frozen(program: Program, values: set[Value]) -> bool:
+    """Whether a model is only ever put into evaluation mode, where batch norm takes no statistics."""
+    modes = {
+        call.func.attr
+        for call, _, scope in program.calls()
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("train", "eval")
+        if program.roles.modules(call.func.value, scope) & values
+    }
+    return modes == {"eval"}
 
 
 def _made_by(program: Program, node: ast.AST) -> Iterator[Value]:
