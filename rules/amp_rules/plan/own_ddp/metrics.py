@@ -15,6 +15,8 @@ from amp_rules.plan.own_ddp.samplers import given_to_loader
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.training_loops import Counted, TrainingLoop, variable
 from amp_rules.plan.whole_lengths import WholeLengths
+from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Site
@@ -110,7 +112,15 @@ class Metrics:
         return sorted(every, key=lambda item: (str(item.site.module.path), item.site.line, item.path or ""))
 
     def _is_of_all(self, item: Metric) -> bool:
-        return self._own.reach(item.site.module, item.site.node) is Reach.EVERY
+        """Whether every process gets there: no test on the way asks for the rank, or for what differs between them."""
+        if self._own.reach(item.site.module, item.site.node) is not Reach.EVERY:
+            return False
+        return not self._ranks.control_origins(item.site.statement)
+
+    @cached_property
+    def _ranks(self) -> Ranks:
+        made = {value.site for value in self._shared if value.site is not None}
+        return Ranks(self._own.program, Setting(prepared=frozenset(made)))
 
     def _moved(self, place: Counted, reduced: set[str], sums: RankSums) -> Iterator[tuple[str, Kind]]:
         """Yield what can be reduced after its loop, where all that follows divides it by a number of one process.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from amp_rules.checks.common.file_writes import access_of, is_shared
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import RankPaths, Reach, in_several
 from amp_rules.flow.values import Value
@@ -140,6 +141,13 @@ class OwnDdp:
         reached = [self._reach(item.scope.module, item.call, seen | {info.node}) for item in callers]
         # One of many callers that is not known could be the only one that matters.
         return max(reached) if reached and Reach.UNKNOWN not in reached else Reach.UNKNOWN
+
+    def is_own_file(self, module: Module, call: ast.Call) -> bool:
+        """Whether a call changes a file of its process alone: its rank is in the path."""
+        facts = self._facts(module)
+        access = access_of(facts, call)
+        paths = [access.path] if access is not None and access.path is not None else [*call.args, *call.keywords]
+        return any(names_rank(path) for path in paths) or (access is not None and not is_shared(facts, access))
 
     def given_by_rank(self, module: Module, statement: ast.stmt) -> bool:
         """Whether the function at a place gives what a statement assigns another value on other ranks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -69,21 +70,50 @@ def _round(
     """What all rewrites would do to the program as it stands."""
     modules = [module for module in program.flow.modules if not is_part_of_apex(program, module)]
     own = OwnDdp(program, selection.options, frozenset(modules))
-    made: list[Change] = []
-    for rewrite in rewrites.of_own_processes():
+    found = _settled(_first(own, modules), selection, drafts)
+    if not found:
         # What comes last rests on all that it writes being made together.
-        if not (rewrite.rule.last and made):
-            made += rewrite.changes(own)
-    for module in modules if not any(change.rule.last for change in made) else ():
-        if any(name in module.source.text for name in OPTION_OF_LAUNCHERS):
-            file = ApexFile(module, selection.options)
-            made += [change for rewrite in rewrites.of_apex("own processes") for change in rewrite.changes(file)]
-    found: defaultdict[Module, list[Change]] = defaultdict(list)
-    for change in made:
-        found[change.module].append(change)
-    kept = {module: selection.settled(todo, draft=_draft(module, drafts)) for module, todo in found.items()}
+        last = [rewrite for rewrite in rewrites.of_own_processes() if rewrite.rule.last]
+        found = _settled((change for rewrite in last for change in rewrite.changes(own)), selection, drafts)
     told = [note for note in own.told if selection.wants(note.text.partition(":")[0])]
-    return {module: apart(todo) for module, todo in kept.items() if todo}, told
+    return found, told
+
+
+def _first(own: OwnDdp, modules: list[Module]) -> Iterator[Change]:
+    """The changes that may wait for another round where they touch others."""
+    for rewrite in rewrites.of_own_processes():
+        if not rewrite.rule.last:
+            yield from rewrite.changes(own)
+    for module in modules:
+        if any(name in module.source.text for name in OPTION_OF_LAUNCHERS):
+            file = ApexFile(module, own.options)
+            for rewrite_of_file in rewrites.of_apex("own processes"):
+                yield from rewrite_of_file.changes(file)
+
+
+def _settled(changes: Iterable[Change], selection: Selection, drafts: dict[Path, Draft]) -> dict[Module, list[Change]]:
+    """The changes that are asked for, by their files."""
+    found: defaultdict[Module, list[Change]] = defaultdict(list)
+    for change in changes:
+        found[change.module].append(change)
+    kept = {module: _kept(todo, selection, _draft(module, drafts)) for module, todo in found.items()}
+    return {module: apart(todo) for module, todo in kept.items() if todo}
+
+
+_ALIKE = {"AMP234": "AMP205", "AMP236": "AMP206", "AMP237": "AMP210"}
+"""What does the same for processes that the migration writes: a comment that keeps a place from one is for both."""
+
+
+def _kept(changes: list[Change], selection: Selection, draft: Draft) -> list[Change]:
+    found = []
+    for change in selection.settled(changes, draft=draft):
+        code = _ALIKE.get(change.rule.code)
+        if code is not None and selection.wants(code):
+            alike = replace(change, rule=replace(change.rule, code=code))
+            if not selection.settled([alike], draft=draft):
+                continue
+        found.append(change)
+    return found
 
 
 def _draft(module: Module, drafts: dict[Path, Draft]) -> Draft:

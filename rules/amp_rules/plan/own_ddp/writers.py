@@ -37,6 +37,9 @@ def clients(own: OwnDdp) -> list[Client]:
     for site in own.program.calls_to(WRITERS):
         if site.module not in own.modules or own.reach(site.module, site.node) is not Reach.EVERY:
             continue
+        assert isinstance(site.node, ast.Call)
+        if own.is_own_file(site.module, site.node):
+            continue
         statement = site.statement
         target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
         path = blocks.path_of(target) if isinstance(target, (ast.Name, ast.Attribute)) else None

@@ -49,7 +49,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     paths = Paths(own.program)
 
     def is_left(module: Module, node: ast.AST) -> bool:
-        return module not in own.modules or own.reach(module, node) is not Reach.EVERY
+        if module not in own.modules or own.reach(module, node) is not Reach.EVERY:
+            return True
+        return isinstance(node, ast.Call) and own.is_own_file(module, node)
 
     guards = file_guards(own.program, paths, [], is_left)
     order = FileOrder(own.program, paths, guards)
