@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.checks.common.rank_paths import in_several
+from amp_rules.plan.own_ddp.bound import is_bound
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import Rank, RankValues
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
-from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.idioms import EXACT_FIRST_RANK
 
@@ -114,7 +115,7 @@ class FirstRank:
                 continue
             read = ast.copy_location(ast.Name(name, ast.Load()), node)
             rank = self._ranks.of(read, scope)
-            if rank is None or rank.is_local or not self._is_bound(scope.owner(name), name, module, node):
+            if rank is None or rank.is_local or not is_bound(scope.owner(name), name, module, node):
                 continue
             test = self._test_of(name, rank)
             if test is not None:
@@ -137,77 +138,13 @@ class FirstRank:
     def is_same(self, name: ast.Name, origin: Scope, module: Module, scope: Scope, node: ast.AST) -> bool:
         """Whether a name that is read elsewhere in a file means the same at a place, and is bound there."""
         there, here = origin.owner(name.id), scope.owner(name.id)
-        if name.id not in here.bound or not self._is_bound(here, name.id, module, node):
+        if name.id not in here.bound or not is_bound(here, name.id, module, node):
             return False
         if there is here:
             return True
         flow = self._own.program.flow
         mine = flow.values(ast.copy_location(ast.Name(name.id, ast.Load()), node), scope)
         return bool(mine) and mine == flow.values(name, origin)
-
-    def is_bound_at(self, module: Module, scope: Scope, name: str, node: ast.AST) -> bool:
-        """Whether a variable can be read at a place."""
-        owner = scope.owner(name)
-        return name in owner.bound and self._is_bound(owner, name, module, node)
-
-    @staticmethod
-    def _is_bound(owner: Scope, name: str, module: Module, node: ast.AST) -> bool:
-        """Whether a variable is bound for certain when a place is reached."""
-        if isinstance(owner.node, FunctionNode) and name in {item.arg for item in arguments_of(owner.node)}:
-            return True
-        statement = blocks.statement_of(module, node)
-        inside = blocks.body_of(module, statement) is owner.node
-        for above in statements_above(module, statement, owner.node) if inside else _own_suite(owner.node):
-            if isinstance(above, (ast.Import, ast.ImportFrom)):
-                if any((item.asname or item.name.partition(".")[0]) == name for item in above.names):
-                    return True
-            elif isinstance(above, (ast.FunctionDef, ast.ClassDef)):
-                if above.name == name:
-                    return True
-            elif isinstance(above, ast.Global):
-                continue
-            elif name in _certainly_bound(above):
-                return True
-        return False
-
-
-def statements_above(module: Module, statement: ast.stmt, body: ast.AST) -> Iterator[ast.stmt]:
-    """The statements that have run when one is reached, within its body: those above it in the suites around it."""
-    current = statement
-    while True:
-        where = blocks.place(module, current)
-        yield from where.suite[: where.index]
-        if where.parent is body or not isinstance(where.parent, (ast.stmt, ast.ExceptHandler)):
-            return
-        parent = where.parent if isinstance(where.parent, ast.stmt) else blocks.statement_of(module, where.parent)
-        if isinstance(parent, (ast.With, ast.For)):
-            yield ast.copy_location(ast.With(getattr(parent, "items", []), [ast.Pass()]), parent)
-        current = parent
-
-
-def _own_suite(body: ast.AST) -> Iterator[ast.stmt]:
-    """The statements of a body, those of the entry's guard too."""
-    for item in getattr(body, "body", ()):
-        yield item
-        if isinstance(item, ast.If) and isinstance(item.test, ast.Compare) and last_name(item.test.left) == "__name__":
-            yield from item.body
-
-
-def _certainly_bound(statement: ast.stmt) -> set[str]:
-    """Names that a statement binds whatever happens."""
-    if isinstance(statement, ast.If):
-        if not statement.orelse:
-            return set()
-        body, orelse = (
-            {name for item in suite for name in _certainly_bound(item)} for suite in (statement.body, statement.orelse)
-        )
-        return body & orelse
-    if isinstance(statement, (ast.For, ast.While, ast.Try)):
-        return set()
-    if isinstance(statement, ast.With):
-        names = {name for item in statement.body for name in _certainly_bound(item)}
-        return names | {last_name(item.optional_vars) for item in statement.items if item.optional_vars is not None}
-    return blocks.writes(statement)
 
 
 def _parts(test: ast.expr) -> Iterator[ast.expr]:

@@ -36,11 +36,13 @@ class Metric:
         site: the statement that it is reduced after, or the expression that is reduced.
         kind: whether the processes' numbers are added up, or averaged.
         path: the variable, where it is reduced after a statement.
+        following: the statement that comes next then.
     """
 
     site: Site
     kind: Kind
     path: str | None = None
+    following: ast.stmt | None = None
 
 
 class Metrics:
@@ -98,29 +100,38 @@ class Metrics:
         for item in sums.after:
             if item.place.module in self._own.modules:
                 place = item.place
-                several.append(Metric(Site(place.module, place.scope, place.body, place.statement), "sum", item.path))
+                several.append(_after(place, "sum", item.path))
         for here in sums.here:
             place = here.place
             found[here.node] = Metric(Site(place.module, place.scope, place.body, here.node), "sum")
         for place, reduced in sums.places:
             moved = dict(self._moved(place, reduced, sums))
-            site = Site(place.module, place.scope, place.body, place.statement)
-            several += [Metric(site, kind, path) for path, kind in moved.items()]
+            several += [_after(place, kind, path) for path, kind in moved.items()]
             for metric in self._means(place, reduced | moved.keys(), sums):
                 found.setdefault(metric.site.node, metric)
-        every = [item for item in [*several, *found.values()] if self._is_of_all(item)]
-        return sorted(every, key=lambda item: (str(item.site.module.path), item.site.line, item.path or ""))
+        candidates = [*several, *found.values()]
+        every = [item for item in candidates if self._own.reach(item.site.module, item.site.node) is Reach.EVERY]
+        return sorted(
+            self._reached_alike(every), key=lambda item: (str(item.site.module.path), item.site.line, item.path or "")
+        )
 
-    def _is_of_all(self, item: Metric) -> bool:
-        """Whether every process gets there: no test on the way asks for the rank, or for what differs between them."""
-        if self._own.reach(item.site.module, item.site.node) is not Reach.EVERY:
-            return False
-        return not self._ranks.control_origins(item.site.statement)
-
-    @cached_property
-    def _ranks(self) -> Ranks:
-        made = {value.site for value in self._shared if value.site is not None}
-        return Ranks(self._own.program, Setting(prepared=frozenset(made)))
+    def _reached_alike(self, metrics: list[Metric]) -> list[Metric]:
+        """Those that every process gets to, once they are the same for all: no test on the way parts the processes."""
+        made = frozenset(value.site for value in self._shared if value.site is not None)
+        while metrics:
+            setting = Setting(
+                prepared=made,
+                reduced=frozenset(item.site.node for item in metrics if item.path is None),
+                reduced_before=tuple(
+                    (item.following, item.path) for item in metrics if item.path is not None and item.following
+                ),
+            )
+            ranks = Ranks(self._own.program, setting)
+            kept = [item for item in metrics if not ranks.control_origins(item.site.statement)]
+            if len(kept) == len(metrics):
+                return kept
+            metrics = kept
+        return []
 
     def _moved(self, place: Counted, reduced: set[str], sums: RankSums) -> Iterator[tuple[str, Kind]]:
         """Yield what can be reduced after its loop, where all that follows divides it by a number of one process.
@@ -151,3 +162,9 @@ def _divided(node: ast.expr) -> set[str]:
     if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
         return set()
     return {path for child in walk(node.left) if (path := variable(child)) is not None}
+
+
+def _after(place: Counted, kind: Kind, path: str) -> Metric:
+    """A sum that is reduced after the statement that gave it."""
+    site = Site(place.module, place.scope, place.body, place.statement)
+    return Metric(site, kind, path, next(place.following(), None))

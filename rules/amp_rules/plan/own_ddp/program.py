@@ -6,7 +6,6 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from amp_rules.checks.common.file_writes import access_of, is_shared
 from amp_rules.checks.common.rank_branches import names_rank
@@ -14,6 +13,7 @@ from amp_rules.checks.common.rank_paths import RankPaths, Reach, in_several
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
 from amp_rules.plan.options import Options
+from amp_rules.plan.own_ddp.bound import statements_above
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.batches import DataFlow, TrainingData
@@ -27,9 +27,6 @@ from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import JOINS, OWN_SHARDING
 from amp_rules.torch.frameworks import looks_after_processes
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
-
-if TYPE_CHECKING:
-    from amp_rules.plan.own_ddp.first_rank import FirstRank
 
 _MAX_CALLERS = 6
 """Callers of callers in other files that are asked which rank gets there: as many as trainers stack."""
@@ -90,8 +87,6 @@ class OwnDdp:
         return self._is_joined_at(module, node, frozenset())
 
     def _is_joined_at(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-        from amp_rules.plan.own_ddp.first_rank import statements_above
-
         body = blocks.body_of(module, node)
         statement = blocks.statement_of(module, node)
         if any(self._joins_in(item) for item in statements_above(module, statement, body)):
@@ -116,13 +111,6 @@ class OwnDdp:
             if said is not None:
                 return said is holds
         return True if self.is_several_always else None
-
-    @cached_property
-    def first_rank(self) -> FirstRank:
-        """Writes tests for the first process."""
-        from amp_rules.plan.own_ddp.first_rank import FirstRank
-
-        return FirstRank(self)
 
     # ---- ranks ---------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
+from amp_rules.plan.own_ddp.bound import is_bound_at
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.file_effects import assigned
 from amp_rules.roles.loaders import LoaderUse
@@ -148,7 +149,7 @@ def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
         path = blocks.path_of(node)
         if path is None or not isinstance(node.ctx, ast.Load) or blocks.touches({path}, changed):
             continue
-        if not own.first_rank.is_bound_at(loop.module, loop.scope, path.partition(".")[0], loop.node):
+        if not is_bound_at(loop.module, loop.scope, path.partition(".")[0], loop.node):
             continue
         values = own.program.flow.values(node, loop.scope)
         if any(value.site is sampler.node for value in values):

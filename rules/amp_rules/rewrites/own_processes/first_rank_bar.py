@@ -29,6 +29,7 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.first_rank import FirstRank
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.progress_bars import progress_bars
 from amp_rules.plan.rule import Rule
@@ -40,13 +41,14 @@ RULE = Rule("AMP236", "bar-of-first-rank", "The first process shows a progress b
 
 def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield an edit for each progress bar."""
+    first_rank = FirstRank(own)
     for site, call in progress_bars(own.program):
         if site.module not in own.modules or own.reach(site.module, call) is not Reach.EVERY:
             continue
         statement = site.statement
         if isinstance(statement, ast.Assign) and own.given_by_rank(site.module, statement):
             continue
-        test = own.first_rank.at(site.module, call)
+        test = first_rank.at(site.module, call)
         if test is not None:
             edit = add_keyword(f"disable={test.negated}")
             yield Change(RULE, site.module, call, "one bar for all processes", [Replace(call, edit)])

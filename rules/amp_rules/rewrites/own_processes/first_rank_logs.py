@@ -35,7 +35,7 @@ import libcst as cst
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
-from amp_rules.plan.own_ddp.first_rank import Test
+from amp_rules.plan.own_ddp.first_rank import FirstRank, Test
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.writers import Client, clients
 from amp_rules.plan.rule import Rule
@@ -52,8 +52,9 @@ _OWN_WAYS = ("mode", "group", "id", None)
 
 def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield an edit for each client, and a test around what it logs."""
+    first_rank = FirstRank(own)
     for client in clients(own):
-        yield from _change(own, client)
+        yield from _change(own, client, first_rank)
     for site in own.program.calls_to(_RUNS):
         call = site.node
         if (
@@ -64,15 +65,15 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             continue
         if own.reach(site.module, call) is not Reach.EVERY:
             continue
-        test = own.first_rank.at(site.module, call)
+        test = first_rank.at(site.module, call)
         if test is not None:
             edit = add_keyword(f'mode="disabled" if {test.negated} else None')
             yield Change(RULE, site.module, call, "one run for all processes", [Replace(call, edit)])
 
 
-def _change(own: OwnDdp, client: Client) -> Iterator[Change]:
+def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Change]:
     made = client.made
-    test = own.first_rank.at(made.module, made.node)
+    test = first_rank.at(made.module, made.node)
     if client.reason is not None or test is None:
         reason = client.reason or "nothing here says which process is the first"
         own.leave(RULE, made.module, made.node, f"every process makes `{client.path}`: {reason}")

@@ -35,6 +35,7 @@ from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.file_guards import file_guards
 from amp_rules.plan.file_order import FileOrder
+from amp_rules.plan.own_ddp.first_rank import FirstRank
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.file_paths import Paths
@@ -46,6 +47,7 @@ RULE = Rule("AMP234", "save-on-first-rank", "The first process alone writes file
 
 def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield a test around each group of statements that write files."""
+    first_rank = FirstRank(own)
     paths = Paths(own.program)
 
     def is_left(module: Module, node: ast.AST) -> bool:
@@ -64,7 +66,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             place = order.reasons[0].refusal.message if order.reasons else waits[0][0].text(waits[0][1])
             own.leave(RULE, module, first, f"every process writes this file, and reads one again: `{place}`")
             continue
-        test = own.first_rank.at(module, first)
+        test = first_rank.at(module, first)
         if test is None:
             own.leave(RULE, module, first, "every process writes this file, and nothing here says which one it is")
             continue

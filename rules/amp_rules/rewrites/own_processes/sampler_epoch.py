@@ -40,10 +40,17 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import Sampler, samplers, told
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Site
-from amp_rules.text.actions import Action, Insert, Replace
+from amp_rules.text.actions import Insert, Replace
 from amp_rules.text.expression_edits import substitute
 
-RULE = Rule("AMP231", "sampler-epoch", "The distributed sampler is told the epoch.", "distribution", optional=True)
+RULE = Rule(
+    "AMP231",
+    "sampler-epoch",
+    "The distributed sampler is told the epoch.",
+    "distribution",
+    optional=True,
+    together=True,
+)
 
 
 def changes(own: OwnDdp) -> Iterator[Change]:
@@ -71,8 +78,8 @@ def _change(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[Change]:
         return
     assert isinstance(loop.node, (ast.For, ast.While))
     first = loop.node.body[0]
-    actions: list[Action] = [Insert(first, line)]
     if number.renames is not None:
-        actions.append(Replace(number.renames, substitute(number.name)))
+        what = f"`{number.name}`, for the sampler"
+        yield Change(RULE, loop.module, number.renames, what, [Replace(number.renames, substitute(number.name))])
     message = f"`{line.splitlines()[-1].strip()}`: another order in each epoch"
-    yield Change(RULE, loop.module, first, message, actions)
+    yield Change(RULE, loop.module, first, message, [Insert(first, line)])
