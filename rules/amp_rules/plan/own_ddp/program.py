@@ -130,6 +130,11 @@ class OwnDdp:
         # One of many callers that is not known could be the only one that matters.
         return max(reached) if reached and Reach.UNKNOWN not in reached else Reach.UNKNOWN
 
+    def saves(self, module: Module, call: ast.Call) -> bool:
+        """Whether a call of a library writes a file or takes one away, as far as its name says."""
+        access = access_of(self._facts(module), call)
+        return access is not None and access.kind in ("write", "remove")
+
     def is_own_file(self, module: Module, call: ast.Call) -> bool:
         """Whether a call changes a file of its process alone: its rank is in the path."""
         facts = self._facts(module)

@@ -183,11 +183,11 @@ def _origins(own: OwnDdp, node: ast.expr, scope: Scope, depth: int) -> Iterator[
     if info is not None and isinstance(node, ast.Name) and given:
         callers = own.program.flow.callers(info)
         for caller in callers:
-            value = info.argument_or_default(caller.call, node.id)
-            if value is None:
+            argument = info.argument_or_default(caller.call, node.id)
+            if argument is None:
                 yield node
             else:
-                yield from _origins(own, value, caller.scope, depth - 1)
+                yield from _origins(own, argument, caller.scope, depth - 1)
         given = bool(callers)
     if not values and not given:
         yield node

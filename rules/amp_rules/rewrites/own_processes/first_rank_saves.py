@@ -16,7 +16,8 @@ Several processes that write one file at the same time leave a broken one.
         torch.save(model.module.state_dict(), "checkpoint.pt")
 
 ## When it declines
-Where a test on the way asks for the rank already, where what is saved is put together by all processes, where a result
+Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to save;
+where what is saved is put together by all processes, where a result
 of the statement is used, and where another place reads the file again: that would need a barrier (AMP288).
 
 ## Leaving it out
@@ -53,18 +54,24 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     def is_left(module: Module, node: ast.AST) -> bool:
         if module not in own.modules or own.reach(module, node) is not Reach.EVERY:
             return True
-        return isinstance(node, ast.Call) and own.is_own_file(module, node)
+        if not isinstance(node, ast.Call):
+            return False
+        # Commands and downloads may be for each machine, and what keeps a log is no file to be saved.
+        return not own.saves(module, node) or own.is_own_file(module, node)
 
     guards = file_guards(own.program, paths, [], is_left)
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()
     saves = _lifted(guards.statements)
+    told = False
     for module, first, last in adjacent(saves):
         if is_left(module, first) or own.told_by_rank(module, first):
             continue
         if order.reasons or waits:
             place = order.reasons[0].refusal.message if order.reasons else waits[0][0].text(waits[0][1])
-            own.leave(RULE, module, first, f"every process writes this file, and reads one again: `{place}`")
+            if not told:
+                own.leave(RULE, module, first, f"every process writes this file, and reads one again: `{place}`")
+            told = True
             continue
         test = first_rank.at(module, first)
         if test is None:

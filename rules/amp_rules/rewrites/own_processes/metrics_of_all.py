@@ -67,8 +67,8 @@ def {name}(value):
     if not {initialised}():
         return value
     is_tensor = {torch}.is_tensor(value)
-    mean = {torch}.as_tensor(value, dtype=None if is_tensor else {torch}.float64).detach() / {size}()
-    mean = mean.to("cuda" if "nccl" in {backend}() else "cpu", copy=True)
+    mean = {torch}.as_tensor(value, dtype=None if is_tensor else {torch}.float64).detach()
+    mean = (mean / {size}()).to("cuda" if "nccl" in {backend}() else "cpu")
     {all_reduce}(mean)
     return mean.to(value.device) if is_tensor else mean.item()'''
 

@@ -130,8 +130,8 @@ def _is_on_cuda(own: OwnDdp, call: ast.Call) -> bool:
 
 
 def _is_synchronised(program: Program) -> bool:
-    """Whether the program speaks of synchronised batch norm, under any name."""
-    return any(
+    """Whether the program speaks of synchronised batch norm, under any name, in a comment that says why not too."""
+    return any(name in module.source.text for module in program.flow.modules for name in SYNC_BATCH_NORM) or any(
         word in SYNC_BATCH_NORM or word.lower().replace("_", "").startswith(("syncbn", "syncbatchnorm"))
         for module in program.flow.modules
         for word in _words(module.nodes)
