@@ -16,9 +16,9 @@ Several processes that write one file at the same time leave a broken one.
         torch.save(model.module.state_dict(), "checkpoint.pt")
 
 ## When it declines
-Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to save;
-where what is saved is put together by all processes, where a result
-of the statement is used, and where another place reads the file again: that would need a barrier (AMP288).
+Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to
+save; where what is saved is put together by all processes, where a result of the statement is used, and where another
+place reads the file again: that would need a barrier (AMP288).
 
 ## Leaving it out
 Yes: the script then writes as it did.
