@@ -30,6 +30,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.notebooks import is_notebook, migrate_notebook
 from amp_rules.plan.old_torch.modernizing import Modernized, modernized
 from amp_rules.plan.options import Options
+from amp_rules.plan.own_ddp.stage import completed
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Edit, FileChange, Note, Outcome, Refusal, Report, Unit, in_order
 from amp_rules.plan.selection import Selection, without_step
@@ -93,7 +94,8 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         else Modernized(Program(Project(entry, files)))
     )
     program = modern.program
-    report = modern.joined(_decided(program, selection))
+    own = completed(program, selection)
+    report = modern.joined(own.joined(_decided(own.program, selection)))
     originals = {path: draft.original for path, draft in modern.drafts.items()}
     modules = [originals.get(module.path, module) for module in program.flow.modules]
     of_comments = selection.notes(modules, report.precision, report.distribution)
@@ -220,6 +222,9 @@ def _without_precision(program: Program, options: Options) -> Report:
     outcome: Outcome = "already" if precision_plan.has_torch_amp(program) else "not requested"
     if not options.ddp:
         return Report(path, outcome, "not requested")
+    own = _own_distribution(program)
+    if own is not None and own.already:
+        return Report(path, outcome, "already", refusals=own.refusals)
     return Report(path, outcome, "declined", refusals=(without_step(path),))
 
 

@@ -59,3 +59,30 @@ POOL_METHODS = frozenset("apply apply_async imap imap_unordered map map_async st
 
 OTHER_PROCESS_WRAPPERS = frozenset({"joblib.delayed", "ray.remote", "dask.delayed"})
 """Called with a function, or as its decorator, they have it run in other processes."""
+
+JOINS = frozenset({"torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group"})
+"""They join the processes of a script."""
+
+OPTION_OF_LAUNCHERS = ("--local_rank", "--local-rank")
+"""The option that ``torch.distributed.launch`` passes; torchrun sets ``LOCAL_RANK`` in the environment instead."""
+
+RANK_VARIABLES = frozenset({"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"})
+"""Variables of the environment by which launchers tell a process its rank among all."""
+
+LOCAL_RANK_VARIABLES = frozenset({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"})
+"""The same of its rank on its machine."""
+
+EXCHANGES = frozenset(
+    f"torch.distributed.{name}"
+    for name in (
+        "all_reduce", "reduce", "all_gather", "all_gather_object", "gather", "gather_object", "broadcast",
+        "broadcast_object_list", "all_gather_into_tensor", "reduce_scatter", "all_to_all", "send", "isend",
+        "all_reduce_multigpu", "all_reduce_coalesced", "nn.functional.all_reduce", "nn.all_reduce",
+    )
+)  # fmt: skip
+"""What gives numbers of one process to others."""
+
+SYNC_BATCH_NORM = frozenset(
+    {"convert_sync_batchnorm", "convert_syncbn_model", "SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
+)
+"""Names that a program with synchronised batch norm has somewhere."""

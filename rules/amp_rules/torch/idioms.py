@@ -1,10 +1,12 @@
 """Idioms: what is decided by the spelling of a name, and by nothing better.
 
 Everything else is resolved through imports, values and roles. The linter may use these to support a finding or to keep
-silent. Of a project's own names a rewrite rests on one in two places, and both leave code alone: parameter groups of an
-optimizer are not merged in a file where something called ``optim`` counts on them, and a model is prepared after a
-function called ``init...`` that is given nothing but the model. Each says where the spelling comes from. What the names
-of parameters say of types is in :mod:`amp_rules.lattice.parameter_names`.
+silent. Where a script joins its processes itself, names for the rank and for several processes count for rewrites too,
+mostly to leave code alone: see :mod:`amp_rules.plan.own_ddp`. Of a project's own names a rewrite rests on one in two
+more places, and both leave code alone: parameter groups of an optimizer are not merged in a file where something called
+``optim`` counts on them, and a model is prepared after a function called ``init...`` that is given nothing but the
+model. Each says where the spelling comes from. What the names of parameters say of types is in
+:mod:`amp_rules.lattice.parameter_names`.
 """
 
 from __future__ import annotations
