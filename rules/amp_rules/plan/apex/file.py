@@ -61,11 +61,7 @@ class ApexFile:
 
     def source(self, node: ast.AST) -> str:
         """The exact source of an expression; of several lines, in one."""
-        (line, column), (end_line, end_column) = self.module.start(node), self.module.end(node)
-        rows = self.module.lines[line - 1 : end_line]
-        if len(rows) == 1:
-            return rows[0][column:end_column]
-        return ast.unparse(node)
+        return self.module.code(node)
 
     def not_understood(self, node: ast.AST, reason: str) -> NotUnderstood:
         """The exception for a place in this file."""
