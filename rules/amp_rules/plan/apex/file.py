@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from amp_rules.plan.apex.handed_on import HandedOn
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.options import Options
 from amp_rules.plan.vocabularies import chosen
@@ -38,11 +39,13 @@ class ApexFile:
 
     Attributes:
         wanted_elsewhere: names that other files of the project import or read as attributes.
+        handed_on: where the program keeps ``amp`` in attributes; of files as they are on disk.
     """
 
     module: Module
     options: Options
     wanted_elsewhere: frozenset[str] = frozenset()
+    handed_on: HandedOn = field(default_factory=HandedOn)
 
     @cached_property
     def references(self) -> References:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from amp_rules import rewrites
 from amp_rules.plan.apex.file import ApexFile, NotUnderstood
+from amp_rules.plan.apex.handed_on import HandedOn, handed_on
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.drafts import Draft, apart
 from amp_rules.plan.selection import Selection
@@ -68,22 +69,23 @@ def up_to_date(program: Program, selection: Selection) -> list[Draft]:
 
 def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
     users = set(uses_apex(program))
+    kept = handed_on(program, users) if way == "idiom" else HandedOn()
     wanted = {module: _wanted_by(module) for module in program.project.modules}
     drafts = [
         Draft.of(module, frozenset().union(*(names for other, names in wanted.items() if other is not module)))
         for module in program.flow.modules
-        if module in users or (_mentions_old_names(module) and not is_part_of_apex(program, module))
+        if module in users or module in kept.files or (_mentions_old_names(module) and not is_part_of_apex(program, module))
     ]
     for rewrite in rewrites.of_apex(way):
         for draft in drafts:
-            _finish(selection, draft, rewrite)
+            _finish(selection, draft, rewrite, kept)
     return [draft for draft in drafts if draft.changed]
 
 
-def _finish(selection: Selection, draft: Draft, rewrite: Rewrite[ApexFile]) -> None:
+def _finish(selection: Selection, draft: Draft, rewrite: Rewrite[ApexFile], kept: HandedOn) -> None:
     """Runs one rewrite until it finds nothing more: what it takes away can uncover another place."""
     for _ in range(_MAX_ROUNDS):
-        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere)
+        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere, kept)
         try:
             changes = apart(selection.settled(rewrite.changes(file), draft=draft))
         except NotUnderstood as left:

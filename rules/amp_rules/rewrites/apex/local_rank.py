@@ -34,6 +34,7 @@ import libcst as cst
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
+from amp_rules.source.head import import_place
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
 
@@ -158,6 +159,8 @@ def _place_of_import(file: ApexFile) -> tuple[ast.stmt, bool]:
         for node in file.module.tree.body
         if isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_future(node)
     ]
+    if not imports:
+        return import_place(file.module.tree)
     place = imports[0]
     for node in imports:
         if not isinstance(node, ast.Import) or node.names[0].name > "os" or node.lineno > place.lineno + 1:
