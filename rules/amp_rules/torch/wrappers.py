@@ -31,6 +31,7 @@ RETURNS_FIRST_ARGUMENT = frozenset(
         "torch.nn.parallel.DistributedDataParallel",
         "torch.nn.parallel.distributed.DistributedDataParallel",
         "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+        "amp_runtime.apex.parallel.DistributedDataParallel",
         "amp_runtime.convert_sync_batchnorm",
         "amp_runtime.keep_module_prefix",
         "amp_runtime.prepare_model",

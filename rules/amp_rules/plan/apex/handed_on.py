@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.plan.apex.references import References
@@ -50,34 +51,37 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
     writes: dict[str, list[ast.stmt]] = {}
     for module, nodes in known.items():
         for node in nodes:
-            parent = module.parents[node]
-            if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
-                target = parent.targets[0]
+            assignment = module.parents[node]
+            if isinstance(assignment, ast.Assign) and assignment.value is node and len(assignment.targets) == 1:
+                target = assignment.targets[0]
                 if isinstance(target, ast.Attribute):
-                    writes.setdefault(target.attr, []).append(parent)
+                    writes.setdefault(target.attr, []).append(assignment)
     reads: dict[ast.expr, Module] = {}
-    elsewhere = False
-    lost: set[str] = set()
-    for module in program.flow.modules:
-        own = known.get(module, set())
-        for node in module.nodes:
-            if not isinstance(node, ast.Attribute):
-                continue
-            parent = module.parents[node]
-            if node.attr in writes and not (node in own or _is_of_library(module, node)):
-                if isinstance(node.ctx, ast.Load) and isinstance(parent, ast.Attribute) and parent.attr in _FUNCTIONS:
-                    reads[node] = module
-                elif parent not in writes[node.attr]:
-                    lost.add(node.attr)
-    for module in program.flow.modules:
-        own = known.get(module, set())
-        for node in module.nodes:
-            if isinstance(node, ast.Attribute) and node.attr in _OF_AMP_ALONE:
-                elsewhere |= node.value not in own and node.value not in reads
-    if lost:
+    is_lost = False
+    for module, attribute in _attributes(program):
+        if attribute.attr not in writes or attribute in known.get(module, ()) or _is_of_library(module, attribute):
+            continue
+        parent = module.parents[attribute]
+        if isinstance(attribute.ctx, ast.Load) and isinstance(parent, ast.Attribute) and parent.attr in _FUNCTIONS:
+            reads[attribute] = module
+        else:
+            is_lost |= parent not in writes[attribute.attr]
+    elsewhere = any(
+        attribute.attr in _OF_AMP_ALONE
+        and attribute.value not in reads
+        and attribute.value not in known.get(module, ())
+        for module, attribute in _attributes(program)
+    )
+    if is_lost:
         return HandedOn(is_used_elsewhere=elsewhere or bool(reads))
     stored = frozenset(item for items in writes.values() for item in items)
     return HandedOn(stored, frozenset(reads), frozenset(reads.values()), elsewhere)
+
+
+def _attributes(program: Program) -> Iterator[tuple[Module, ast.Attribute]]:
+    return (
+        (module, node) for module in program.flow.modules for node in module.nodes if isinstance(node, ast.Attribute)
+    )
 
 
 def _amp_in(module: Module) -> set[ast.expr]:

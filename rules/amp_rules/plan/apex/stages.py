@@ -40,6 +40,16 @@ def calls_amp(program: Program) -> bool:
     )
 
 
+def initializing(program: Program) -> list[ast.Call]:
+    """The calls of ``amp.initialize``."""
+    return [call for module in uses_apex(program) for call in References(module).calls("apex.amp.initialize")]
+
+
+def converts_batch_norm(program: Program) -> bool:
+    """Whether the program synchronises batch norm itself, with Apex."""
+    return any(References(module).calls("apex.parallel.convert_syncbn_model") for module in uses_apex(program))
+
+
 def idiom(program: Program, selection: Selection) -> list[Draft]:
     """The files without Apex.
 
@@ -71,10 +81,11 @@ def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
     users = set(uses_apex(program))
     kept = handed_on(program, users) if way == "idiom" else HandedOn()
     wanted = {module: _wanted_by(module) for module in program.project.modules}
+    users |= kept.files
     drafts = [
         Draft.of(module, frozenset().union(*(names for other, names in wanted.items() if other is not module)))
         for module in program.flow.modules
-        if module in users or module in kept.files or (_mentions_old_names(module) and not is_part_of_apex(program, module))
+        if module in users or (_mentions_old_names(module) and not is_part_of_apex(program, module))
     ]
     for rewrite in rewrites.of_apex(way):
         for draft in drafts:

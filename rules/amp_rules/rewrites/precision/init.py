@@ -85,9 +85,7 @@ def changes(context: Context) -> Iterator[Change]:
     yield from _imports(context, [start, *(change.module for change in users)], used)
 
 
-def _moved(
-    context: Context, module: Module, statement: ast.stmt, after: bool
-) -> tuple[ast.stmt, ast.Call] | None:
+def _moved(context: Context, module: Module, statement: ast.stmt, after: bool) -> tuple[ast.stmt, ast.Call] | None:
     """The start that took the place of Apex's, where its arguments are known when the processes join."""
     if not context.initialised:
         return None
