@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from amp_rules.plan import one_start
 from amp_rules.plan.context import Change, Context
@@ -65,12 +66,11 @@ def changes(context: Context) -> Iterator[Change]:
         return
     earlier = [statement for module, statement in visible_devices(context.program) if module is entry]
     start, statement, after = anchor(context.program, _running(users), earlier)
-    settings = _settings(context)
-    code = context.vocabulary.start(start, settings)
+    code = context.vocabulary.start(start, _settings(context))
+    used = [*used, *((start, item) for item in _not_before(start, statement, after))]
     moved = _moved(context, start, statement, after)
     if moved is not None:
-        code = context.vocabulary.joined(start, moved[1], settings.sync_bn)
-    used = [*used, *((start, item) for item in _not_before(start, statement, after))]
+        code = context.vocabulary.joined(start, moved[1], _settings(context).sync_bn)
     follows_import = after and isinstance(statement, (ast.Import, ast.ImportFrom))
     if follows_import or (start.cells and not (after and isinstance(statement, (ast.Assign, ast.AnnAssign)))):
         code = f"\n{code}"  # apart from the imports above
@@ -129,17 +129,18 @@ def _statement(module: Module, node: ast.AST) -> ast.stmt:
 
 def _settings(context: Context) -> InitArguments:
     options = context.options
+    if context.program.calls_to(CONVERTS_BATCH_NORM):
+        options = replace(options, sync_bn=False)  # the script does it itself, where it is asked to
     ddp = context.distribution is not None
-    sync_bn = options.sync_bn and not context.program.calls_to(CONVERTS_BATCH_NORM)
     if context.keeps_precision or context.initialised:
         # The script has its precision from elsewhere; only the processes join here.
-        return InitArguments('"O0"', ddp=True, sync_bn=sync_bn)
+        return InitArguments('"O0"', ddp=True, sync_bn=options.sync_bn)
     return InitArguments(
         f'"{options.opt_level}"',
         None if options.dtype == "auto" else options.dtype,
         None if options.loss_scale == "dynamic" else options.loss_scale,
         ddp,
-        sync_bn,
+        options.sync_bn,
     )
 
 
