@@ -103,6 +103,15 @@ class Vocabulary(ABC):
 
     @property
     @abstractmethod
+    def starting(self) -> frozenset[str]:
+        """Qualified names of the functions that start the runtime, to find where a script does so already."""
+
+    @abstractmethod
+    def joined(self, module: Module, call: ast.Call, sync_bn: bool) -> str:
+        """A start, see :attr:`starting`, at which the processes join too."""
+
+    @property
+    @abstractmethod
     def preparing(self) -> frozenset[str]:
         """Qualified names of the functions that prepare a model, to find those that are prepared already."""
 
