@@ -22,10 +22,8 @@ _AT_ANY_TIME = frozenset({"train", "eval", "forward"})
 
 def may_have_batch_norm(program: Program) -> bool:
     """Whether a model of the program may hold batch norm, by its own words or from a package."""
-    return (
-        any(_names_batch_norm(module.nodes) for module in program.flow.modules)
-        or any(map(_has_models, program.flow.imported))
-        or any(value.is_given_model for value in program.trained)
+    return any(_names_batch_norm(module.nodes) for module in program.flow.modules) or any(
+        map(_has_models, program.flow.imported)
     )
 
 

@@ -46,8 +46,6 @@ def _why_delayed(program: Program, precision: Precision) -> str:
         return "gradients are computed by torch.autograd.grad"
     if any(not home.rebinds for home in precision.homes):
         return "the model is kept in other places before it is complete"
-    if any(value.is_given_model for value in program.trained):
-        return "the class of the model is not known"
     home = precision.homes[0]
     calls = _training_calls(program, precision)
     overriding = _override_each_other(program, calls) and _runs_once(program, home.module, home.statement)

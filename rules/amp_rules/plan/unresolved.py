@@ -33,9 +33,8 @@ def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> 
             continue
         outside = _from_outside(program, current, site)
         if outside is not None:
-            called = outside.cls.name if outside.cls is not None and outside.name == "__init__" else outside.name
-            place = f"{outside.module.module.path.name}:{outside.node.lineno}"
-            return f", which `{called}` ({place}) is given by a script that is not part of this program: migrate that script"
+            place = f"`{_called(outside)}` ({outside.module.module.path.name}:{outside.node.lineno})"
+            return f", which {place} is given by a script that is not part of this program: migrate that script"
         pending.extend(_given(program, current, site))
     return ""
 
@@ -95,7 +94,18 @@ def _from_outside(program: Program, node: ast.expr, site: Site) -> FunctionFacts
     info = program.function_of(site.scope.owner(node.id).node)
     if info is None or node.id not in info.positional or node.id in info.defaults or program.flow.callers(info):
         return None
-    return info
+    # What is named may be called by a library.
+    name = _called(info)
+    is_named = any(
+        isinstance(other, ast.Name) and other.id == name and isinstance(other.ctx, ast.Load)
+        for other, _, _ in program.nodes()
+    )
+    return None if is_named else info
+
+
+def _called(info: FunctionFacts) -> str:
+    """The name by which a function is called: that of its class where it makes objects."""
+    return info.cls.name if info.cls is not None and info.name == "__init__" else info.name
 
 
 def optimizer_trail(program: Program) -> str:
