@@ -16,6 +16,7 @@ from amp_rules.plan import (
     declining,
     draft_check,
     loose_parameters,
+    models_from_outside,
     notes,
     own_processes,
     rank_decisions,
@@ -239,6 +240,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(rewrites.all_refused(Context(program, options, precision, distribution)))
     reasons.extend(rank_decisions.reasons(distribution))
     reasons.extend(loose_parameters.reasons(program))
+    reasons.extend(models_from_outside.reasons(program))
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
     reasons.extend(written_buffers.reasons(program, precision))
     reasons.decline()

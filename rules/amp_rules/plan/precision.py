@@ -12,7 +12,7 @@ from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.scale_free import keeps_scale
-from amp_rules.plan.unresolved import model_trail, trail_end
+from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
 from amp_rules.roles.loss_regions import Regions
@@ -467,7 +467,7 @@ def homes(program: Program) -> list[Home]:
     reasons = declining.Reasons()
     reasons.extend(_unknown_model(program, f" ({item.ref})" if item.kind == "instance" else "") for item in missing)
     if not found and not missing:
-        reasons.extend([_unknown_model(program, "", model_trail(program))])
+        reasons.extend([_unknown_model(program, "", model_trail(program) or optimizer_trail(program))])
     reasons.decline()
     return found
 

@@ -270,7 +270,8 @@ class Program:
             assert isinstance(site.node, ast.Call)
             later = self.models_of_optimizer(site.node) - found
             found |= later - self._put_into(found) if later else later
-        return found
+        # Beside a model that the program makes, one that only others could give is trained by nothing that runs.
+        return {value for value in found if not value.is_given_model} or found
 
     def _put_into(self, models: set[Value]) -> set[Value]:
         """What becomes a part of these models after they were made: ``model[-1] = head``, ``model.append(head)``."""

@@ -164,7 +164,7 @@ class RuntimeVocabulary(Vocabulary):
         code = f"{place.variable} = {function}({', '.join([place.variable, *more])})"
         if place.is_optional:
             code = f"if {place.variable} is not None:\n    {code}"
-        return Written((Insert(place.statement, code, after=True, order=place.order),))
+        return Written((Insert(place.statement, code, after=not place.before, order=place.order),))
 
     def delayed(self, module: Module, call: ast.Call) -> Written:
         """``delay_allreduce=True``."""
