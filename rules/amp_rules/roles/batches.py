@@ -105,8 +105,53 @@ class DataFlow:
                 yield from found
                 return
         inner = [child for item in node.body for child in blocks.walk_own(item)]  # type: ignore[attr-defined]
+        if isinstance(node, ast.While):
+            inner = [*walk(node.test), *inner]  # ``while (batch := next(batches, None)) is not None``
+        inner = [child for child in inner if not (isinstance(child, ast.Call) and self._only_evaluates(child, loop))]
         taken = [use for child in inner for use in self.loaders.taken(child, loop)]
         yield from taken or (use for child in inner for use in self.loaders.fetched(child, loop))
+
+    def _only_evaluates(self, call: ast.Call, loop: Site) -> bool:
+        """Whether a round looks at how the model does with what a call gives: a batch of the test set now and then.
+
+        That is what happens under ``no_grad``, or after ``model.eval()`` where no backward pass follows.
+        """
+        statement = blocks.statement_of(loop.module, call)
+        if not isinstance(statement, ast.Assign):
+            return self.program.without_gradients(loop.module, call, loop.body)
+        suite = next(
+            (
+                block
+                for block in (blocks.place(loop.module, item).suite for item in _up_to(loop, statement))
+                if self._evaluates(loop, block)
+            ),
+            None,
+        )
+        if suite is None:
+            return False
+        inside = {node for item in suite for node in walk(item)}
+        outside = [node for item in loop.node.body for node in walk(item) if node not in inside]  # type: ignore[attr-defined]
+        return all(
+            any(isinstance(node, ast.stmt) and path in blocks.writes(node) for node in outside)
+            or not any(isinstance(node, ast.expr) and path in blocks.reads(node) for node in outside)
+            for path in blocks.writes(statement)
+        )
+
+    def _evaluates(self, loop: Site, suite: tuple[ast.stmt, ...]) -> bool:
+        if self.program.without_gradients(loop.module, suite[0], loop.body):
+            return True
+        switches = [item for item in suite if self._switches_to_evaluation(item, loop.scope)]
+        return bool(switches) and not any(map(self.program.runs_backward, suite[suite.index(switches[0]) :]))
+
+    def _switches_to_evaluation(self, statement: ast.stmt, scope: Scope) -> bool:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        return (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == "eval"
+            and not call.args
+            and any(self.program.is_trained(value) for value in self.program.roles.modules(call.func.value, scope))
+        )
 
     def _all_uses(self) -> Iterator[LoaderUse]:
         for node, body, scope in self.program.nodes():
@@ -265,3 +310,13 @@ class DataFlow:
             for child in walk(node)
             if not isinstance(child, ast.Call) or isinstance(child.func, (ast.Name, ast.Attribute))
         )
+
+
+def _up_to(loop: Site, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield a statement and those around it, up to a loop."""
+    yield statement
+    for parent in blocks.enclosing(loop.module, statement):
+        if parent is loop.node:
+            return
+        if isinstance(parent, ast.stmt):
+            yield parent
