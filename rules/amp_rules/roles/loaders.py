@@ -215,9 +215,7 @@ class Loaders:
                 inside = list(self._in_function(method, seen | {method.node}))
                 yield from list(self._given_to(value, inside, seen)) or inside
 
-    def _in_object(
-        self, owner: ast.expr, site: Site, inside: Iterable[LoaderUse], seen: Seen
-    ) -> Iterator[LoaderUse]:
+    def _in_object(self, owner: ast.expr, site: Site, inside: Iterable[LoaderUse], seen: Seen) -> Iterator[LoaderUse]:
         """Loaders that a method takes batches from: those of the very objects, where each says which it was given."""
         uses = list(inside)
         objects = self.program.flow.values(owner, site.scope)
