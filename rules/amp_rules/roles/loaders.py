@@ -92,10 +92,15 @@ class Loaders:
             yield LoaderUse(site.module, site.scope, site.body, node, node, frozenset(held))
 
     def hands_on(self, node: ast.expr, site: Site) -> bool:
-        """Whether a generator of the project only passes on what it is given here: its callers say what for."""
+        """Whether a generator of the project only passes on what it is given here: its callers say what for.
+
+        So does one that is an object's own iteration: whoever iterates the object does.
+        """
         info = self.program.function_of(site.body)
         if info is None or not info.yields:
             return False
+        if info.cls is not None and info.name == "__iter__":
+            return True
         return not blocks.reads(node).isdisjoint(info.parameters)
 
     # ---- behind variables ----------------------------------------------------------------------------------
