@@ -105,3 +105,6 @@ GROWS_WITH_GRADIENT = frozenset(
 
 RECORDS_NOTHING = frozenset({"no_grad", "inference_mode"})
 """Last names of what computes without recording for a backward pass, as a block or a decorator."""
+
+MODES = frozenset({"requires_grad", "training", "is_grad_enabled"})
+"""Attributes and functions of torch that say whether what is computed will be trained on."""
