@@ -5,8 +5,9 @@ its edits; in ``distribution``, a function ``reasons(context)``, if there is one
 is declined, and in ``precision`` and ``distribution`` a function ``notes(context)`` what a reader has to know besides
 (:mod:`amp_rules.plan.notes`). The context is that of the folder: a :class:`~amp_rules.plan.context.Context` for
 ``precision`` and ``distribution``, a :class:`~amp_rules.plan.apex.file.ApexFile` for ``apex``, a
-:class:`~amp_rules.plan.old_torch.old.OldProgram` for ``old_torch``. See :mod:`amp_rules.rewrites.loading` for what is
-checked, and :class:`~amp_rules.plan.rule.Rule` for how a rewrite says when it comes.
+:class:`~amp_rules.plan.old_torch.old.OldProgram` for ``old_torch``, a
+:class:`~amp_rules.plan.own_half.edits.HalfProgram` for ``own_half``. See :mod:`amp_rules.rewrites.loading` for what
+is checked, and :class:`~amp_rules.plan.rule.Rule` for how a rewrite says when it comes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from amp_rules.plan.context import Change, Context
     from amp_rules.plan.declining import Declined
     from amp_rules.plan.old_torch.old import OldProgram
+    from amp_rules.plan.own_half.edits import HalfProgram
     from amp_rules.plan.report import Note
 
 
@@ -55,8 +57,17 @@ def of_old_torch() -> tuple[Rewrite[OldProgram], ...]:
 
 
 @lru_cache(maxsize=1)
+def of_own_half() -> tuple[Rewrite[HalfProgram], ...]:
+    """The rewrites of half precision by hand, in order."""
+    from amp_rules.rewrites import own_half
+
+    return load(own_half)
+
+
+@lru_cache(maxsize=1)
 def _all() -> tuple[Rule, ...]:
-    found = [rewrite.rule for rewrites in (of_steps(), _of_apex(), of_old_torch()) for rewrite in rewrites]
+    families = (of_steps(), _of_apex(), of_own_half(), of_old_torch())
+    found = [rewrite.rule for rewrites in families for rewrite in rewrites]
     check_unique(found)
     return tuple(sorted(found, key=lambda rule: rule.code))
 

@@ -34,6 +34,7 @@ from collections.abc import Iterator, Sequence
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.distribution import visible_devices
 from amp_rules.plan.main_path import anchor
+from amp_rules.plan.own_half.place import below_flag
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
 from amp_rules.source.head import import_place, import_place_in_notebook
@@ -50,6 +51,9 @@ RULE = Rule(
     shared=True,
 )
 
+# A call that ends behind this column is written on several lines.
+_WIDTH = 110
+
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield the start, unless the script has one, and an import for every file that needs it by the other changes."""
@@ -61,7 +65,10 @@ def changes(context: Context) -> Iterator[Change]:
         return
     earlier = [statement for module, statement in visible_devices(context.program) if module is entry]
     start, statement, after = anchor(context.program, _running(users), earlier)
-    code = context.vocabulary.start(start, _settings(context))
+    if context.own_start is not None:
+        start, statement, after = below_flag(context, (start, statement, after), _running(users))
+    width = _WIDTH - start.start(statement)[1] if context.own_start is not None else None
+    code = context.vocabulary.start(start, _settings(context), width)
     used = [*used, *((start, item) for item in _not_before(start, statement, after))]
     follows_import = after and isinstance(statement, (ast.Import, ast.ImportFrom))
     if follows_import or (start.cells and not (after and isinstance(statement, (ast.Assign, ast.AnnAssign)))):
@@ -114,6 +121,15 @@ def _settings(context: Context) -> InitArguments:
     if context.keeps_precision or context.initialised:
         # The script has its precision from elsewhere; only the processes join here.
         return InitArguments('"O0"', ddp=True, sync_bn=options.sync_bn)
+    own = context.own_start
+    if own is not None:
+        return InitArguments(
+            own.level,
+            None if options.dtype == "auto" else options.dtype,
+            ddp=ddp,
+            sync_bn=options.sync_bn,
+            more=own.more,
+        )
     return InitArguments(
         f'"{options.opt_level}"',
         None if options.dtype == "auto" else options.dtype,
