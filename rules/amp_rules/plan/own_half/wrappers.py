@@ -13,6 +13,7 @@ from amp_rules.torch import own_half as names
 
 
 def wrapped(call: ast.Call, scope: Scope) -> ast.expr:
+    """The optimizer that a wrapper is given."""
     given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "init_optimizer"), None)
     if given is None or isinstance(given, ast.Starred) or any(item.arg is None for item in call.keywords):
         raise NotUnderstood(scope.module, call, "the arguments of the half-precision optimizer are made elsewhere")
