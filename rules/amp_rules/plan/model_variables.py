@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from amp_rules.flow.cells import CellKey
+from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Cell, ClassInfo, Value
 from amp_rules.plan.step_conditions import may_be_none
 from amp_rules.roles.kinds import is_module, is_optimizer
@@ -266,7 +267,11 @@ class Homes:
 
     def _before_branch(self, home: Home, wrapping: ast.stmt) -> ast.stmt | None:
         """The statement before the condition under which the script wraps its model, where other paths do not."""
-        around = [parent for parent in blocks.enclosing(home.module, wrapping) if isinstance(parent, ast.If)]
+        around = [
+            parent
+            for parent in blocks.enclosing(home.module, wrapping)
+            if isinstance(parent, ast.If) and not is_main_guard(parent)
+        ]
         if not around:
             return None
         outermost = around[-1]

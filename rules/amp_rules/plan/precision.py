@@ -11,6 +11,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
+from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.plan.scale_free import keeps_scale
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
@@ -264,6 +265,8 @@ def _half_models(program: Program) -> Iterator[Declined]:
     """Places where the script makes its model half by hand."""
     for node, _, scope in program.nodes():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
+            if is_copied(program, node.func.value, scope):
+                continue
             if program.roles.modules(node.func.value, scope) and not node.args:
                 yield declining.decline(
                     declining.ALREADY_MIXED,
@@ -273,6 +276,29 @@ def _half_models(program: Program) -> Iterator[Declined]:
                     "remove the call, and migrate with --opt-level O2 or O3",
                     already=True,
                 )
+        elif isinstance(node, ast.Assign) and _halves_data(node):
+            yield declining.decline(
+                declining.ALREADY_MIXED,
+                scope.module,
+                node,
+                f"`{scope.module.text(node)}` makes parameters half already",
+                "take the script's own half precision out, then migrate with --opt-level O2",
+                already=True,
+            )
+
+
+def _halves_data(node: ast.Assign) -> bool:
+    """``weight.data = weight.data.half()``."""
+    target, value = node.targets[0], node.value
+    return (
+        isinstance(target, ast.Attribute)
+        and target.attr == "data"
+        and isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr == "half"
+        and not value.args
+        and blocks.path_of(value.func.value) == blocks.path_of(target)
+    )
 
 
 def _gradient_hooks(program: Program) -> Iterator[Declined]:

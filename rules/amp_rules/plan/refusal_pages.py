@@ -27,8 +27,9 @@ _PAGES = {
         The script has mixed precision of its own, and keeps it.
 
         ## What is refused
-        The precision of a script that uses `torch.amp` or `torch.cuda.amp`, that makes its model half by hand
-        (`model.half()`), or that shares a module which was migrated with another script in an earlier run.
+        The precision of a script that uses `torch.amp` or `torch.cuda.amp`, that makes its model half by hand in a way
+        which is not understood as a whole (what is becomes a level, AMP420), or that shares a module which was migrated
+        with another script in an earlier run.
 
         ## Why
         A second scaler would scale the gradients twice, and a half model has no full-precision weights to go back to at

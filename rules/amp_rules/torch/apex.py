@@ -72,6 +72,7 @@ STANDALONE = (
     "apex.contrib",
     "apex.RNN",
     "apex.reparameterization",
+    "apex.fp16_utils.BN_convert_float",
     "apex.fp16_utils.clip_grad_norm",
     "apex.fp16_utils.to_python_float",
     *sorted(EXTENSIONS),

@@ -38,6 +38,7 @@ from amp_rules.plan import one_start
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.distribution import visible_devices
 from amp_rules.plan.main_path import anchor
+from amp_rules.plan.own_half.place import below_flag
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
 from amp_rules.source.head import import_place, import_place_in_notebook
@@ -55,6 +56,9 @@ RULE = Rule(
     shared=True,
 )
 
+# A call that ends behind this column is written on several lines.
+_WIDTH = 110
+
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield the start, unless the script has one, and an import for every file that needs it by the other changes."""
@@ -66,7 +70,10 @@ def changes(context: Context) -> Iterator[Change]:
         return
     earlier = [statement for module, statement in visible_devices(context.program) if module is entry]
     start, statement, after = anchor(context.program, _running(users), earlier)
-    code = context.vocabulary.start(start, _settings(context))
+    if context.own_start is not None:
+        start, statement, after = below_flag(context, (start, statement, after), _running(users))
+    width = _WIDTH - start.start(statement)[1] if context.own_start is not None else None
+    code = context.vocabulary.start(start, _settings(context), width)
     used = [*used, *((start, item) for item in _not_before(start, statement, after))]
     moved = _moved(context, start, statement, after)
     if moved is not None:
@@ -135,6 +142,15 @@ def _settings(context: Context) -> InitArguments:
     if context.keeps_precision or context.initialised:
         # The script has its precision from elsewhere; only the processes join here.
         return InitArguments('"O0"', ddp=True, sync_bn=options.sync_bn)
+    own = context.own_start
+    if own is not None:
+        return InitArguments(
+            own.level,
+            None if options.dtype == "auto" else options.dtype,
+            ddp=ddp,
+            sync_bn=options.sync_bn,
+            more=own.more,
+        )
     return InitArguments(
         f'"{options.opt_level}"',
         None if options.dtype == "auto" else options.dtype,
