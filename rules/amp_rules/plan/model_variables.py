@@ -114,7 +114,9 @@ class Homes:
             (self._inside_parallel(home) for home in homes.values()),
             key=lambda home: (str(home.module.path), home.module.start(home.statement), home.made),
         )
-        return found, missing
+        # What a factory makes in one of several ways is one model, in one variable.
+        single = {(home.statement, home.variable, home.inline): home for home in reversed(found)}
+        return list(reversed(single.values())), missing
 
     def of(self, value: Value) -> Home | None:
         """Where a single model goes through ``prepare_model``, if a variable or a list holds it."""
@@ -276,8 +278,12 @@ class Homes:
             return None
         outermost = around[-1]
         where = blocks.place(home.module, outermost)
-        assigned = [item for item in where.suite[: where.index] if home.variable in blocks.writes(item)]
-        return assigned[-1] if assigned else None
+        before = where.suite[: where.index]
+        if not any(home.variable in blocks.writes(item) for item in before):
+            return None
+        return [item for item in before if home.variable in blocks.writes(item) or _is_placed_by(item, home.variable)][
+            -1
+        ]
 
     def _where_made(self, value: Value) -> Home | None:
         """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``."""
@@ -651,6 +657,17 @@ def _flat_paths(target: ast.expr) -> set[str]:
         return {path for element in target.elts for path in _flat_paths(element)}
     path = _exact_path(target)
     return {path} if path is not None else set()
+
+
+def _is_placed_by(statement: ast.stmt, variable: str) -> bool:
+    """``model.to(device)`` and ``model.load_state_dict(state)``, on lines of their own."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in _PLACING
+        and blocks.path_of(call.func.value) == variable
+    )
 
 
 def _exact_path(node: ast.AST) -> str | None:
