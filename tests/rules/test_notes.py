@@ -21,7 +21,7 @@ OF_FILES = {"AMP183", "AMP184", "AMP480", "AMP481"}
 
 
 def noted(path: Path) -> Report:
-    return migrate(path, Options(ddp=True, opt_level="O1", shard_eval=path.parent.name == "AMP288"))
+    return migrate(path, Options(ddp=True, opt_level="O1", shard_eval=path.parent.name == "AMP286"))
 
 
 def expected(path: Path) -> list[tuple[str, int]]:

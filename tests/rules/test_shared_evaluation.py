@@ -83,7 +83,7 @@ def report_on(folder: Path, evaluation: str, options: Options = OPTIONS) -> tupl
     report = migrate(path, options)
     assert report.distribution == "migrated", report.refusals
     ((_, after),) = [(change.path, change.after) for change in report.changes]
-    return after, [note.text for note in report.notes if note.code in ("AMP281", "AMP288")]
+    return after, [note.text for note in report.notes if note.code in ("AMP281", "AMP286")]
 
 
 SHARED = {
@@ -229,7 +229,7 @@ def test_what_is_not_understood_stays_whole_and_is_named(case: str, tmp_path: Pa
 def test_without_the_option_and_left_out_nothing_changes(tmp_path: Path) -> None:
     evaluation, _ = SHARED["a count of all samples"]
     plain = report_on(tmp_path, evaluation, Options(ddp=True))
-    assert report_on(tmp_path, evaluation, replace(OPTIONS, ignore=("AMP230",))) == plain
+    assert report_on(tmp_path, evaluation, replace(OPTIONS, ignore=("AMP223",))) == plain
     assert "share_evaluation" not in plain[0] and "is whole on every process" in plain[1][0]
 
 

@@ -50,7 +50,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
 
-_SHARING = "AMP230"
+_SHARING = "AMP223"
 """The code of that rewrite, which may be left out."""
 
 RULE = Rule(
@@ -99,6 +99,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     yield from _unfed(data)
     yield from _counted(context.program, data, context.processes.step_counts.counts)
     yield from told_apart(context.program, data).reasons
+    yield from _mixed(data)
 
 
 def notes(context: Context) -> Iterator[Note]:
@@ -139,6 +140,20 @@ def _unfed(data: TrainingData) -> Iterator[Declined]:
             f"no DataLoader feeds `{site.module.text(site.loss)}`: every process would train on the same batches",
             "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
             "`amp.world_size()`",
+        )
+
+
+def _mixed(data: TrainingData) -> Iterator[Declined]:
+    """Yield loops that evaluate what one generator gives them and a training loop."""
+    for site in data.mixed:
+        iterated: ast.expr = site.node.iter  # type: ignore[attr-defined]
+        text = site.module.text(iterated)
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            iterated,
+            f"`{text}` gives a training loop its batches too: it would give this one a share of them",
+            "let the training loop iterate `amp.prepare_loader(...)` of it, and leave this one",
         )
 
 

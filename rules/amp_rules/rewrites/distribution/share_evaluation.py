@@ -26,7 +26,7 @@ additions alone. A mean over batches stays one: the sum over all batches is divi
     print(correct / len(test_loader.dataset))
 
 ## When it declines
-Never: an evaluation that is not understood stays whole on every process, which a note says with the reason (AMP288).
+Never: an evaluation that is not understood stays whole on every process, which a note says with the reason (AMP286).
 It is so where a loop ends early, draws random numbers, writes files or shows each batch, where a result is used that
 is of the last batch, where the model runs with gradients or without `eval()`, and with `--target torch`.
 
@@ -50,7 +50,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.plan.selection import wants
 
 RULE = Rule(
-    "AMP230",
+    "AMP223",
     "share-evaluation",
     "Each process gets its share of an evaluation.",
     "distribution",
