@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from amp_rules.plan.evaluation.assignments import Unclear, loaded, names_in, targets_of
 from amp_rules.plan.evaluation.beginnings import Beginnings
-from amp_rules.plan.evaluation.calls import Calls, root_of
+from amp_rules.plan.evaluation.calls import Calls
+from amp_rules.plan.evaluation.making import root_of
 from amp_rules.plan.evaluation.meters import Meter, meter_of
 from amp_rules.plan.evaluation.rounds import Round
 from amp_rules.plan.training_loops import added_to, variable
