@@ -27,8 +27,9 @@ _PAGES = {
         The script has mixed precision of its own, and keeps it.
 
         ## What is refused
-        The precision of a script that uses `torch.amp` or `torch.cuda.amp`, that makes its model half by hand
-        (`model.half()`), or that shares a module which was migrated with another script in an earlier run.
+        The precision of a script that uses `torch.amp` or `torch.cuda.amp`, that makes its model half by hand in a way
+        which is not understood as a whole (what is becomes a level, AMP420), or that shares a module which was migrated
+        with another script in an earlier run.
 
         ## Why
         A second scaler would scale the gradients twice, and a half model has no full-precision weights to go back to at
@@ -274,7 +275,8 @@ _PAGES = {
         An optimizer that trains parameters which belong to no model; a script that insists on `DataParallel` (`assert
         isinstance(model, nn.DataParallel)`) or spreads a model over GPUs by hand (`replicate`, `parallel_apply`); a
         model that is prepared under a condition; a script with the scaler of `torch.amp` whose gradients could be
-        averaged at the step only; a loss that writes buffers of its own and is held by no variable.
+        averaged at the step only; a loss that writes buffers of its own and is held by no variable; a model that
+        comes from a script which is not part of the program.
 
         ## Why
         Gradients of what is not in a prepared model are averaged by nobody: the processes drift apart without a word.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from amp_rules.flow.values import CallSite
@@ -14,7 +15,9 @@ from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.loaders import LoaderUse, is_loader
 from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
+from amp_rules.torch.gradients import MODES
 
 _NOTHING = object()
 
@@ -59,15 +62,61 @@ class Apart:
 
 def flag_of(program: Program, site: Backward) -> tuple[ast.If, Flag | None] | None:
     """The condition between a backward pass and the loop around it, and what it asks; None where there is none."""
-    for parent in blocks.enclosing(site.module, site.node):
-        if isinstance(parent, blocks.LOOPS):
+    around = [*blocks.enclosing(site.module, site.node)]
+    loop = next((item for item in around if isinstance(item, blocks.LOOPS)), None)
+    changing = _changing(loop) if loop is not None else set()
+    for parent in around:
+        if parent is loop:
             return None
+        for skipping in _skipping(site.module, parent):
+            if asked := _asked(skipping.test, changing, holds=False):
+                return skipping, _followed(program, site.body, _any_flag(asked, holds=False))
         if isinstance(parent, ast.If):
             if all(any(map(program.runs_backward, suite)) for suite in (parent.body, parent.orelse)):
                 continue  # it trains either way
             in_body = any(site.node in set(walk(item)) for item in parent.body)
-            return parent, _followed(program, site, _flag(parent.test, in_body))
+            if asked := _asked(parent.test, changing, in_body):
+                return parent, _followed(program, site.body, _any_flag(asked, in_body))
     return None
+
+
+def _skipping(module: Module, statement: ast.stmt) -> Iterator[ast.If]:
+    """Yield the statements before another in its suite that may end the round: ``if not train: continue``."""
+    where = blocks.place(module, statement)
+    for item in where.suite[: where.index]:
+        if isinstance(item, ast.If) and isinstance(item.body[-1], ast.Continue) and not item.orelse:
+            yield item
+
+
+def _asked(test: ast.expr, changing: set[str], holds: bool) -> list[ast.expr]:
+    """The parts of a condition that do not depend on the round: ``train`` of ``train and i % 4 == 0``."""
+    joins = ast.And if holds else ast.Or
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, joins) else [test]
+    return [part for part in parts if asks_for_mode(part) or not blocks.touches(blocks.reads(part), changing)]
+
+
+def _any_flag(parts: list[ast.expr], holds: bool) -> Flag | None:
+    return next((flag for part in parts if (flag := _flag(part, holds)) is not None), None)
+
+
+def asks_for_mode(test: ast.expr) -> bool:
+    """Whether a condition asks torch: ``loss.requires_grad``, ``model.training``, ``torch.is_grad_enabled()``."""
+    return any(isinstance(node, ast.Attribute) and node.attr in MODES for node in walk(test))
+
+
+def _changing(loop: ast.stmt) -> set[str]:
+    """Variables that each round of a loop gives another value, which says nothing about what the loop is run for."""
+    found = blocks.writes_target(loop) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()
+    inside = [node for item in loop.body for node in blocks.walk_own(item)]  # type: ignore[attr-defined]
+    found |= {path for node in inside if isinstance(node, ast.AugAssign) for path in blocks.writes(node)}
+    assigned = [node for node in inside if isinstance(node, ast.Assign)]
+    while True:
+        before = len(found)
+        for node in assigned:
+            if any(isinstance(part, ast.Call) for part in walk(node.value)) or blocks.reads(node.value) & found:
+                found |= blocks.writes(node)
+        if len(found) == before:
+            return found
 
 
 def tell_apart(program: Program, use: LoaderUse, flag: Flag, data: TrainingData) -> Apart | None:
@@ -76,7 +125,13 @@ def tell_apart(program: Program, use: LoaderUse, flag: Flag, data: TrainingData)
         return _item(program, use, use.loader, flag, data)
     if not isinstance(use.loader, ast.Name):
         return None
-    chosen = _chosen(program, use, use.loader.id, flag) or _made_in_turn(use, use.loader.id, flag)
+    name = use.loader.id
+    chosen = (
+        _chosen(program, use, name, flag)
+        or _paired(program, use, name, flag, data)
+        or _looked_up(program, use, name, flag, data)
+        or _made_in_turn(use, name, flag)
+    )
     if chosen is not None:
         return chosen
     info = program.function_of(use.scope.owner(flag.name).node)
@@ -93,13 +148,13 @@ def tell_apart(program: Program, use: LoaderUse, flag: Flag, data: TrainingData)
     return found if found.training and all(use.values for use in found.training) else None
 
 
-def _followed(program: Program, site: Backward, flag: Flag | None) -> Flag | None:
+def _followed(program: Program, body: ast.AST, flag: Flag | None) -> Flag | None:
     """What a flag is, where the function works it out: ``training`` of ``training = optimizer is not None``."""
     if flag is None or flag.value is not _NOTHING:
         return flag
     values = [
         node.value
-        for node in program.nodes_of(site.body)
+        for node in program.nodes_of(body)
         if isinstance(node, ast.Assign) and [blocks.path_of(target) for target in node.targets] == [flag.name]
     ]
     return (_flag(values[0], flag.holds) or flag) if len(values) == 1 else flag
@@ -122,35 +177,137 @@ def _flag(test: ast.expr, holds: bool) -> Flag | None:
 
 def _item(program: Program, use: LoaderUse, loader: ast.Subscript, flag: Flag, data: TrainingData) -> Apart | None:
     """``for batch in loaders[phase]: ... if phase == "train"``: the item of that name."""
-    if not (isinstance(loader.slice, ast.Name) and loader.slice.id == flag.name and flag.holds):
+    if not (isinstance(loader.slice, ast.Name) and loader.slice.id == flag.name):
         return None
-    if not isinstance(flag.value, str):
+    return _of_mapping(program, use, loader.value, flag, data)
+
+
+def _of_mapping(program: Program, use: LoaderUse, mapping: ast.expr, flag: Flag, data: TrainingData) -> Apart | None:
+    """The item of a mapping that the flag names: it is prepared where the mapping is made, for each that is given."""
+    if not isinstance(flag.value, str) or not flag.holds:
         return None
     for other in data.evaluated:
         if isinstance(other.loader, ast.Subscript) and isinstance(other.loader.slice, ast.Constant):
             if other.loader.slice.value == flag.value:
                 return None
-    place = assignment_of(program, Site(use.module, use.scope, use.body, loader.value))
-    if place is None:
+    found = Apart()
+    for site in _given_for(program, Site(use.module, use.scope, use.body, mapping)):
+        place = assignment_of(program, site)
+        if place is None:
+            return None
+        variable = f"{place.variable}[{json.dumps(flag.value)}]"
+        found.rebindings.append(Rebinding(place.module, place.statement, variable, after=True))
+    return found
+
+
+def _given_for(program: Program, site: Site) -> list[Site]:
+    """What the callers give for a parameter that is not assigned again; the expression itself where it is none."""
+    info = program.function_of(site.body)
+    name = site.node.id if isinstance(site.node, ast.Name) else None
+    if info is None or name not in info.parameters or len(program.flow.callers(info)) < 2:
+        return [site]
+    if any(isinstance(node, ast.Assign) and name in blocks.writes(node) for node in program.nodes_of(site.body)):
+        return [site]
+    given = [(info.argument(caller.call, name), calling(caller)) for caller in program.flow.callers(info)]
+    return [Site(where.module, where.scope, where.body, value) if value is not None else site for value, where in given]
+
+
+def _paired(program: Program, use: LoaderUse, name: str, flag: Flag, data: TrainingData) -> Apart | None:
+    """``for phase, loader in (("train", one), ("val", other))``, in ``zip`` of both, or in ``loaders.items()``."""
+    for loop in blocks.enclosing(use.module, use.loader):
+        if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Tuple):
+            continue
+        paths = [blocks.path_of(target) for target in loop.target.elts]
+        if name not in paths or flag.name not in paths:
+            continue
+        site = Site(use.module, use.scope, use.body, loop)
+        if isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute):
+            mapping = loop.iter.func.value
+            if loop.iter.func.attr != "items" or loop.iter.args or paths != [flag.name, name]:
+                return None
+            if not isinstance(mapping, ast.Dict):
+                return _of_mapping(program, use, mapping, flag, data)
+        rows = _rows(program, loop.iter, site)
+        if not rows or any(len(row) != len(paths) for row in rows):
+            return None
+        found = Apart()
+        for row in rows:
+            given, loader = row[paths.index(flag.name)], row[paths.index(name)]
+            if not isinstance(given, ast.Constant):
+                return None
+            (found.training if flag.decide(given.value) else found.evaluated).append(_use(program, loader, site))
+        return found if found.training and all(item.values for item in found.training) else None
+    return None
+
+
+def _looked_up(program: Program, use: LoaderUse, name: str, flag: Flag, data: TrainingData) -> Apart | None:
+    """``loader = loaders[phase]`` before the loop."""
+    values = [
+        node.value
+        for node in program.nodes_of(use.body)
+        if isinstance(node, ast.Assign) and [blocks.path_of(target) for target in node.targets] == [name]
+    ]
+    if len(values) != 1 or not isinstance(values[0], ast.Subscript):
         return None
-    variable = f"{place.variable}[{json.dumps(flag.value)}]"
-    return Apart(rebindings=[Rebinding(place.module, place.statement, variable, after=True)])
+    return _item(program, use, values[0], flag, data)
+
+
+def _rows(program: Program, node: ast.expr, site: Site) -> list[list[ast.expr]]:
+    """The rows that a loop over literals goes through; none where they are not known."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Dict):
+        mapping = node.func.value
+        pairs = zip(mapping.keys, mapping.values, strict=True)
+        rows = [[key, value] for key, value in pairs if key is not None]
+        return rows if len(rows) == len(mapping.values) else []
+    if isinstance(node, ast.Call) and "builtins.zip" in program.callee_names(node, site.scope):
+        columns = [item.elts for item in node.args if isinstance(item, (ast.Tuple, ast.List))]
+        alike = len(columns) == len(node.args) and len({len(column) for column in columns}) == 1
+        return [list(row) for row in zip(*columns, strict=True)] if alike else []
+    if not isinstance(node, (ast.Tuple, ast.List)):
+        return []
+    rows = [list(item.elts) for item in node.elts if isinstance(item, (ast.Tuple, ast.List))]
+    return rows if len(rows) == len(node.elts) else []
 
 
 def _chosen(program: Program, use: LoaderUse, name: str, flag: Flag) -> Apart | None:
-    """``loader = train_loader if train else valid_loader``."""
+    """``loader = train_loader if train else valid_loader``, or an ``if`` with an assignment in each branch."""
+    found = Apart()
     for node in program.nodes_of(use.body):
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.IfExp)):
+        if not (isinstance(node, ast.Assign) and name in {blocks.path_of(target) for target in node.targets}):
             continue
-        if [blocks.path_of(target) for target in node.targets] != [name]:
-            continue
-        test = _flag(node.value.test, True)
-        if test is None or (test.name, test.value) != (flag.name, flag.value):
-            continue
-        sides = [node.value.body, node.value.orelse]
-        trained, evaluated = sides if test.holds is flag.holds else reversed(sides)
         site = Site(use.module, use.scope, use.body, node)
-        return Apart([_use(program, trained, site)], [_use(program, evaluated, site)])
+        choice = _choice(program, node.value, site, flag)
+        sides = choice if choice is not None else [(node.value, _branch(program, use, node, flag))]
+        for value, trains in sides:
+            if trains is None or len(node.targets) != 1:
+                return None
+            (found.training if trains else found.evaluated).append(_use(program, value, site))
+    return found if found.training and all(item.values for item in found.training) else None
+
+
+def _choice(program: Program, node: ast.expr, site: Site, flag: Flag) -> list[tuple[ast.expr, bool | None]] | None:
+    """Both sides of ``one if train else other``, and whether each is trained on."""
+    if not isinstance(node, ast.IfExp):
+        return None
+    test = _followed(program, site.body, _flag(node.test, True))
+    if test is None or (test.name, test.value) != (flag.name, flag.value):
+        return None
+    return [(node.body, test.holds is flag.holds), (node.orelse, test.holds is not flag.holds)]
+
+
+def _branch(program: Program, use: LoaderUse, statement: ast.stmt, flag: Flag) -> bool | None:
+    """Whether a statement stands in a branch that is run for training; None where that is not certain."""
+    inner: ast.stmt = statement
+    for parent in blocks.enclosing(use.module, statement):
+        if isinstance(parent, ast.If):
+            test = _followed(program, use.body, _flag(parent.test, True))
+            if test is not None and test.name == flag.name:
+                in_body = inner in parent.body
+                if test.value == flag.value:
+                    return (test.holds is flag.holds) is in_body
+                if in_body and test.holds and test.value is not _NOTHING and flag.value is not _NOTHING:
+                    return flag.decide(test.value)
+        inner = parent
     return None
 
 
@@ -160,7 +317,7 @@ def _made_in_turn(use: LoaderUse, name: str, flag: Flag) -> Apart | None:
     What runs makes a loader each time, and trains with some of them: it is prepared where the flag says so.
     """
     inner = blocks.statement_of(use.module, use.loader)
-    if not isinstance(inner, ast.For) or flag.name in blocks.writes(inner):
+    if not isinstance(inner, (ast.For, ast.Assign)) or flag.name in blocks.writes(inner):
         return None
     where = blocks.place(use.module, inner)
     before = where.suite[: where.index]

@@ -188,15 +188,10 @@ def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
     """The loops that training steps take their batches from, in order."""
     found: dict[ast.AST, TrainingLoop] = {}
     for site in program.backwards:
-        for loop in batches.loops_of(site):
-            if not isinstance(loop.node, (ast.For, ast.AsyncFor)):
-                continue
-            uses = batches.loaders.iterated(loop.node.iter, loop)
-            if uses:
-                known = found.get(loop.node)
-                evaluates = flag_of(program, site) is not None and (known is None or known.evaluates)
-                found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates)
-                break
+        for loop, uses in batches.feeding(site, heads=True).loops:
+            known = found.get(loop.node)
+            evaluates = flag_of(program, site) is not None and (known is None or known.evaluates)
+            found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates)
     return sorted(found.values(), key=lambda loop: (str(loop.module.path), loop.line))
 
 

@@ -6,7 +6,8 @@ is declined, and in ``precision`` and ``distribution`` a function ``notes(contex
 (:mod:`amp_rules.plan.notes`). The context is that of the folder: a :class:`~amp_rules.plan.context.Context` for
 ``precision`` and ``distribution``, a :class:`~amp_rules.plan.apex.file.ApexFile` for ``apex``, a
 :class:`~amp_rules.plan.old_torch.old.OldProgram` for ``old_torch``, an
-:class:`~amp_rules.plan.own_ddp.program.OwnDdp` for ``own_processes``. See :mod:`amp_rules.rewrites.loading` for what is
+:class:`~amp_rules.plan.own_ddp.program.OwnDdp` for ``own_processes``, and a
+:class:`~amp_rules.plan.own_half.edits.HalfProgram` for ``own_half``. See :mod:`amp_rules.rewrites.loading` for what is
 checked, and :class:`~amp_rules.plan.rule.Rule` for how a rewrite says when it comes.
 """
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from amp_rules.plan.declining import Declined
     from amp_rules.plan.old_torch.old import OldProgram
     from amp_rules.plan.own_ddp.program import OwnDdp
+    from amp_rules.plan.own_half.edits import HalfProgram
     from amp_rules.plan.report import Note
 
 
@@ -64,9 +66,16 @@ def of_own_processes() -> tuple[Rewrite[OwnDdp], ...]:
     return load(own_processes)
 
 
+def of_own_half() -> tuple[Rewrite[HalfProgram], ...]:
+    """The rewrites of half precision by hand, in order."""
+    from amp_rules.rewrites import own_half
+
+    return load(own_half)
+
+
 @lru_cache(maxsize=1)
 def _all() -> tuple[Rule, ...]:
-    families = (of_steps(), of_own_processes(), _of_apex(), of_old_torch())
+    families = (of_steps(), of_own_processes(), _of_apex(), of_own_half(), of_old_torch())
     found = [rewrite.rule for rewrites in families for rewrite in rewrites]
     check_unique(found)
     return tuple(sorted(found, key=lambda rule: rule.code))

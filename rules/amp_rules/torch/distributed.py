@@ -24,6 +24,17 @@ OWN_DISTRIBUTION = (
     "torch.utils.data.distributed",
 )
 
+ASKS_GROUP = frozenset(
+    f"torch.distributed.{name}"
+    for name in (
+        "is_available is_initialized is_nccl_available is_gloo_available is_mpi_available is_torchelastic_launched "
+        "get_rank get_world_size get_backend barrier monitored_barrier broadcast broadcast_object_list all_reduce "
+        "reduce all_gather all_gather_object all_gather_into_tensor gather gather_object reduce_scatter ReduceOp "
+        "ReduceOp.SUM ReduceOp.AVG ReduceOp.MAX ReduceOp.MIN ReduceOp.PRODUCT"
+    ).split()
+)
+"""What asks for a group of processes, or works in one that others joined."""
+
 PROCESSES = frozenset(
     f"{package}.{name}"
     for package in ("multiprocessing", "torch.multiprocessing", "multiprocess")

@@ -168,3 +168,21 @@ NAMED_RESHAPE = re.compile(
     r"|repeat|shuffle|roll|fold|unfold|partition|windows?|heads?|drop|dropout|pad|unpad)(?:$|_|\d)"
 )
 """Functions that move elements and keep their type: ``rearrange2``, ``split_heads``, ``window_partition``."""
+
+NAMED_TRAINING = frozenset({"train", "trainer", "training", "fit", "finetune", "pretrain", "learn", "learner"})
+"""First or last words of what trains: ``train_model``, ``run_training``, ``Trainer``. Only what a script in which no
+backward pass was found is told rests on them: that it seems to train, and what of it could not be followed."""
+
+NO_TRAINING = frozenset(
+    """
+    arg args arguments augment batch cfg config configs data dataset datasets dir epochs evaluate file files images
+    iter labels loader loaders loss mode model models options opts param parser path sampler set size split step steps
+    test transform transforms
+    """.split()
+)
+"""Words of what is for training and does not train: ``get_train_loader``, ``train_test_split``."""
+
+NAMED_TRAINER = re.compile(
+    r"trainer|runner|engine|learner|solver|agent|experiment|manager|algo|pipeline", re.IGNORECASE
+)
+"""Objects whose ``train()`` trains, where a model's only sets its mode."""

@@ -181,7 +181,14 @@ def _init(file: ApexFile, level: str, arguments: dict[str, ast.expr], column: in
         for name, value in arguments.items()
         if name in api.INIT_ARGUMENTS and not (isinstance(value, ast.Constant) and value.value is None)
     )
-    start = InitArguments(level, None if file.options.dtype == "auto" else file.options.dtype, more=more)
+    asked = file.options.loss_scale
+    start = InitArguments(
+        level,
+        None if file.options.dtype == "auto" else file.options.dtype,
+        # The script's own scale stays, as its level does.
+        None if asked == "dynamic" or any(name == "loss_scale" for name, _ in more) else asked,
+        more=more,
+    )
     return file.vocabulary.start(file.module, start, _WIDTH - column)
 
 

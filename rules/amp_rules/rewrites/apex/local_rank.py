@@ -35,6 +35,7 @@ import libcst as cst
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
+from amp_rules.source.head import import_place
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
 from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
@@ -174,6 +175,8 @@ def _place_of_import(file: ApexFile) -> tuple[ast.stmt, bool]:
         for node in file.module.tree.body
         if isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_future(node)
     ]
+    if not imports:
+        return import_place(file.module.tree)
     place = imports[0]
     for node in imports:
         if not isinstance(node, ast.Import) or node.names[0].name > "os" or node.lineno > place.lineno + 1:

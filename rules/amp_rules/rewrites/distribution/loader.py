@@ -95,6 +95,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     yield from _unfed(data)
     yield from _counted(context.program, data, context.processes.step_counts.counts)
     yield from told_apart(context.program, data).reasons
+    yield from _mixed(data)
 
 
 def notes(context: Context) -> Iterator[Note]:
@@ -130,6 +131,20 @@ def _unfed(data: TrainingData) -> Iterator[Declined]:
             f"no DataLoader feeds `{site.module.text(site.loss)}`: every process would train on the same batches",
             "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
             "`amp.world_size()`",
+        )
+
+
+def _mixed(data: TrainingData) -> Iterator[Declined]:
+    """Yield loops that evaluate what one generator gives them and a training loop."""
+    for site in data.mixed:
+        iterated: ast.expr = site.node.iter  # type: ignore[attr-defined]
+        text = site.module.text(iterated)
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            iterated,
+            f"`{text}` gives a training loop its batches too: it would give this one a share of them",
+            "let the training loop iterate `amp.prepare_loader(...)` of it, and leave this one",
         )
 
 
