@@ -22,6 +22,7 @@ def around(node, function):
 class Words(Vocabulary):
     """Writes everything as a method of ``X``."""
 
+    starting = frozenset({"library_x.start"})
     preparing = frozenset({"library_x.model"})
 
     def import_line(self, module):
@@ -29,6 +30,9 @@ class Words(Vocabulary):
 
     def start(self, module, start, width=None):
         return f"X.start({start.opt_level}, {start.ddp})"
+
+    def joined(self, module, call, sync_bn):
+        return f"X.start({module.code(call.args[0])}, True)"
 
     def autocast(self, module, first, last):
         return Written((Wrap(first, last, "with X.autocast():"),))

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.options import Options
+from amp_rules.plan.own_half.start import OwnStart
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.vocabularies import chosen
@@ -55,6 +56,7 @@ class Context:
     Attributes:
         distribution: None when that unit is not migrated.
         initialised: whether the script calls ``init`` and prepares its models already.
+        own_start: what the script's own flag for half precision asked for, where that was taken out.
         keeps_precision: whether the script keeps a mixed precision of its own, with its own scaler.
         made: what the rewrites that come first did, for those that are declared ``after`` them.
     """
@@ -65,6 +67,7 @@ class Context:
     distribution: Distribution | None
     initialised: bool = False
     keeps_precision: bool = False
+    own_start: OwnStart | None = None
     made: list[Change] = field(default_factory=list)
 
     @cached_property

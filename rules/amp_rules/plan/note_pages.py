@@ -142,6 +142,19 @@ _PAGES = {
         Nothing, where it is meant in steps. Otherwise divide it: `max(1, 500 // amp.world_size())`. What is made of the
         dataset's length is a rank's own already (AMP221).
         """,
+    notes.OWN_LEFT: """
+        Something of the script's own processes is left as it is.
+
+        ## What is noted
+        With `--ddp`, where a script joins its processes itself: a place that one of AMP230 to AMP237 would complete,
+        and what was not understood of it. The note begins with the code.
+
+        ## Why
+        The script runs as it did. Only what is certain is written: which value is the rank, which loader trains.
+
+        ## What to do by hand
+        Write what the page of the code shows, or leave it: `--ignore` with that code takes the note away.
+        """,
     notes.APEX_KEPT: """
         Apex's interface stays, from the runtime.
 

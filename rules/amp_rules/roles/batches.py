@@ -201,7 +201,8 @@ class DataFlow:
         for node, body, scope in self.program.nodes():
             site = Site(scope.module, scope, body, node)
             if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-                if not self.loaders.hands_on(node.iter, site):
+                # A generator that trains takes its batches itself.
+                if not self.loaders.hands_on(node.iter, site) and not self.program.runs_backward(node.iter):
                     yield from ((site, use) for use in self.loaders.iterated(node.iter, site))
 
     @cached_property

@@ -79,6 +79,17 @@ class RuntimeVocabulary(Vocabulary):
         return f"{function}(\n    " + ",\n    ".join(parts) + ",\n)"
 
     @property
+    def starting(self) -> frozenset[str]:
+        """``amp.init``."""
+        return frozenset({f"{RUNTIME}.init"})
+
+    def joined(self, module: Module, call: ast.Call, sync_bn: bool) -> str:
+        """``amp.init(opt_level=args.opt_level, ddp=True)``."""
+        parts = [f"{item.arg}={module.code(item.value)}" for item in call.keywords]
+        parts += ["ddp=True"] if sync_bn else ["ddp=True", "sync_bn=False"]
+        return f"{self._code(module, '{amp}.init')}({', '.join(parts)})"
+
+    @property
     def preparing(self) -> frozenset[str]:
         """``amp.prepare_model``."""
         return frozenset({f"{RUNTIME}.prepare_model"})
@@ -153,7 +164,7 @@ class RuntimeVocabulary(Vocabulary):
         code = f"{place.variable} = {function}({', '.join([place.variable, *more])})"
         if place.is_optional:
             code = f"if {place.variable} is not None:\n    {code}"
-        return Written((Insert(place.statement, code, after=True, order=place.order),))
+        return Written((Insert(place.statement, code, after=not place.before, order=place.order),))
 
     def delayed(self, module: Module, call: ast.Call) -> Written:
         """``delay_allreduce=True``."""

@@ -71,12 +71,13 @@ class ModelPlace:
 
     Attributes:
         module: the file.
-        statement: the statement after which it is there.
+        statement: the statement after which it is there; the first that uses it, where it is there from the start.
         variable: the variable that holds it, as in ``self.model``.
         made: the expression that makes it, where the call around it reads better than a line of its own.
         in_place: whether it must be prepared where it is made.
         order: which of several at one place comes first.
         is_optional: whether the variable may hold None.
+        before: whether it is prepared before the statement, not after it.
     """
 
     module: Module
@@ -86,6 +87,7 @@ class ModelPlace:
     in_place: bool = False
     order: int = 0
     is_optional: bool = False
+    before: bool = False
 
 
 class Vocabulary(ABC):
@@ -100,6 +102,15 @@ class Vocabulary(ABC):
     @abstractmethod
     def start(self, module: Module, start: InitArguments, width: int | None = None) -> str:
         """The statement at the head of the main path; of several lines where it is longer than ``width`` columns."""
+
+    @property
+    @abstractmethod
+    def starting(self) -> frozenset[str]:
+        """Qualified names of the functions that start the runtime, to find where a script does so already."""
+
+    @abstractmethod
+    def joined(self, module: Module, call: ast.Call, sync_bn: bool) -> str:
+        """A start, see :attr:`starting`, at which the processes join too."""
 
     @property
     @abstractmethod
