@@ -79,12 +79,13 @@ def changes(file: ApexFile) -> Iterator[Change]:
         column = file.module.start(loop or where)[1]
         init = _init(file, level, arguments, column)
         actions: list[Action] = [Remove(where)]
-        actions.extend(Remove(item) for item in _only_for(file, call))
         if loop is None:
             actions.append(Insert(where, "\n".join([init, *comments, *lines])))
         else:
             actions.extend([Insert(loop, init), Insert(where, "\n".join([*comments, *lines]))])
         yield Change(RULE, file.module, where, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
+        for made in _only_for(file, call):
+            yield Change(RULE, file.module, made, "its values are arguments of the start now", [Remove(made)])
 
 
 def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
