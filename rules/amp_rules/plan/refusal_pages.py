@@ -245,17 +245,19 @@ _PAGES = {
         ## What is refused
         Training data that no `DataLoader` feeds: slices of one tensor in order, files read by the loop itself. A loop
         that counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`. One
-        loop that trains and evaluates by a flag over loaders that cannot be told apart.
+        loop that trains and evaluates by a flag over loaders that cannot be told apart, or one generator that gives
+        both their batches. A table with a row for each sample (`bank[index] = features`) that something reads.
 
         ## Why
         Every process would train on the same batches, so that N of them do N times the work of one for nothing; or a
-        loop would ask for more batches than a process has; or evaluation would see a part of its data only. Batches
-        that are drawn at random are no obstacle: each process draws its own.
+        loop would ask for more batches than a process has; or evaluation would see a part of its data only. The rows of
+        a table that other processes write would stay as they were. Batches that are drawn at random are no obstacle:
+        each process draws its own.
 
         ## What to do by hand
         Put the data in a `Dataset` and a `DataLoader`, or give each rank its share by `amp.rank()` and
         `amp.world_size()`. Count with `len(loader)`. Wrap the training loader in `amp.prepare_loader(...)` where it is
-        made, and leave the one for evaluation.
+        made, and leave the one for evaluation. Write the rows of all: `bank[amp.gather(index)] = amp.gather(features)`.
         """,
     declining.NEEDS_PRECISION: """
         Several processes need a training step that was understood.

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.loaders_by_flag import tell_apart
 from amp_rules.plan.loaders_to_prepare import Rebinding
-from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of, tell_apart
+from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Program, Site, calling

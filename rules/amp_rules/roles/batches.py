@@ -7,20 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from amp_rules.roles.drawn_batches import DrawnBatches
 from amp_rules.roles.loaders import Loaders, LoaderUse
 from amp_rules.roles.receivers import Receivers
 from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
-_RANDOM_INDEX = (
-    "torch.randint", "torch.randperm", "torch.rand", "torch.randn", "torch.multinomial",
-    "numpy.random.", "random.randint", "random.sample", "random.choice", "random.choices", "random.random",
-    "random.randrange", "torch.normal", "torch.Tensor.uniform_",
-)  # fmt: skip
-_CHOICES = {"random.choice", "random.sample", "random.choices", "numpy.random.choice"}
 _MAX_CALLERS = 6
 """Callers of callers through which the loops around a step are followed; trainers have up to four. A loop further out
 iterates over epochs, not batches."""
@@ -66,9 +60,7 @@ class DataFlow:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.loaders = Loaders(program)
-        self._drawing: dict[ast.AST, bool] = {}
-        self._asked: set[FunctionFacts] = set()
-        self._deciding = False
+        self._drawn = DrawnBatches(program)
 
     def training_data(self) -> TrainingData:
         """Find what feeds every backward pass of the program."""
@@ -86,7 +78,7 @@ class DataFlow:
             if feeding.loops and not feeding.is_starved:
                 continue
             data.unfed.append(site)
-            drawn = self._random_batch(site)
+            drawn = self._drawn.statement(list(self.loops_of(site)))
             if drawn is not None:
                 data.random[site.node] = drawn
         for loop, use in self._all_uses():
@@ -213,26 +205,6 @@ class DataFlow:
                 if not self.loaders.hands_on(node.iter, site) and not self.program.runs_backward(node.iter):
                     yield from ((site, use) for use in self.loaders.iterated(node.iter, site))
 
-    # ---- batches made by hand ------------------------------------------------------------------------------
-
-    def _random_batch(self, site: Backward) -> Site | None:
-        """The statement that draws the batch of this step at random, if the whole batch is drawn so.
-
-        The loop must iterate over nothing but a counter; what the loss is computed from must come from a random
-        draw made anew in every round.
-        """
-        loops = list(self.loops_of(site))
-        if not loops:
-            return None
-        for loop in loops:
-            if isinstance(loop.node, (ast.For, ast.AsyncFor)) and not self._counts(loop):
-                return None
-        inner = loops[0]
-        for current in (child for item in inner.node.body for child in blocks.walk_own(item)):  # type: ignore[attr-defined]
-            if isinstance(current, ast.Call) and self._draws_batch(current, inner.scope):
-                return Site(inner.module, inner.scope, inner.body, blocks.statement_of(inner.module, current))
-        return None
-
     @cached_property
     def has_dropout(self) -> bool:
         """Whether the program builds or calls dropout, or draws the mask of one by hand."""
@@ -244,124 +216,6 @@ class DataFlow:
         ) or any(
             isinstance(call.func, ast.Attribute) and call.func.attr == "bernoulli_"
             for call, _, _ in self.program.calls()
-        )
-
-    def _counts(self, loop: Site) -> bool:
-        iterated = loop.node.iter  # type: ignore[attr-defined]
-        while isinstance(iterated, ast.Call) and iterated.args and not self._is_counter(iterated, loop.scope):
-            iterated = iterated.args[0]
-        if not (isinstance(iterated, ast.Call) and self._is_counter(iterated, loop.scope)):
-            return False
-        counter = blocks.writes_target(loop.node)  # type: ignore[arg-type]
-        return not any(
-            isinstance(node, ast.Subscript) and blocks.reads(node.slice) & counter
-            for item in loop.node.body  # type: ignore[attr-defined]
-            for node in blocks.walk_own(item)
-        )
-
-    def _is_counter(self, call: ast.Call, scope: Scope) -> bool:
-        return bool(self.program.names(call.func, scope) & {"builtins.range", "itertools.count"})
-
-    def _draws_batch(self, call: ast.Call, scope: Scope) -> bool:
-        """Whether the call runs a function of the project that indexes data with random numbers and returns them."""
-        return any(self._is_drawing(info) for info in self.program.flow.callees(call))
-
-    def _is_drawing(self, info: FunctionFacts) -> bool:
-        if info.node not in self._drawing:
-            if self._deciding:
-                # What is not known yet draws nothing for now; who asked is asked again when it turns out to.
-                self._asked.add(info)
-                return False
-            self._decide(info)
-        return self._drawing[info.node]
-
-    def _decide(self, start: FunctionFacts) -> None:
-        """Decide for a function and all that it asks for: those that call each other are decided together."""
-        drawing: set[ast.AST] = set()
-        askers: dict[ast.AST, list[FunctionFacts]] = {}
-        seen = {start}
-        pending = [start]
-        self._deciding = True
-        while pending:
-            info = pending.pop()
-            if info.node in drawing:
-                continue
-            self._asked = set()
-            if self._draws_and_returns(info):
-                self._drawing[info.node] = True
-                drawing.add(info.node)
-                pending.extend(askers.get(info.node, ()))
-                continue
-            for asked in self._asked:
-                askers.setdefault(asked.node, []).append(info)
-                if asked not in seen:
-                    seen.add(asked)
-                    pending.append(asked)
-        self._deciding = False
-        for info in seen:
-            self._drawing.setdefault(info.node, False)
-
-    def _draws_and_returns(self, info: FunctionFacts) -> bool:
-        body, scope = info.body, self.program.flow.scopes[info.node]
-        if not body:
-            return False
-        derived = self._derived_from_draws(body, scope)
-        indexed = [
-            node
-            for item in body
-            for node in walk(item)
-            if isinstance(node, ast.Subscript)
-            and isinstance(node.ctx, ast.Load)
-            and (blocks.reads(node.slice) & derived or self._draws(node.slice, scope))
-        ]
-        if any(node in indexed for item in info.returns for node in walk(item)):
-            return True
-        chooses = indexed or self._chooses(body, scope) or self._asks_for_draw(body)
-        return bool(chooses) and any(blocks.reads(item) & derived for item in info.returns)
-
-    def _asks_for_draw(self, body: list[ast.stmt]) -> bool:
-        """Whether the function has another one draw: ``line = random_line(lines)``."""
-        return any(
-            isinstance(node, ast.Call) and any(self._is_drawing(info) for info in self.program.flow.callees(node))
-            for item in body
-            for node in walk(item)
-        )
-
-    def _chooses(self, body: list[ast.stmt], scope: Scope) -> bool:
-        """Whether the function draws from the data itself: ``random.choice(lines)``."""
-        return any(
-            isinstance(node, ast.Call)
-            and isinstance(node.func, (ast.Name, ast.Attribute))
-            and self.program.names(node.func, scope) & _CHOICES
-            for item in body
-            for node in walk(item)
-        )
-
-    def _derived_from_draws(self, body: list[ast.stmt], scope: Scope) -> set[str]:
-        """Names of a function that hold random numbers or what was made from them."""
-        derived: set[str] = set()
-        while True:
-            before = len(derived)
-            for statement in (node for item in body for node in walk(item)):
-                if isinstance(statement, (ast.Assign, ast.Expr)):
-                    if self._draws(statement.value, scope) or blocks.reads(statement.value) & derived:
-                        # What an object keeps may be from another round, drawn when all ranks were alike.
-                        derived |= {path for path in blocks.writes(statement) if "." not in path}
-                elif isinstance(statement, (ast.For, ast.comprehension)):
-                    if blocks.reads(statement.iter) & derived:
-                        derived |= {node.id for node in walk(statement.target) if isinstance(node, ast.Name)}
-            if len(derived) == before:
-                return derived
-
-    def _draws(self, node: ast.expr, scope: Scope) -> bool:
-        return any(
-            isinstance(child, ast.Call)
-            and (
-                any(name.startswith(_RANDOM_INDEX) for name in self.program.names(child.func, scope))
-                or any(self._is_drawing(info) for info in self.program.flow.callees(child))
-            )
-            for child in walk(node)
-            if not isinstance(child, ast.Call) or isinstance(child.func, (ast.Name, ast.Attribute))
         )
 
 

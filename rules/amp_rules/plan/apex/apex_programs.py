@@ -118,7 +118,7 @@ def _unused(program: Program, selection: Selection, distribution: Outcome, *, co
     """What is said of options that the script's own calls stand against."""
     options, found = selection.options, ""
     if options.loss_scale != "dynamic" and (compat or _gives_scale(program)):
-        found += f"; so does its loss scale: {options.loss_scale!r} is not used, AMP_LOSS_SCALE overrides it"
+        found += f"; so does its loss scale: {options.loss_scale!r} is not used"
     if not options.sync_bn and (compat or distribution != "migrated" or stages.converts_batch_norm(program)):
         found += "; whether batch norm is synchronised stays the script's own choice too"
     return found

@@ -144,21 +144,36 @@ def _parts(own: OwnDdp, loader: Value) -> Iterator[ast.expr | None]:
 def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
     """Yield the variables around a loop that hold the sampler or a loader with it, and are bound there."""
     changed = blocks.writes(loop.node)
-    nodes = [node for node in blocks.walk_body(loop.body) if isinstance(node, (ast.Name, ast.Attribute))]
-    for node in nodes:
+    nodes = [(node, loop.scope) for node in blocks.walk_body(loop.body) if isinstance(node, (ast.Name, ast.Attribute))]
+    for node, scope in [*nodes, *_attributes_of_object(own, loop)]:
         path = blocks.path_of(node)
         if path is None or not isinstance(node.ctx, ast.Load) or blocks.touches({path}, changed):
             continue
         if not is_bound_at(loop.module, loop.scope, path.partition(".")[0], loop.node):
             continue
-        values = own.program.flow.values(node, loop.scope)
+        values = own.program.flow.values(node, scope)
         if any(value.site is sampler.node for value in values):
-            origins = [*_origins(own, node, loop.scope, _MAX_DEPTH)]
+            origins = [*_origins(own, node, scope, _MAX_DEPTH)]
             others = [item for item in origins if item is not sampler.node]
             yield _Read(path, False, bool(others), all(_is_none(item) for item in others))
         elif values & sampler.loaders:
             parts = [part for value in values for part in _parts(own, value)]
             yield _Read(path, True, any(part is not sampler.node for part in parts), False)
+
+
+def _attributes_of_object(own: OwnDdp, loop: Site) -> Iterator[tuple[ast.Attribute, Scope]]:
+    """Yield what other methods read of the object around a loop that its ``__init__`` has made."""
+    info = own.program.function_of(loop.body)
+    first = info.cls.method("__init__") if info is not None and info.cls is not None else None
+    if info is None or first is None or info.receiver is None or info.name == "__init__":
+        return
+    made = {path for item in first.body for path in blocks.writes(item)}
+    for node, body, scope in own.program.nodes():
+        other = own.program.function_of(body)
+        if isinstance(node, ast.Attribute) and other is not None and other.cls is info.cls:
+            if other.receiver == info.receiver and isinstance(node.value, ast.Name) and node.value.id == info.receiver:
+                if blocks.path_of(node) in made:
+                    yield node, scope
 
 
 _MAX_DEPTH = 4

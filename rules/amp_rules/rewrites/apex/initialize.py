@@ -17,9 +17,9 @@ The optimizer needs no preparing: the scaler steps it, and finds the FP32 master
     model = amp.prepare_model(model)
 
 ## When it declines
-When the models or the arguments cannot be read off the call: `**kwargs`, a tuple made elsewhere, types of its own for
-the weights; when the model is wrapped for several processes before; and when the result is used in another way than
-as models and optimizers.
+When the models or the arguments cannot be read off the call: `**kwargs` that are not a dictionary of constants, made in
+the same file for this call; a tuple made elsewhere, types of its own for the weights; when the model is wrapped for
+several processes before; and when the result is used in another way than as models and optimizers.
 
 ## Leaving it out
 No: what it prepares is what the rest of the step relies on.
@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.keywords import written_out
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
@@ -89,6 +90,8 @@ def changes(file: ApexFile) -> Iterator[Change]:
         else:
             actions.extend([Insert(loop, init), Insert(where, "\n".join([*comments, *lines]))])
         yield Change(RULE, file.module, where, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
+        for made in _only_for(file, call):
+            yield Change(RULE, file.module, made, "its values are arguments of the start now", [Remove(made)])
 
 
 def _before(
@@ -104,7 +107,14 @@ def _before(
 
 
 def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
-    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
+    keywords = {item.arg: item.value for item in call.keywords if item.arg is not None}
+    for item in call.keywords:
+        if item.arg is None:
+            made = written_out(file, item.value)
+            if made is None or keywords.keys() & made[1].keys():
+                raise file.not_understood(call, "the arguments of `initialize` are made elsewhere")
+            keywords.update(made[1])
+    if any(isinstance(item, ast.Starred) for item in call.args):
         raise file.not_understood(call, "the arguments of `initialize` are made elsewhere")
     if len(call.args) > len(api.INITIALIZE_PARAMETERS) - 2:
         # Ascend's variant has four more before the last two.
@@ -112,7 +122,7 @@ def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
             call, "what the last positional arguments of `initialize` mean depends on its version"
         )
     found = dict(zip(api.INITIALIZE_PARAMETERS, call.args, strict=False))
-    found.update({item.arg: item.value for item in call.keywords if item.arg is not None})
+    found.update(keywords)
     for name, value in found.items():
         if name in ("models", "optimizers", "opt_level", *api.INIT_ARGUMENTS, *api.IGNORED_ARGUMENTS):
             continue
@@ -123,6 +133,14 @@ def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
     if _is_true(found.get("enabled")):
         del found["enabled"]
     return found
+
+
+def _only_for(file: ApexFile, call: ast.Call) -> Iterator[ast.stmt]:
+    """The statements that make arguments for the call, and nothing else."""
+    for item in call.keywords:
+        made = written_out(file, item.value) if item.arg is None else None
+        if made is not None and made[0] is not None:
+            yield made[0]
 
 
 def _check_wrapped(file: ApexFile, statement: ast.stmt, models: ast.expr) -> None:

@@ -39,6 +39,7 @@ from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.process_notes import of_loaders
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import EVERY_OTHER, Rule
+from amp_rules.plan.sample_tables import sample_tables
 from amp_rules.plan.selection import wants
 from amp_rules.plan.share_steps import StepCount, covers
 from amp_rules.plan.told_apart import told_apart
@@ -100,6 +101,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     yield from _counted(context.program, data, context.processes.step_counts.counts)
     yield from told_apart(context.program, data).reasons
     yield from _mixed(data)
+    yield from _tables(context.program, data)
 
 
 def notes(context: Context) -> Iterator[Note]:
@@ -140,6 +142,19 @@ def _unfed(data: TrainingData) -> Iterator[Declined]:
             f"no DataLoader feeds `{site.module.text(site.loss)}`: every process would train on the same batches",
             "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
             "`amp.world_size()`",
+        )
+
+
+def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
+    """Yield tables with a row for each sample, of which a process would write only those of its share."""
+    for site in sample_tables(program, data):
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            site.node,
+            f"`{site.table}` has a row for each sample: each process would write those of its share and read the rest "
+            "as they were",
+            f"write the rows of all processes: `amp.gather(...)` of the indices and of what `{site.table}` is given",
         )
 
 

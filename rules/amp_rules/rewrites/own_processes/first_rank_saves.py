@@ -40,6 +40,7 @@ from amp_rules.plan.own_ddp.first_rank import FirstRank
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.file_paths import Paths
+from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import Wrap
 
@@ -82,17 +83,18 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 
 
 def _lifted(found: dict[ast.stmt, Module]) -> list[tuple[Module, ast.stmt]]:
-    """The statements, or the ``if best:`` around them that asks for nothing but variables and does no more."""
+    """The statements; beside another one the ``if best:`` around some that asks for nothing but variables."""
     chosen = dict(found)
     for statement, module in found.items():
         parent = module.parents[statement]
-        if (
-            isinstance(parent, ast.If)
-            and not parent.orelse
-            and isinstance(parent.test, (ast.Name, ast.Attribute))
-            and all(item in chosen for item in parent.body)
-            and parent not in getattr(module.parents[parent], "orelse", ())
+        if not (
+            isinstance(parent, ast.If) and not parent.orelse and isinstance(parent.test, (ast.Name, ast.Attribute))
         ):
+            continue
+        if parent in getattr(module.parents[parent], "orelse", ()) or not all(item in chosen for item in parent.body):
+            continue
+        where = blocks.place(module, parent)
+        if any(item in chosen for item in where.suite[max(0, where.index - 1) : where.index + 2]):
             for item in parent.body:
                 del chosen[item]
             chosen[parent] = module
