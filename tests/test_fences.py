@@ -189,6 +189,30 @@ def test_the_runtime_has_nothing_of_apex_that_the_rules_say_is_missing():
     assert (done.stdout.split(), done.stderr) == (["apex.amp.scale_loss", "amp_C.multi_tensor_scale"], "")
 
 
+def test_the_runtime_has_each_name_of_apex_that_the_rules_may_write():
+    from amp_rules.torch import apex
+    from amp_rules.torch.apex_names import DROPIN_NAMES
+
+    assert not DROPIN_NAMES & apex.MISSING
+    done = run(HAS, *sorted(DROPIN_NAMES))
+    assert (set(done.stdout.split()), done.stderr) == (set(DROPIN_NAMES), "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "apex.transformer.parallel_state",
+        "apex.optimizers.FusedOther",
+        "apex.amp.handle.other",
+        "apex.contrib.bottleneck",
+    ],
+)
+def test_what_the_runtime_may_not_have_is_not_written(name):
+    from amp_rules.torch import apex
+
+    assert not apex.has_dropin(name)
+
+
 RULES = ROOT / "rules/amp_rules"
 LAYERS = (
     ("torch",),

@@ -18,6 +18,9 @@ for x, y in train_loader:
 
 from amp_runtime import optim as optim
 from amp_runtime._core.device import device as device
+from amp_runtime._data.evaluation import gather_evaluated as gather_evaluated
+from amp_runtime._data.evaluation import share_evaluation as share_evaluation
+from amp_runtime._data.evaluation import sum_evaluated as sum_evaluated
 from amp_runtime._data.lengths import share_of as share_of
 from amp_runtime._data.lengths import sum_of_shares as sum_of_shares
 from amp_runtime._data.loader import prepare_loader as prepare_loader
@@ -109,6 +112,7 @@ __all__ = [
     "float_function",
     "from_main_process",
     "gather",
+    "gather_evaluated",
     "half_function",
     "in_this_region",
     "inference",
@@ -145,8 +149,10 @@ __all__ = [
     "seed_by_rank",
     "seed_of_rank",
     "shadowing",
+    "share_evaluation",
     "share_of",
     "shutdown",
+    "sum_evaluated",
     "sum_of_shares",
     "unwrap",
     "without_module_prefix",

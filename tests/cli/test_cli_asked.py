@@ -79,6 +79,9 @@ def test_switches_of_which_nothing_is_left_are_told(real, invoke):
     done = invoke("train.py", "--modernize", "--select", "AMP1")
     assert "note: --modernize says nothing: --select names none of its rewrites (AMP5)" in done.stderr
     assert "says nothing" not in invoke("train.py", "--ddp", "--ignore", "AMP205").stderr
+    done = invoke("train.py", "--shard-eval")
+    assert "note: --shard-eval and --no-shard-eval say nothing without --ddp" in done.stderr
+    assert "say nothing" not in invoke("train.py", "--ddp", "--shard-eval").stderr
 
 
 @pytest.mark.parametrize(

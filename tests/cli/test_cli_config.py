@@ -24,6 +24,11 @@ def test_every_key_reaches_the_options(folder):
     assert (settings.vendor, settings.exclude, settings.root) == (True, ("legacy/",), folder.resolve())
 
 
+def test_sharing_evaluations_out_is_an_option_of_its_own(folder):
+    configure(folder, "ddp = true\nshard-eval = true")
+    assert load_settings(folder, None).options == Options(ddp=True, shard_eval=True)
+
+
 def test_the_nearest_file_with_the_table_holds(folder):
     configure(folder, "ddp = true")
     (folder / "a/b").mkdir(parents=True)

@@ -228,6 +228,14 @@ def test_the_layout_of_the_file_is_kept(indent, ascii_only, as_list, tmp_path):
     assert result == after
 
 
+def test_a_cell_still_shows_the_value_that_it_ends_with(tmp_path):
+    shown = "torch.nn.functional.mse_loss(net(torch.zeros(1, 4)), torch.zeros(1, 1))"
+    _, result = migrated(notebook(*BEFORE, shown, f"out = net(torch.zeros(1, 4))\n{shown}"), tmp_path)
+    first, second = sources(result)[-2:]
+    assert first == shown
+    assert second.splitlines()[-1] == shown and "    out = net" in second
+
+
 # ---- what is left alone --------------------------------------------------------------------------------------
 
 

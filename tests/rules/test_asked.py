@@ -111,8 +111,11 @@ def test_without_an_optional_rewrite_every_script_is_right_and_stays(code, tmp_p
             continue
         without = Options(**{**vars(options), "ignore": (code,)})
         report, result = migrated(tmp_path / "part", before, without)
-        assert codes(report) - {"AMP101"} == codes(whole) - {code, "AMP101"}, name
-        assert (report.precision, report.distribution) == (whole.precision, whole.distribution), name
+        gone = {code, "AMP101", *RESTS_ON_IT.get(code, ())}
+        assert codes(report) - gone == codes(whole) - gone, name
+        assert report.precision == whole.precision, name
+        # Nothing else may have been missing.
+        assert report.distribution in {whole.distribution, whole.distribution.replace("completed", "already")}, name
         for file, data in result.items():
             compile(data, file, "exec", dont_inherit=True)
         again, unchanged = migrated(tmp_path / "again", result, without)
@@ -123,6 +126,7 @@ def test_without_an_optional_rewrite_every_script_is_right_and_stays(code, tmp_p
 # without words here is tried on every fixture, which takes longer.
 WORDS = {
     "AMP115": [b"add_argument"],
+    **{f"AMP23{number}": [b"init_process_group"] for number in range(8)},
     "AMP206": [b"tqdm", b"trange"],
     "AMP210": [b"SummaryWriter", b"isdom", b"Logger"],
     "AMP301": [b"torch.optim", b"import optim", b"Adam", b"SGD"],
@@ -130,6 +134,10 @@ WORDS = {
     "AMP411": [b"cuda.amp", b"cpu.amp", b"cuda import amp"],
     "AMP412": [b"apex.optimizers", b"from apex import optimizers"],
 }
+
+
+# What has nothing to do without the rule.
+RESTS_ON_IT = {"AMP232": ["AMP231"]}
 
 
 def plain_declined() -> list[Path]:

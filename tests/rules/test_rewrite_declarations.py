@@ -203,6 +203,7 @@ def test_what_there_is_comes_in_an_order_that_its_files_declare():
     assert codes[-1] == "AMP101" and codes.index("AMP202") < codes.index("AMP207")
     apex = [rewrite.rule.code for rewrite in of_apex("idiom")]
     assert apex == [
+        "AMP413",
         "AMP401",
         "AMP403",
         "AMP402",

@@ -22,8 +22,8 @@ def around(node, function):
 class Words(Vocabulary):
     """Writes everything as a method of ``X``."""
 
-    preparing = frozenset({"library_x.model"})
     starting = frozenset({"library_x.start"})
+    preparing = frozenset({"library_x.model"})
 
     def import_line(self, module):
         return None if "import library_x as X" in module.source.text else "import library_x as X"
@@ -33,6 +33,9 @@ class Words(Vocabulary):
 
     def overridden(self, module, call, override):
         return Written((Replace(call, substitute(f"X.start({override})")),))
+
+    def joined(self, module, call, sync_bn):
+        return f"X.start({module.code(call.args[0])}, True)"
 
     def autocast(self, module, first, last):
         return Written((Wrap(first, last, "with X.autocast():"),))
@@ -112,6 +115,14 @@ class Words(Vocabulary):
 
     def summed_after(self, module, statement, variable, loader):
         return Written((Insert(statement, f"{variable} = X.total({variable})", after=True),))
+
+    def shared_evaluation(self, module, loader):
+        return around(loader, "X.part")
+
+    def put_together(self, module, loop, sums, lists, worked_out):
+        paths = [path for group in [*sums, lists] for path in group]
+        rows = [f"{path} = X.all_of({path})" for path in paths]
+        return Written((Insert(loop, "\n".join([*rows, *worked_out]), after=True),))
 
     def share_of(self, module, node, loader):
         return around(node, "X.share_of")

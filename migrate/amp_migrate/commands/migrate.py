@@ -179,6 +179,8 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
         settings = settings_of(arguments)
         if ctx.get_parameter_source("sync_bn") is ParameterSource.COMMANDLINE and not settings.options.ddp:
             summary.line("note: --sync-bn and --no-sync-bn say nothing without --ddp")
+        if ctx.get_parameter_source("shard_eval") is ParameterSource.COMMANDLINE and not settings.options.ddp:
+            summary.line("note: --shard-eval and --no-shard-eval say nothing without --ddp")
         for note in left_out(settings.options):
             summary.line(f"note: {note}")
         return _migrate(arguments, settings, summary)

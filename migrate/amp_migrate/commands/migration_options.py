@@ -35,6 +35,11 @@ _MIGRATION = (
         default=None,
         help="With --ddp, synchronise batch norm over the processes. [default: yes]",
     ),
+    click.option(
+        "--shard-eval/--no-shard-eval",
+        default=None,
+        help="With --ddp, share evaluations out where that gives the numbers of one process. [default: no]",
+    ),
     click.option("--fused/--no-fused", default=None, help="Use fused kernels of optimizers. [default: yes]"),
     click.option(
         "--dtype", type=click.Choice(DTYPES, case_sensitive=False), help="Half precision type. [default: auto]"

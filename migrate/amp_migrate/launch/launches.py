@@ -87,7 +87,7 @@ def launches(reports: Iterable[Report]) -> Launches:
     for report in reports:
         if report.distribution == "migrated":
             scripts[report.entry.resolve()] = "any"
-        elif report.distribution == "already" and report.changes:
+        elif report.distribution in ("already", "completed") and report.changes:
             has_rank = any(edit.code == _LOCAL_RANK for edit in report.edits)
             scripts[report.entry.resolve()] = "option" if has_rank else "environment"
     result = Launches()

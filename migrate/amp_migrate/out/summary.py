@@ -25,6 +25,7 @@ _MOST_REASONS = 5
 _NOT_TRAINING: set[Outcome] = {"absent", "not requested"}
 _STYLES: dict[Outcome, str] = {
     "migrated": "green",
+    "completed": "green",
     "declined": "yellow",
     "already": "cyan",
     "absent": "dim",
@@ -91,7 +92,8 @@ class Summary(Messages):
             needs_runtime: whether the runtime must be installed where it trains.
             is_patch: whether what was printed can be applied to files.
         """
-        migrated = [report for report in run.reports if "migrated" in (report.precision, report.distribution)]
+        done = {"migrated", "completed"}
+        migrated = [report for report in run.reports if done & {report.precision, report.distribution}]
         if run.updates and not written and is_patch:
             self.line(("next: ", "bold"), "read the diff, then write it with -w, or pipe it into `git apply`")
         if not written or not migrated:

@@ -43,6 +43,8 @@ class DecisionCache:
         try:
             if any(self._store.digest(name) != known for name, known in entry["files"]):
                 return None
+            if any(self._store.digest(name) != known for name, known in entry["settings"]):
+                return None
             if any(self._is_file(name) != known for name, known in entry["probes"]):
                 return None
             if any(_modules_in(folder) != known for folder, known in entry["folders"]):
@@ -103,6 +105,7 @@ def _plain(report: Report, reach: Reach, store: FileStore) -> dict[str, Any]:
             for item in report.notes
         ],
         "files": [(str(path), store.digest(str(path))) for path in reach.files],
+        "settings": [(str(path), store.digest(str(path))) for path in reach.settings],
         "probes": [(str(path), known) for path, known in reach.probes],
         "folders": [(str(folder), names) for folder, names in reach.folders],
         "functions": {str(path): ranges for path, ranges in reach.functions.items()},
@@ -115,6 +118,7 @@ def _report(entry: dict[str, Any]) -> Report:
         tuple((Path(name), known) for name, known in entry["probes"]),
         {Path(name): tuple((first, last) for first, last in ranges) for name, ranges in entry["functions"].items()},
         tuple((Path(name), tuple(names)) for name, names in entry["folders"]),
+        tuple(Path(name) for name, _ in entry["settings"]),
     )
     return Report(
         Path(entry["entry"]),

@@ -73,6 +73,7 @@ KEYS = {
     "opt-level": choice(OPT_LEVELS),
     "ddp": boolean(),
     "sync-bn": boolean(),
+    "shard-eval": boolean(),
     "fused": boolean(),
     "dtype": choice(DTYPES),
     "loss-scale": Key('"dynamic" or a positive number', parse_loss_scale),

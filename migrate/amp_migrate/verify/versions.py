@@ -102,7 +102,8 @@ def migrated_now(script: Path, options: Options) -> Versions:
     return Versions(
         migrated=migrated,
         precision=report.precision,
-        distribution="off" if report.distribution == "not requested" else report.distribution,
+        # What is completed are processes of the script's own, as before.
+        distribution={"not requested": "off", "completed": "already"}.get(report.distribution, report.distribution),
         uses_apex=any(edit.code.startswith(_APEX) for edit in report.edits),
         notes=tuple(_declined(report)),
         run=run,

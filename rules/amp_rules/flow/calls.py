@@ -20,6 +20,7 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
+from amp_rules.torch.commands import RUNS_COMMANDS
 
 
 class CallEvaluator:
@@ -66,10 +67,33 @@ class CallEvaluator:
                 if value.kind == "function":
                     self._reached.reach(value.ref)
         given = Invocation(node, arguments, keywords, scope, overlay)
+        if any(target.kind == "external" and target.ref in RUNS_COMMANDS for target in targets):
+            self._run_commands(given)
         found: set[Value] = set()
         for target in list(targets):
             found |= self.apply(target, given)
         return found
+
+    def _run_commands(self, given: Invocation) -> None:
+        """Reach what the command line may choose; without an argument that is every function of the file."""
+        pending = [value for values in [*given.arguments, *given.keywords.values()] for value in values]
+        if not given.node.args and not given.node.keywords:
+            members = self._containers.members(Value("module", given.scope.top.module))
+            pending = [value for value in members if value.kind == "function"]
+        seen: set[Value] = set()
+        while pending:
+            value = pending.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value.kind == "sequence":
+                pending.extend(self._containers.elements({value}))
+            elif value.kind == "module":
+                pending.extend(self._containers.members(value))
+            elif value.kind == "function":
+                self._reached.reach(value.ref)
+            elif value.kind == "class":
+                self.apply(value, Invocation(given.node, [], {}, given.scope, given.overlay))
 
     def decorate(self, decorator: ast.expr, decorated: set[Value], scope: Scope) -> None:
         """Run a decorator of the project for what it does besides: many enter a class into a registry.

@@ -20,6 +20,7 @@ from amp_rules.flow.calls import CallEvaluator
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.containers import Containers
 from amp_rules.flow.expressions import ExpressionEvaluator
+from amp_rules.flow.given_models import GivenModels
 from amp_rules.flow.imports import Imports
 from amp_rules.flow.libraries import Libraries
 from amp_rules.flow.local_variables import LocalVariables
@@ -80,6 +81,7 @@ class Flow:
         )
         self._expressions = ExpressionEvaluator(store, reached, containers, attributes, variables, calls)
         self._statements = Statements(store, reached, containers, self._expressions, calls, Imports(store, reached))
+        self._given_models = GivenModels(store, reached, graph, self._expressions)
         evaluation.calls, evaluation.expressions, evaluation.definitions = calls, self._expressions, self._statements
 
         self.project = project
@@ -103,12 +105,18 @@ class Flow:
             # What nothing calls is looked at too: others may import this script.
             if info.module.module is entry and not isinstance(info.node, ast.Lambda):
                 self._reached.reach(info)
-        for _ in range(_MAX_VISITS):
+        self._look(_MAX_VISITS)
+        self._given_models.add()
+        self._look(_MAX_VISITS)
+        self._store.freeze()
+
+    def _look(self, visits: int) -> None:
+        """Look at the bodies that wait, and at those that this makes wait, as many times at most."""
+        for _ in range(visits):
             following = self._store.take()
             if following is None:
                 break
             self._statements.body(*following)
-        self._store.freeze()
 
     # ---- questions -----------------------------------------------------------------------------------------
 

@@ -112,13 +112,16 @@ class Libraries:
         return {made}
 
     def _dict(self, given: Invocation) -> set[Value]:
-        if given.first:
+        pairs = {value for value in given.first if _is_of_pairs(value)}
+        if given.first and not pairs:
             return given.first
         made = Value("sequence", Form.PLAIN, given.node)
+        for row in self._containers.elements(pairs):
+            self._store.write_element(made, Mark.ANY, self._containers.element({row}, 1))
         for keyword, values in given.keywords.items():
             if keyword is not None:
                 self._store.write_element(made, keyword, values)
-        return {made}
+        return {made} | (given.first - pairs)
 
     # ---- methods -------------------------------------------------------------------------------------------------
 
@@ -181,3 +184,9 @@ class Libraries:
             index = key.value if isinstance(key, ast.Constant) else Mark.ANY
             self._store.write_element(receiver, index, default)
         return found | default
+
+
+def _is_of_pairs(value: Value) -> bool:
+    """Whether a dictionary is made of its pairs: ``[(key, net), ...]``, ``zip(keys, nets)``; not a copy of another."""
+    is_list = isinstance(value.site, (ast.List, ast.Tuple, ast.ListComp, ast.GeneratorExp))
+    return value.kind == "sequence" and (value.ref is Form.ROWS or (value.ref is Form.PLAIN and is_list))

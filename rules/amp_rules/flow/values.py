@@ -30,6 +30,10 @@ UNKNOWN_MEMBER = "?"
 """Stands for the last part of a qualified name where a library's member is found by a name made at run time."""
 
 
+GIVEN_MODEL = "torch.nn.Module"
+"""What a model is known to be that a caller gives who is not part of the program; its site is the parameter."""
+
+
 class Form(Enum):
     """What kind of container a sequence is; one call can make several, ``zip`` a row of pairs and each pair."""
 
@@ -95,6 +99,11 @@ class Value:
     def is_dictionary(self) -> bool:
         """Whether it is the ``__dict__`` of its receiver."""
         return self.kind == "attribute" and self.ref.name == "__dict__"
+
+    @property
+    def is_given_model(self) -> bool:
+        """Whether it is a model that a caller gives who is not part of the program."""
+        return self.ref == GIVEN_MODEL and isinstance(self.site, ast.arg)
 
     def at(self, site: ast.AST) -> Value:
         """The same as made elsewhere."""

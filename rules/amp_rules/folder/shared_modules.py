@@ -28,6 +28,7 @@ _DISTRIBUTION = "AMP2"
 _HARMLESS = frozenset(
     {"AMP111", "AMP112", "AMP113", "AMP114", "AMP115"}
     | {"AMP204", "AMP205", "AMP206", "AMP207", "AMP209", "AMP210", "AMP215", "AMP216"}
+    | {"AMP231", "AMP234", "AMP236", "AMP237"}
 )
 
 
@@ -188,11 +189,11 @@ def _with_one_head(changes: Iterable[Hunk]) -> Iterator[Hunk]:
 
 def is_migrated(report: Report) -> bool:
     """Whether a script is migrated in any way."""
-    return "migrated" in (report.precision, report.distribution)
+    return "migrated" in (report.precision, report.distribution) or report.distribution == "completed"
 
 
 def _migrated(report: Report) -> int:
-    return [report.precision, report.distribution].count("migrated")
+    return [report.precision, report.distribution].count("migrated") + (report.distribution == "completed")
 
 
 @dataclass(frozen=True)
@@ -234,7 +235,11 @@ def felt_by(path: Path, hunk: Hunk, owner: Report, other: Report) -> bool:
     codes = {edit.code for edit in _edits(path, hunk, owner)}
     if codes and codes <= _HARMLESS:
         return False
-    if other.distribution != "migrated" and codes and all(code.startswith(_DISTRIBUTION) for code in codes):
+    if (
+        other.distribution not in ("migrated", "completed")
+        and codes
+        and all(code.startswith(_DISTRIBUTION) for code in codes)
+    ):
         # Without processes of its own, what shares out the data or writes once does nothing.
         return False
     return runs(path, hunk, owner, other)
@@ -285,7 +290,7 @@ def left_alone(report: Report, path: Path, line: int, message: str, recipe: str)
     found = Refusal(path, Span(place, place), rule.code, rule.name, "precision", message, recipe)
 
     def outcome(before: Outcome) -> Outcome:
-        return "declined" if before == "migrated" else before
+        return "declined" if before == "migrated" else "already" if before == "completed" else before
 
     return replace(
         report,

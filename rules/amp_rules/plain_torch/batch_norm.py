@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.changed_parts import with_parts
 from amp_rules.plain_torch.translation import Translation
+from amp_rules.roles import batch_norm
 from amp_rules.roles.steps import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
@@ -22,14 +22,14 @@ _AT_ANY_TIME = frozenset({"train", "eval", "forward"})
 
 def may_have_batch_norm(program: Program) -> bool:
     """Whether a model of the program may hold batch norm, by its own words or from a package."""
-    return any(_names_batch_norm(module.nodes) for module in program.flow.modules) or any(
+    return any(batch_norm.names_batch_norm(module.nodes) for module in program.flow.modules) or any(
         map(_has_models, program.flow.imported)
     )
 
 
 def names_batch_norm(program: Program) -> bool:
     """Whether the program speaks of batch norm, or of models of torchvision that are known to have it."""
-    if any(_names_batch_norm(module.nodes) for module in program.flow.modules):
+    if any(batch_norm.names_batch_norm(module.nodes) for module in program.flow.modules):
         return True
     return any(
         name.startswith("torchvision.models.") and name.rpartition(".")[2].lower().startswith(WITH_BATCH_NORM)
@@ -37,26 +37,6 @@ def names_batch_norm(program: Program) -> bool:
         if isinstance(node, (ast.Name, ast.Attribute))
         for name in program.names(node, scope)
     )
-
-
-def _names_batch_norm(nodes: Iterable[ast.AST]) -> bool:
-    """``nn.BatchNorm2d``, ``"batchnorm"``, ``getattr(nn, name)``."""
-    for node in nodes:
-        if isinstance(node, ast.Attribute):
-            words = node.attr
-        elif isinstance(node, ast.Name):
-            words = node.id
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            words = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
-            if len(node.args) > 1 and not isinstance(node.args[1], ast.Constant) and "nn" in ast.unparse(node.args[0]):
-                return True
-            continue
-        else:
-            continue
-        if "batchnorm" in words.lower().replace("_", ""):
-            return True
-    return False
 
 
 _WITHOUT_MODELS = frozenset(
@@ -143,7 +123,7 @@ def _may_hold(program: Program, value: Value) -> bool:
     elif not value.name.startswith("torch.nn."):
         return True
     texts += [node for body in program.called_from(texts) for node in walk(body)]
-    return "BatchNorm" in value.name or _names_batch_norm(texts)
+    return "BatchNorm" in value.name or batch_norm.names_batch_norm(texts)
 
 
 def _run_late(program: Program) -> set[ast.AST]:

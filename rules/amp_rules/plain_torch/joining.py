@@ -66,8 +66,8 @@ def join(translation: Translation, module: Module) -> list[str]:
 def _part(translation: Translation, use: Use) -> None:
     """Destroy the process group where the script's main path ends, if that is one place; else the system does."""
     last = _last_statement(translation.program, use.module, use.statement, use.scope)
-    if last is None:
-        return
+    if last is None or not any(map(translation.program.runs_backward, blocks.place(use.module, last).suite)):
+        return  # whoever calls this file's functions trains when the path has ended
     is_result = isinstance(last, ast.Return)
     code = translation.code(use.module, _PART)
     translation.do(use.module, Insert(last, code, after=not is_result, order=_LAST))

@@ -121,9 +121,16 @@ def notes_of_migration(found: Iterable[Note]) -> tuple[Note, ...]:
     """The notes of a migration that are about what stands in the diff."""
     text = "the level stays the script's own, as it was given to amp.initialize: O0 turns mixed precision off"
     return tuple(
-        replace(item, text=f"{text}, as AMP_OPT_LEVEL=O0 does") if item.code == notes.APEX_LEVEL.code else item
+        replace(item, text=f"{text}, as AMP_OPT_LEVEL=O0 does{_of_options(item)}")
+        if item.code == notes.APEX_LEVEL.code
+        else item
         for item in found
     )
+
+
+def _of_options(item: Note) -> str:
+    """What a note on the level goes on to say of options that are not used."""
+    return item.text.partition("AMP_OPT_LEVEL overrides it")[2]
 
 
 def of_several_gpus(found: Iterable[Edit], translation: Translation) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.options import Options
+from amp_rules.plan.own_half.start import OwnStart
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.switch import Switch
@@ -56,6 +57,7 @@ class Context:
     Attributes:
         distribution: None when that unit is not migrated.
         initialised: whether the script calls ``init`` and prepares its models already.
+        own_start: what the script's own flag for half precision asked for, where that was taken out.
         keeps_precision: whether the script keeps a mixed precision of its own, with its own scaler.
         switch: how the command line chooses the level, where it was asked for.
         made: what the rewrites that come first did, for those that are declared ``after`` them.
@@ -68,6 +70,7 @@ class Context:
     initialised: bool = False
     keeps_precision: bool = False
     switch: Switch | None = None
+    own_start: OwnStart | None = None
     made: list[Change] = field(default_factory=list)
 
     @cached_property

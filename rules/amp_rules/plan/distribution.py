@@ -8,6 +8,7 @@ from functools import cached_property
 from amp_rules.plan.agreement import Agreed, Agreement
 from amp_rules.plan.downloads import downloads
 from amp_rules.plan.draws import Draws
+from amp_rules.plan.evaluation.loops import Evaluations
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.gradient_averaging import Averaging, averaging
@@ -23,7 +24,8 @@ from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.file_paths import Paths
-from amp_rules.roles.steps import Program
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 
 
@@ -121,6 +123,25 @@ class Distribution:
     def file_order(self) -> FileOrder:
         """Where others wait for it."""
         return FileOrder(self.program, self.paths, self.files)
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """Which evaluations the processes can share."""
+        alone = [statement for statement in self.files.statements]
+        alone += [statement for _, statement in self.downloads]
+        called = [self._call_of(site) for site in self.files.calls]
+        guarded = {node for statement in alone for node in blocks.walk_own(statement)}
+        guarded |= self.program.called_from(call for call in called if call is not None)
+        guarded |= self.program.called_from(guarded)
+        meeting: set[ast.AST] = {item.node for item in self.agreed.reductions} | set(self.agreed.alike)
+        flagged = [loop for loop in self.loops if loop.evaluates]
+        return Evaluations(self.program, self.data.evaluated, flagged, self.agreed.ranks, guarded, meeting)
+
+    @staticmethod
+    def _call_of(site: Site) -> ast.AST | None:
+        """The call of a function that the main process alone calls."""
+        parent = site.module.parents[site.node]
+        return parent if isinstance(parent, ast.Call) else None
 
     @cached_property
     def keeps_names(self) -> bool:

@@ -61,7 +61,14 @@ class Draft:
         start, end = self._line(span.start.line), self._line(span.end.line)
         if self._kept(span.start.line, start) and self._kept(span.end.line, end):
             return Span(Position(start, span.start.column), Position(end, span.end.column))
-        return Span(Position(start, 1), Position(max(start, end), len(self.original.lines[max(start, end) - 1]) + 1))
+        start, end = self._written(start), self._written(max(start, end))
+        return Span(Position(start, 1), Position(end, len(self.original.lines[end - 1]) + 1))
+
+    def _written(self, line: int) -> int:
+        """The line, or the last one above it where it is empty, as the one above which something was put may be."""
+        while line > 1 and not self.original.lines[line - 1].strip():
+            line -= 1
+        return line
 
     def _line(self, line: int) -> int:
         return self.origins[min(line, len(self.origins)) - 1] if self.origins else 1

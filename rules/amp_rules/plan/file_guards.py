@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from amp_rules.flow.values import Value
@@ -40,14 +41,33 @@ class FileGuards:
     reasons: list[Declined] = field(default_factory=list)
 
 
-def file_guards(program: Program, paths: Paths, downloads: list[tuple[Module, ast.stmt]]) -> FileGuards:
-    """Decide for every call that changes files."""
-    return _Decision(program, paths, downloads).made()
+def file_guards(
+    program: Program,
+    paths: Paths,
+    downloads: list[tuple[Module, ast.stmt]],
+    guarded: Callable[[Module, ast.AST], bool] | None = None,
+) -> FileGuards:
+    """Decide for every call that changes files.
+
+    Args:
+        program: the program.
+        paths: which files its expressions name.
+        downloads: statements that each process runs in turn.
+        guarded: whether the script leaves a place to one process already.
+    """
+    return _Decision(program, paths, downloads, guarded or is_guarded).made()
 
 
 class _Decision:
-    def __init__(self, program: Program, paths: Paths, downloads: list[tuple[Module, ast.stmt]]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        paths: Paths,
+        downloads: list[tuple[Module, ast.stmt]],
+        guarded: Callable[[Module, ast.AST], bool],
+    ) -> None:
         self._program = program
+        self._guarded = guarded
         self._paths = paths
         self._skippable = Skippable(program)
         # Under ``main_process_first`` each process in turn needs all that it does.
@@ -71,7 +91,7 @@ class _Decision:
 
     def _is_shared(self, effect: FileEffect) -> bool:
         """Whether all processes would change the same files."""
-        if effect.body in self._in_turns or is_guarded(effect.module, effect.call):
+        if effect.body in self._in_turns or self._guarded(effect.module, effect.call):
             return False
         return not self._paths.is_own(effect.paths, effect.scope)
 
@@ -198,7 +218,7 @@ class _Decision:
         names = effect_names()
         inner = {child for statement in self._guards.statements for child in walk(statement)}
         for node, body, scope in self._program.nodes():
-            if not isinstance(node, ast.Call) or node in inner or is_guarded(scope.module, node):
+            if not isinstance(node, ast.Call) or node in inner or self._guarded(scope.module, node):
                 continue
             for given in [*node.args, *(item.value for item in node.keywords)]:
                 if isinstance(given, ast.Attribute) and self._program.names(given, scope) & names:

@@ -63,16 +63,24 @@ def _place(
     callers = [item for item in module.tree.body if not isinstance(item, _DEFINITIONS) and uses_runtime(item)]
     if first_used is not None:
         return _in_suite(program, module.tree.body, module.tree.body.index(callers[0]), earlier)
+    users = {statement for _, statement in used}
+
+    def is_early(call: ast.Expr) -> bool:
+        """Whether what a call is given uses the runtime, before the function runs."""
+        assert isinstance(call.value, ast.Call)
+        given = [*call.value.args, *(item.value for item in call.value.keywords)]
+        return call in users or any(map(uses_runtime, given))
+
     if guard is not None and guard in callers[:1]:
-        return _in_guard(program, guard, earlier)
-    function = _called_main(program, module.tree.body)
+        return _in_guard(program, guard, earlier, is_early)
+    function = _called_main(program, module.tree.body, is_early)
     if function is not None and (not callers or isinstance(callers[0], ast.Expr)):
         return _in_suite(program, function.body, None, earlier)
     if callers:
         return _in_suite(program, module.tree.body, module.tree.body.index(callers[0]), earlier)
     if guard is not None:
-        return _in_guard(program, guard, earlier)
-    outer = _training_function(program)
+        return _in_guard(program, guard, earlier, is_early)
+    outer = _training_function(program) or _training_class(program)
     if outer is not None:
         return _in_suite(program, outer.body, None, earlier)
     return _in_suite(program, module.tree.body, None, earlier)
@@ -115,9 +123,11 @@ def _on_module_level(module: Module, statement: ast.stmt) -> bool:
     return isinstance(blocks.body_of(module, statement), ast.Module)
 
 
-def _in_guard(program: Program, guard: ast.If, earlier: Sequence[ast.stmt]) -> tuple[ast.stmt, bool]:
+def _in_guard(
+    program: Program, guard: ast.If, earlier: Sequence[ast.stmt], is_early: Callable[[ast.Expr], bool]
+) -> tuple[ast.stmt, bool]:
     if len(guard.body) == 1:
-        function = _called_main(program, guard.body)
+        function = _called_main(program, guard.body, is_early)
         if function is not None:
             return _in_suite(program, function.body, None, earlier)
         called = guard.body[0]
@@ -140,8 +150,13 @@ def _is_dispatcher(suite: list[ast.stmt]) -> bool:
     )
 
 
-def _called_main(program: Program, suite: list[ast.stmt], depth: int = 0) -> ast.FunctionDef | None:
-    """The function of the entry that the suite does nothing but call; of one that does nothing but that, the inner."""
+def _called_main(
+    program: Program, suite: list[ast.stmt], is_early: Callable[[ast.Expr], bool], depth: int = 0
+) -> ast.FunctionDef | None:
+    """The function of the entry that the suite does nothing but call; of one that does nothing but that, the inner.
+
+    None where what the function is given uses the runtime already.
+    """
     calls = [item for item in suite if isinstance(item, ast.Expr) and isinstance(item.value, ast.Call)]
     others = [
         item
@@ -150,7 +165,7 @@ def _called_main(program: Program, suite: list[ast.stmt], depth: int = 0) -> ast
         and not isinstance(item, (*_IMPORTS, ast.FunctionDef, ast.ClassDef, ast.Assign))
         and not _is_text(item)
     ]
-    if len(calls) != 1 or others:
+    if len(calls) != 1 or others or is_early(calls[0]):
         return None
     call = calls[0].value
     assert isinstance(call, ast.Call)
@@ -160,7 +175,7 @@ def _called_main(program: Program, suite: list[ast.stmt], depth: int = 0) -> ast
     if len(found) == 1 and isinstance(found[0], ast.FunctionDef):
         body = [item for item in found[0].body if not _is_text(item)]
         # `def cli(): main()` is a second name of `main`, which other scripts may call.
-        inner = _called_main(program, body, depth + 1) if len(body) == 1 and depth < _MAX_NAMES else None
+        inner = _called_main(program, body, is_early, depth + 1) if len(body) == 1 and depth < _MAX_NAMES else None
         return inner or found[0]
     return None
 
@@ -177,6 +192,20 @@ def _training_function(program: Program) -> ast.FunctionDef | None:
             if not program.flow.callers(info) and any(program.runs_backward(item) for item in node.body):
                 return node
     return None
+
+
+def _training_class(program: Program) -> ast.FunctionDef | None:
+    """The constructor of the one class of the entry whose methods train and that nothing in the program makes."""
+    found = []
+    for node in program.entry.tree.body:
+        methods = (
+            [item for item in node.body if isinstance(item, ast.FunctionDef)] if isinstance(node, ast.ClassDef) else []
+        )
+        if any(program.runs_backward(item) for method in methods for item in method.body):
+            found.append(next((method for method in methods if method.name == "__init__"), None))
+    if len(found) != 1 or found[0] is None or program.flow.callers(program.flow.functions[found[0]]):
+        return None
+    return found[0]
 
 
 def _in_suite(

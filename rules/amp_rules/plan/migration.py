@@ -16,6 +16,7 @@ from amp_rules.plan import (
     declining,
     draft_check,
     loose_parameters,
+    models_from_outside,
     notes,
     own_processes,
     rank_decisions,
@@ -30,6 +31,9 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.notebooks import is_notebook, migrate_notebook
 from amp_rules.plan.old_torch.modernizing import Modernized, modernized
 from amp_rules.plan.options import Options
+from amp_rules.plan.own_ddp.stage import completed
+from amp_rules.plan.own_half.programs import migrate_own_half, own_half_beside_apex, prepared_in_a_branch
+from amp_rules.plan.own_half.start import OwnStart
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Edit, FileChange, Note, Outcome, Refusal, Report, Unit, in_order
 from amp_rules.plan.selection import Selection, without_step
@@ -93,7 +97,8 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         else Modernized(Program(Project(entry, files)))
     )
     program = modern.program
-    report = modern.joined(_decided(program, selection))
+    own = completed(program, selection)
+    report = modern.joined(own.joined(_decided(own.program, selection)))
     originals = {path: draft.original for path, draft in modern.drafts.items()}
     modules = [originals.get(module.path, module) for module in program.flow.modules]
     of_comments = selection.notes(modules, report.precision, report.distribution)
@@ -113,6 +118,38 @@ def _decided(program: Program, selection: Selection) -> Report:
 
 def _decided_now(program: Program, selection: Selection) -> Report:
     """The report for a program that does not use the runtime yet, in the runtime's words."""
+    if selection.options.apex == "compat" and uses_apex(program):
+        return _decided_as_it_is(program, selection)
+    own = migrate_own_half(program, selection, lambda plain, start: _without_own_half(plain, selection, start))
+    if own.report is not None:
+        return own.report
+    report = _decided_as_it_is(program, selection)
+    if not own.refusals or report.precision == "migrated":
+        return report
+    refusals = (*own.refusals, *(item for item in report.refusals if item.unit != "precision"))
+    if own.refusals[0].code == declining.ASKED_APEX.code:
+        return replace(report, precision="declined", changes=(), edits=(), refusals=refusals)
+    return replace(report, refusals=refusals)
+
+
+def _without_own_half(program: Program, selection: Selection, start: OwnStart) -> Report:
+    """The report for a program that had half precision by hand a moment ago."""
+    if not uses_apex(program):
+        return _migrate(program, selection, from_apex=True, own_start=start)
+    # Apex's interface would prepare nothing any more.
+    only_idiom = replace(selection, options=replace(selection.options, apex="idiom"))
+    return migrate_apex(
+        program,
+        only_idiom,
+        lambda plain, initialised: _migrate(
+            plain, only_idiom, from_apex=True, initialised=initialised, own_start=start
+        ),
+        lambda left: _distribution_left_alone(left, selection.options),
+    )
+
+
+def _decided_as_it_is(program: Program, selection: Selection) -> Report:
+    """The report for a program whose half precision by hand, if it has any, stays."""
     options = selection.options
     if uses_apex(program):
         report = migrate_apex(
@@ -136,9 +173,18 @@ def _without_switch(report: Report, program: Program, options: Options) -> Repor
     return replace(report, notes=(*report.notes, notes.note(notes.NO_SWITCH, program.entry, None, text)))
 
 
-def _migrate(program: Program, selection: Selection, *, from_apex: bool = False, initialised: bool = False) -> Report:
+def _migrate(
+    program: Program,
+    selection: Selection,
+    *,
+    from_apex: bool = False,
+    initialised: bool = False,
+    own_start: OwnStart | None = None,
+) -> Report:
     """Migrate a program without Apex, or without it by now: see :func:`precision.plan`."""
     options = selection.options
+    if initialised and own_start is not None:
+        raise own_half_beside_apex(program)
     refusals: list[Refusal] = []
     precision = None
     precision_outcome: Outcome = "absent"
@@ -176,14 +222,16 @@ def _migrate(program: Program, selection: Selection, *, from_apex: bool = False,
             # The step is migrated; whatever the reason was about, it is the distribution that is left alone.
             refusals.extend(replace(item, unit="distribution") for item in declined.refusals)
     try:
-        context = Context(program, options, precision, distribution, initialised)
+        if own_start is not None:
+            decline_at_first(prepared_in_a_branch(program, precision))
+        context = Context(program, options, precision, distribution, initialised, own_start=own_start)
         changes, files = _made(context, selection)
     except Declined as declined:
         refusals.extend(declined.refusals)
         if declined.refusal.unit == "distribution":
             distribution_outcome = "declined"
             try:
-                context = Context(program, options, precision, None, initialised)
+                context = Context(program, options, precision, None, initialised, own_start=own_start)
                 changes, files = _made(context, selection)
             except Declined as step:
                 declined = step
@@ -229,6 +277,9 @@ def _without_precision(program: Program, options: Options) -> Report:
     outcome: Outcome = "already" if precision_plan.has_torch_amp(program) else "not requested"
     if not options.ddp:
         return Report(path, outcome, "not requested")
+    own = _own_distribution(program)
+    if own is not None and own.already:
+        return Report(path, outcome, "already", refusals=own.refusals)
     return Report(path, outcome, "declined", refusals=(without_step(path),))
 
 
@@ -243,6 +294,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(rewrites.all_refused(Context(program, options, precision, distribution)))
     reasons.extend(rank_decisions.reasons(distribution))
     reasons.extend(loose_parameters.reasons(program))
+    reasons.extend(models_from_outside.reasons(program))
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
     reasons.extend(written_buffers.reasons(program, precision))
     reasons.decline()

@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from amp_rules.flow.cells import CellKey
-from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.values import Cell, ClassInfo, Value
 from amp_rules.plan.step_conditions import may_be_none
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import Scope
+from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.source.syntax import walk
+from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 
 _PLACING = frozenset(
@@ -38,6 +40,7 @@ _PLACING = frozenset(
         "init_parameters",
     ]
 )
+_NOTHING = Cell()
 _INITIALISING = frozenset({"apply", "load_state_dict", "init_weights", "reset_parameters", "load_weights"})
 
 
@@ -53,6 +56,7 @@ class Home:
         made: where the model was made, to put models in order that are prepared at one place.
         rebinds: whether every later use of the model goes through the variable, so that it may hold a wrapper.
         is_optional: whether the variable may hold None there.
+        before: whether it goes before the statement: the variable is a parameter, which holds its model from the start.
     """
 
     module: Module
@@ -66,6 +70,7 @@ class Home:
     in_place: bool = False
     made: tuple[int, int, str] = (0, 0, "")
     is_optional: bool = False
+    before: bool = False
 
 
 @dataclass
@@ -96,7 +101,7 @@ class Homes:
             candidates = self._candidates(value)
             chosen = self._choose(candidates, value)
             if chosen is None:
-                made = self._where_made(value)
+                made = self._where_made(value) or self._parameter(value)
                 if made is None:
                     missing.append(value)
                 else:
@@ -109,7 +114,9 @@ class Homes:
             (self._inside_parallel(home) for home in homes.values()),
             key=lambda home: (str(home.module.path), home.module.start(home.statement), home.made),
         )
-        return found, missing
+        # What a factory makes in one of several ways is one model, in one variable.
+        single = {(home.statement, home.variable, home.inline): home for home in reversed(found)}
+        return list(reversed(single.values())), missing
 
     def of(self, value: Value) -> Home | None:
         """Where a single model goes through ``prepare_model``, if a variable or a list holds it."""
@@ -262,13 +269,21 @@ class Homes:
 
     def _before_branch(self, home: Home, wrapping: ast.stmt) -> ast.stmt | None:
         """The statement before the condition under which the script wraps its model, where other paths do not."""
-        around = [parent for parent in blocks.enclosing(home.module, wrapping) if isinstance(parent, ast.If)]
+        around = [
+            parent
+            for parent in blocks.enclosing(home.module, wrapping)
+            if isinstance(parent, ast.If) and not is_main_guard(parent)
+        ]
         if not around:
             return None
         outermost = around[-1]
         where = blocks.place(home.module, outermost)
-        assigned = [item for item in where.suite[: where.index] if home.variable in blocks.writes(item)]
-        return assigned[-1] if assigned else None
+        before = where.suite[: where.index]
+        if not any(home.variable in blocks.writes(item) for item in before):
+            return None
+        return [item for item in before if home.variable in blocks.writes(item) or _is_placed_by(item, home.variable)][
+            -1
+        ]
 
     def _where_made(self, value: Value) -> Home | None:
         """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``."""
@@ -306,6 +321,59 @@ class Homes:
             expression,
             rebinds=False,
             in_place=True,
+        )
+
+    def _parameter(self, value: Value) -> Home | None:
+        """The parameter that gets the model, where no variable holds it before: ``fit(Net(), loader)``.
+
+        Each call has a model of its own: that of the caller who is not part of the program, or what the argument makes.
+        """
+        for body, scope in self.program.bodies:
+            if not isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)) or self.program.is_model_code(body):
+                continue
+            for name in (item.arg for item in arguments_of(body)):
+                if value in self.flow.cells.get((body, name), _NOTHING).values and self._comes_with(body, name, value):
+                    item = _Candidate((body, name), name, scope.module, scope, body, [])
+                    return self._home_of_parameter(item, value)
+        return None
+
+    def _comes_with(self, body: ast.AST, name: str, value: Value) -> bool:
+        """Whether each call of a function makes the model that the parameter gets, which nothing else has."""
+        info = self.flow.functions[body]
+        if value.is_given_model:
+            return value.site in set(arguments_of(info.node))
+        given = [info.argument(caller.call, name) for caller in self.flow.callers(info)]
+        return any(item is not None and _without_placing(item) is value.site for item in given)
+
+    def _home_of_parameter(self, item: _Candidate, value: Value) -> Home | None:
+        """Behind what places the model or sets its weights in the function, else before its first use."""
+        suite: list[ast.stmt] = item.body.body  # type: ignore[attr-defined]
+        limit = next((i for i, part in enumerate(suite) if self.program.runs_backward(part)), len(suite))
+        used = [i for i, part in enumerate(suite) if blocks.touches({item.path}, blocks.reads(part))]
+        placed = [
+            i
+            for i, part in enumerate(suite[:limit])
+            if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            and any(
+                self._is_placing(node, item.path) or self._initialises(node, item, value)
+                for node in walk(part)
+                if isinstance(node, ast.stmt)
+            )
+        ]
+        if not used or used[0] > limit:
+            return None
+        last = placed[-1] if placed else used[0]
+        return Home(
+            item.module,
+            item.scope,
+            item.body,
+            suite[last],
+            item.path,
+            item.key,
+            inline=None,
+            rebinds=not any(self._leaks(part, item.path) for part in suite[:last]),
+            made=_order(value),
+            before=not placed,
         )
 
     def _choose(self, candidates: list[_Candidate], value: Value) -> _Candidate | None:
@@ -554,6 +622,13 @@ class Homes:
         return chains[0][-1]
 
 
+def _without_placing(node: ast.expr) -> ast.expr:
+    """``Net()`` of ``Net().to(device)``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER:
+        node = node.func.value
+    return node
+
+
 def _empties(statement: ast.stmt) -> bool:
     """``model = None``."""
     value = getattr(statement, "value", None)
@@ -582,6 +657,17 @@ def _flat_paths(target: ast.expr) -> set[str]:
         return {path for element in target.elts for path in _flat_paths(element)}
     path = _exact_path(target)
     return {path} if path is not None else set()
+
+
+def _is_placed_by(statement: ast.stmt, variable: str) -> bool:
+    """``model.to(device)`` and ``model.load_state_dict(state)``, on lines of their own."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in _PLACING
+        and blocks.path_of(call.func.value) == variable
+    )
 
 
 def _exact_path(node: ast.AST) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.gradient_owners import GradientOwners
-from amp_rules.plan.optimizer_names import loop_head
+from amp_rules.plan.optimizer_names import hides_variable, in_comprehension, loop_head
 from amp_rules.plan.step_conditions import conditions
 from amp_rules.roles.steps import Program, Site, Step
 from amp_rules.source import blocks
@@ -44,7 +44,8 @@ def next_to_step(
                 held = conditions(program, step, later if own else None, between if own else ())
                 if held is None:
                     raise NotToldError(f"`{item.optimizer}` may be None, and whether it steps is not known here")
-                item = replace(item, conditions=tuple(_as_named(text, step, item) for text in held))
+                also = tuple(_as_named(text, step, item) for text in held)
+                item = replace(item, conditions=tuple(dict.fromkeys([*item.conditions, *also])))
                 other, values = found.get((item.optimizer, item.loop), (item, frozenset()))
                 found[item.optimizer, item.loop] = _either(other, item), values | owners.stepped(step)
         between.append(later)
@@ -57,10 +58,19 @@ def _either(one: Unscaled, other: Unscaled) -> Unscaled:
 
 
 def _named(step: Step, later: ast.stmt) -> Unscaled:
-    """An optimizer that steps in the body of the place."""
+    """An optimizer that steps in the body of the place.
+
+    Raises:
+        NotToldError: it has no name there.
+    """
     receiver = ast.unparse(step.optimizer)
     loop = _loop_over(receiver, later)
-    return Unscaled(receiver, None if loop is None else loop_head(loop.target, loop.iter))
+    if loop is not None:
+        return Unscaled(receiver, loop_head(loop.target, loop.iter))
+    named = in_comprehension(step)
+    if named is not None and hides_variable(step):
+        raise NotToldError(f"`{receiver}` is the name of another variable outside of the comprehension")
+    return named or Unscaled(receiver)
 
 
 def _named_by(step: Step, site: Site, call: ast.Call) -> Unscaled | None:

@@ -107,8 +107,26 @@ _PAGES = {
         shared. Shared out, each process sees its own part, and a number that is not reduced is about that part.
 
         ## What to do by hand
-        Nothing, where the time of an evaluation does not matter. To share it, give the loader to
-        `amp.prepare_loader`, and reduce sums and counts with `amp.reduce_sum` before they are divided.
+        Nothing, where the time of an evaluation does not matter. `--shard-eval` shares it out where that gives the
+        numbers of one process (AMP223). By hand, iterate over `amp.share_evaluation(loader)`, and put counts together
+        with `amp.sum_evaluated`, lists with `amp.gather_evaluated`, before anything is made of them.
+        """,
+    notes.NOT_SHARED: """
+        An evaluation that is not shared out, and why.
+
+        ## What is noted
+        With `--shard-eval`, a loop over a loader that evaluates a model and stays whole on every process, with what was
+        not understood of it.
+
+        ## Why
+        Its result would not be that of one process, or it is not certain that it would: a loop that ends early has had
+        other batches, random numbers are other ones in each process, and an object that is not known may add up what
+        nobody puts together. Whole on every process the numbers are right, and take as long as on one.
+
+        ## What to do by hand
+        Nothing, where the time of an evaluation does not matter. Else change the place that the note names, so that the
+        loop does nothing but add up and append; or iterate over `amp.share_evaluation(loader)` and put together what it
+        finds.
         """,
     notes.TOTALS: """
         A number counts what one process sees.
@@ -155,6 +173,19 @@ _PAGES = {
         ## What to do by hand
         Nothing, where it is meant in steps. Otherwise divide it: `max(1, 500 // amp.world_size())`. What is made of the
         dataset's length is a rank's own already (AMP221).
+        """,
+    notes.OWN_LEFT: """
+        Something of the script's own processes is left as it is.
+
+        ## What is noted
+        With `--ddp`, where a script joins its processes itself: a place that one of AMP230 to AMP237 would complete,
+        and what was not understood of it. The note begins with the code.
+
+        ## Why
+        The script runs as it did. Only what is certain is written: which value is the rank, which loader trains.
+
+        ## What to do by hand
+        Write what the page of the code shows, or leave it: `--ignore` with that code takes the note away.
         """,
     notes.APEX_KEPT: """
         Apex's interface stays, from the runtime.

@@ -9,13 +9,18 @@ from itertools import groupby
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
+from amp_rules.source.syntax import own_name
+
+_GIVES_NOTHING = frozenset({"append", "extend", "insert", "add", "update", "print"})
+"""Calls that have no value to show."""
 
 
 def within_cells(program: Program, runs: Iterable[StatementRun]) -> list[StatementRun]:
     """Return the runs, those over several cells in one part a cell.
 
     Autocast and the suspension of it keep nothing from one region to the next, so the parts do what the whole did. A
-    part begins and ends with a statement that computes; a cell between that only prints or draws gets none.
+    part begins and ends with a statement that computes; a cell between that only prints or draws gets none, and the
+    expression whose value a cell shows stays outside.
     """
     found: list[StatementRun] = []
     for run in runs:
@@ -23,7 +28,21 @@ def within_cells(program: Program, runs: Iterable[StatementRun]) -> list[Stateme
             found.append(run)
         else:
             found.extend(_parts(program, run))
-    return found
+    return [shown for run in found if (shown := _without_display(run)) is not None]
+
+
+def _without_display(run: StatementRun) -> StatementRun | None:
+    """The run without the expression that ends a cell: the notebook shows its value only where it stands by itself."""
+    module = run.module
+    if not module.cells or not isinstance(run.last, ast.Expr) or run.last not in module.tree.body:
+        return run
+    if isinstance(run.last.value, ast.Call) and own_name(run.last.value.func) in _GIVES_NOTHING:
+        return run
+    cell = module.cell_of(run.last)
+    if [item for item in module.tree.body if module.cell_of(item) == cell][-1] is not run.last:
+        return run
+    statements = run.statements()
+    return StatementRun(module, run.first, statements[-2]) if len(statements) > 1 else None
 
 
 def _parts(program: Program, run: StatementRun) -> Iterable[StatementRun]:

@@ -10,6 +10,7 @@ from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program, Site, Step
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
 from amp_rules.text.vocabulary import Unscaled
 
 
@@ -42,10 +43,9 @@ class OptimizerNames:
             if isinstance(parent, (ast.For, ast.AsyncFor)) and name in blocks.writes_target(parent):
                 within = any(node is target for node in blocks.walk_own(parent)) and target is not parent
                 return Unscaled(receiver, None if within else loop_head(parent.target, parent.iter))
-            if isinstance(parent, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-                for generator in parent.generators:
-                    if name in blocks.reads(blocks.reading(generator.target)):
-                        return Unscaled(receiver, loop_head(generator.target, generator.iter))
+        named = in_comprehension(step)
+        if named is not None:
+            return None if hides_variable(step) else named
         return Unscaled(receiver) if self._is_bound(name, step.scope, target) else None
 
     def _variable(self, optimizer: Value, site: Site, target: ast.stmt) -> str | None:
@@ -78,7 +78,7 @@ class OptimizerNames:
         if owner.node is not scope.node:
             return True
         arguments = getattr(owner.node, "args", None)
-        if arguments is not None and name in {item.arg for item in ast.walk(arguments) if isinstance(item, ast.arg)}:
+        if arguments is not None and name in {item.arg for item in walk(arguments) if isinstance(item, ast.arg)}:
             return True
         above = (
             node.lineno
@@ -89,6 +89,44 @@ class OptimizerNames:
         return any(line < target.lineno for line in above)
 
 
+def in_comprehension(step: Step) -> Unscaled | None:
+    """The optimizer of ``[optimizer.step() for optimizer in optimizers if ...]``; None for a step on its own."""
+    generator = _generator_of(step)
+    if generator is None:
+        return None
+    conditions = tuple(ast.unparse(item) for item in generator.ifs)
+    return Unscaled(ast.unparse(step.optimizer), loop_head(generator.target, generator.iter), conditions)
+
+
+def hides_variable(step: Step) -> bool:
+    """Whether a name of the comprehension that steps is that of another variable, which a loop would overwrite."""
+    generator = _generator_of(step)
+    names = _names(generator.target) if generator is not None else set()
+    for node in blocks.walk_body(step.body):
+        if isinstance(node, ast.Name) and node.id in names and not isinstance(node.ctx, ast.Load):
+            if not any(isinstance(parent, ast.comprehension) for parent in step.module.ancestors(node)):
+                return True
+    arguments = getattr(step.body, "args", None)
+    return arguments is not None and any(item.arg in names for item in walk(arguments) if isinstance(item, ast.arg))
+
+
+def _generator_of(step: Step) -> ast.comprehension | None:
+    """The part of a comprehension that gives the optimizer which it steps."""
+    name = (blocks.path_of(step.optimizer) or "").split(".")[0]
+    for parent in step.module.ancestors(step.node):
+        if isinstance(parent, ast.stmt):
+            break
+        for generator in getattr(parent, "generators", ()):
+            if name in _names(generator.target):
+                return generator  # type: ignore[no-any-return]
+    return None
+
+
+def _names(target: ast.expr) -> set[str]:
+    return {node.id for node in walk(target) if isinstance(node, ast.Name)}
+
+
 def loop_head(target: ast.expr, iterated: ast.expr) -> str:
     """``for optimizer in optimizers:``."""
-    return f"for {ast.unparse(target)} in {ast.unparse(iterated)}:"
+    names = ast.unparse(target).removeprefix("(").removesuffix(")") if isinstance(target, ast.Tuple) else None
+    return f"for {names or ast.unparse(target)} in {ast.unparse(iterated)}:"

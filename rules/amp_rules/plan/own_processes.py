@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.precision import first_use
+from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.worker_functions import training_workers
 from amp_rules.roles.steps import Program
-from amp_rules.torch.distributed import OWN_DISTRIBUTION
+from amp_rules.torch.distributed import ASKS_GROUP, OWN_DISTRIBUTION
 
 
 def reasons(program: Program) -> Iterator[Declined]:
     """Yield where the program starts or joins processes of its own."""
-    found = first_use(program, OWN_DISTRIBUTION)
+    found = first_use(program, OWN_DISTRIBUTION, lambda name, node, module: name in ASKS_GROUP)
     if found is not None:
         module, node, name = found
         yield declining.decline(
@@ -25,6 +25,16 @@ def reasons(program: Program) -> Iterator[Declined]:
             f"the script sets up several processes itself (`{name}`)",
             "nothing to do for several processes; remove its own set-up first to have it written anew",
             already=True,
+        )
+    elif (asked := first_use(program, OWN_DISTRIBUTION)) is not None:
+        module, node, name = asked
+        yield declining.decline(
+            declining.OWN_DISTRIBUTION,
+            module,
+            node,
+            f"`{name}` asks for a group of processes, which nothing that the script runs joins: what the code around "
+            "it does in several processes is not known",
+            "take it out, with what only serves it; or keep it, and join the processes and wrap the model by hand",
         )
     for call, _, scope in program.calls():
         names = program.callee_names(call, scope)

@@ -6,11 +6,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from amp_rules.plan import declining, gradient_functions, method_values, worker_functions
+from amp_rules.plan import declining, gradient_functions, left_unfollowed, method_values, worker_functions
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
-from amp_rules.plan.unresolved import model_trail, trail_end
+from amp_rules.plan.own_half.helpers import is_copied
+from amp_rules.plan.scale_free import keeps_scale
+from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
 from amp_rules.roles.loss_regions import Regions
@@ -25,7 +28,7 @@ from amp_rules.torch.containers import MADE_BY_SETTINGS
 from amp_rules.torch.distributed import OWN_SHARDING
 from amp_rules.torch.frameworks import OWN_FRAMEWORK
 from amp_rules.torch.gradients import GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS
-from amp_rules.torch.mixed_precision import OWN_PRECISION, TORCH_AMP
+from amp_rules.torch.mixed_precision import APEX, AUTOCASTS, AUTOCASTS_BY_DEVICE, FOLLOWS_AUTOCAST, TORCH_AMP
 
 
 @dataclass
@@ -60,6 +63,7 @@ def plan(
         declining.decline_at_first(_frameworks(program))
     if not program.backwards:
         declining.decline_at_first(_made_by_settings(program))
+        declining.decline_at_first(left_unfollowed.reasons(program))
         return None
     if not from_apex:
         declining.decline_at_first(_migrated_with_another(program))
@@ -110,28 +114,9 @@ def keep(program: Program) -> Precision:
 # ---- what is there already ---------------------------------------------------------------------------------
 
 
-def first_use(program: Program, prefixes: tuple[str, ...]) -> tuple[Module, ast.AST, str] | None:
-    """The first use of a library by the names that the reachable code resolves."""
-    for module in program.flow.modules:
-        for node in module.nodes:
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
-                located = program.locate(node)
-                if located is not None and (blocks.path_of(node) or "").count("."):
-                    names = sorted(program.names(node, located[1]))
-            for name in names:
-                if any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes):
-                    if program.project.find(module, name.split(".")[0]) is None:
-                        return module, node, name
-    return None
-
-
 def _frameworks(program: Program) -> Iterator[Declined]:
-    found = first_use(program, OWN_FRAMEWORK)
+    # Where no backward pass is found, settings may make what a framework runs.
+    found = first_use(program, OWN_FRAMEWORK) if program.backwards else first_import(program, OWN_FRAMEWORK)
     if found is not None:
         module, node, name = found
         yield declining.decline(
@@ -236,11 +221,24 @@ def _unreadable(program: Program) -> Iterator[Declined]:
 
 def has_torch_amp(program: Program) -> bool:
     """Whether the program trains with the mixed precision of PyTorch."""
-    return bool(program.backwards) and first_use(program, TORCH_AMP) is not None
+    return bool(program.backwards) and first_use(program, TORCH_AMP, _mixes_nothing) is not None
+
+
+def _mixes_nothing(name: str, node: ast.AST, module: Module) -> bool:
+    """Whether a use of ``torch.amp`` leaves the precision to others: ``autocast(enabled=False)``, ``custom_fwd``."""
+    if name.rpartition(".")[2] in FOLLOWS_AUTOCAST:
+        return True
+    call = module.parents.get(node)
+    if not (isinstance(call, ast.Call) and call.func is node and name in AUTOCASTS):
+        return False
+    enabled = next((item.value for item in call.keywords if item.arg == "enabled"), None)
+    if enabled is None and name in AUTOCASTS_BY_DEVICE and call.args:
+        enabled = call.args[0]
+    return isinstance(enabled, ast.Constant) and not enabled.value
 
 
 def _own_precision(program: Program) -> Iterator[Declined]:
-    found = first_use(program, OWN_PRECISION)
+    found = first_use(program, TORCH_AMP, _mixes_nothing) or first_import(program, APEX)
     if found is not None:
         module, node, name = found
         yield declining.decline(
@@ -267,6 +265,8 @@ def _half_models(program: Program) -> Iterator[Declined]:
     """Places where the script makes its model half by hand."""
     for node, _, scope in program.nodes():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
+            if is_copied(program, node.func.value, scope):
+                continue
             if program.roles.modules(node.func.value, scope) and not node.args:
                 yield declining.decline(
                     declining.ALREADY_MIXED,
@@ -276,6 +276,29 @@ def _half_models(program: Program) -> Iterator[Declined]:
                     "remove the call, and migrate with --opt-level O2 or O3",
                     already=True,
                 )
+        elif isinstance(node, ast.Assign) and _halves_data(node):
+            yield declining.decline(
+                declining.ALREADY_MIXED,
+                scope.module,
+                node,
+                f"`{scope.module.text(node)}` makes parameters half already",
+                "take the script's own half precision out, then migrate with --opt-level O2",
+                already=True,
+            )
+
+
+def _halves_data(node: ast.Assign) -> bool:
+    """``weight.data = weight.data.half()``."""
+    target, value = node.targets[0], node.value
+    return (
+        isinstance(target, ast.Attribute)
+        and target.attr == "data"
+        and isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr == "half"
+        and not value.args
+        and blocks.path_of(value.func.value) == blocks.path_of(target)
+    )
 
 
 def _gradient_hooks(program: Program) -> Iterator[Declined]:
@@ -285,7 +308,7 @@ def _gradient_hooks(program: Program) -> Iterator[Declined]:
             continue
         call = scope.module.parents.get(node)
         if isinstance(call, ast.Call) and call.func is node:
-            if program.flow.callees(call) or (call.args and _ignores_gradients(program, call.args[0], scope)):
+            if program.flow.callees(call) or (call.args and _is_right_in_any_unit(program, call, scope)):
                 continue
             yield _sees_scaled(scope.module, call)
         elif not any(value.kind == "function" for value in program.flow.values(node, scope)):
@@ -302,6 +325,15 @@ def _sees_scaled(module: Module, node: ast.AST) -> Declined:
         f"`{module.text(node)}` sees gradients while they are scaled",
         "divide by `amp.scaler.get_scale()` in the hook, then migrate by hand",
     )
+
+
+def _is_right_in_any_unit(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a hook looks at nothing that it is given, or what a tensor's hook gives back grows with the gradient."""
+    if _ignores_gradients(program, call.args[0], scope):
+        return True
+    is_tensors = isinstance(call.func, ast.Attribute) and call.func.attr == "register_hook"
+    values = program.flow.values(call.args[0], scope)
+    return is_tensors and bool(values) and all(value.kind == "function" and keeps_scale(value.ref) for value in values)
 
 
 def _ignores_gradients(program: Program, hook: ast.expr, scope: Scope) -> bool:
@@ -461,7 +493,7 @@ def homes(program: Program) -> list[Home]:
     reasons = declining.Reasons()
     reasons.extend(_unknown_model(program, f" ({item.ref})" if item.kind == "instance" else "") for item in missing)
     if not found and not missing:
-        reasons.extend([_unknown_model(program, "", model_trail(program))])
+        reasons.extend([_unknown_model(program, "", model_trail(program) or optimizer_trail(program))])
     reasons.decline()
     return found
 

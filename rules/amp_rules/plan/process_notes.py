@@ -31,10 +31,11 @@ _MAX_VARIABLES = 4
 """Variables through which a number is followed to the length of a loader."""
 
 
-def of_loaders(program: Program, processes: Distribution) -> Iterator[Note]:
-    """Yield what is to be known of the batches, and of what is evaluated."""
+def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: bool) -> Iterator[Note]:
+    """Yield what is to be known of the batches, and of what is evaluated unless it is to be shared out."""
     yield from _batch(program, processes)
-    yield from _evaluated(program, processes)
+    if not shares_evaluation:
+        yield from _evaluated(program, processes)
 
 
 def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:

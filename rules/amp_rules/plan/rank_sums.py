@@ -223,6 +223,21 @@ class RankSums:
         reach = self.lengths.reach(node, place.scope)
         return "other" if reach is None else "all" if reach == "all" else "own"
 
+    def wants(self, place: Counted, path: str) -> set[str]:
+        """What all reads of a sum after its loop want of it: see :data:`_Use`."""
+        found: set[str] = set()
+        for item in place.following():
+            found |= {self._use(place, node)[0] for node in _reads(item, path)}
+            if _ends(item, path):
+                if isinstance(item, ast.AugAssign):
+                    found.add(self._of_divisor(item.value, place))
+                break
+        return found
+
+    def is_of_rank(self, quotient: ast.expr, place: Counted) -> bool:
+        """Whether a quotient is divided by a number of one process: the length of its loader, or what it counted."""
+        return isinstance(quotient, ast.BinOp) and self._of_divisor(quotient.right, place) in ("own", "partner")
+
     def is_shown_alone(self, place: Counted, path: str, shares: frozenset[ast.AST], *, reduced: bool) -> bool:
         """Whether the rank's own number is shown, within its loop or after it, and not only divided by something.
 

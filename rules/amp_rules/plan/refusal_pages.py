@@ -27,8 +27,9 @@ _PAGES = {
         The script has mixed precision of its own, and keeps it.
 
         ## What is refused
-        The precision of a script that uses `torch.amp` or `torch.cuda.amp`, that makes its model half by hand
-        (`model.half()`), or that shares a module which was migrated with another script in an earlier run.
+        The precision of a script that uses `torch.amp` or `torch.cuda.amp`, that makes its model half by hand in a way
+        which is not understood as a whole (what is becomes a level, AMP420), or that shares a module which was migrated
+        with another script in an earlier run.
 
         ## Why
         A second scaler would scale the gradients twice, and a half model has no full-precision weights to go back to at
@@ -147,7 +148,8 @@ _PAGES = {
         `loss.backward(gradient)` with gradients of the script's own; clipping, logging and edits of gradients where the
         optimizer that holds them cannot be named; gradients of tensors that no optimizer holds, such as inputs and
         hidden layers; functions that reach gradients by a name and are called elsewhere; weights that the script itself
-        changes by their gradients.
+        changes by their gradients. A sign, a comparison with zero, and a tensor's hook that multiplies its gradient are
+        right in any unit, and are no reason.
 
         ## Why
         In fp16 the loss is multiplied by 65536 or so before the backward pass. What reads a gradient before it is
@@ -195,14 +197,16 @@ _PAGES = {
 
         ## What is refused
         A script that imports a module of the project which is Python 2, has a syntax error, an unknown encoding, or
-        more than 2 MB.
+        more than 2 MB. Where no backward pass was found: one that calls, or hands on, something named for training
+        whose import leads to no file of the project.
 
         ## Why
         What the module holds is not known: it may be the model, or a second training step.
 
         ## What to do by hand
         Mend that file first; the message names it and the line. `--modernize` reads files that only use `async` as the
-        name of an argument.
+        name of an argument. A module that was not found is found by `sys.path`, by packaging, or by a `PYTHONPATH` in a
+        script of the project; of an installed library, migrate the file that trains.
         """,
     declining.ASKED_PRECISION: """
         The user keeps a part of the training step as it is.
@@ -224,7 +228,8 @@ _PAGES = {
 
         ## What is refused
         The distribution of scripts that use `torch.distributed`, `DistributedDataParallel`, Horovod or XLA, start
-        processes with `multiprocessing`, or share a model's memory between them.
+        processes with `multiprocessing`, or share a model's memory between them. What is imported and not used does not
+        count. Code that only asks for a group of processes which nothing joins is declined.
 
         ## Why
         Two ways of starting processes and averaging gradients in one script average twice or wait for each other
@@ -240,17 +245,19 @@ _PAGES = {
         ## What is refused
         Training data that no `DataLoader` feeds: slices of one tensor in order, files read by the loop itself. A loop
         that counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`. One
-        loop that trains and evaluates by a flag over loaders that cannot be told apart.
+        loop that trains and evaluates by a flag over loaders that cannot be told apart, or one generator that gives
+        both their batches. A table with a row for each sample (`bank[index] = features`) that something reads.
 
         ## Why
         Every process would train on the same batches, so that N of them do N times the work of one for nothing; or a
-        loop would ask for more batches than a process has; or evaluation would see a part of its data only. Batches
-        that are drawn at random are no obstacle: each process draws its own.
+        loop would ask for more batches than a process has; or evaluation would see a part of its data only. The rows of
+        a table that other processes write would stay as they were. Batches that are drawn at random are no obstacle:
+        each process draws its own.
 
         ## What to do by hand
         Put the data in a `Dataset` and a `DataLoader`, or give each rank its share by `amp.rank()` and
         `amp.world_size()`. Count with `len(loader)`. Wrap the training loader in `amp.prepare_loader(...)` where it is
-        made, and leave the one for evaluation.
+        made, and leave the one for evaluation. Write the rows of all: `bank[amp.gather(index)] = amp.gather(features)`.
         """,
     declining.NEEDS_PRECISION: """
         Several processes need a training step that was understood.
@@ -274,7 +281,8 @@ _PAGES = {
         An optimizer that trains parameters which belong to no model; a script that insists on `DataParallel` (`assert
         isinstance(model, nn.DataParallel)`) or spreads a model over GPUs by hand (`replicate`, `parallel_apply`); a
         model that is prepared under a condition; a script with the scaler of `torch.amp` whose gradients could be
-        averaged at the step only; a loss that writes buffers of its own and is held by no variable.
+        averaged at the step only; a loss that writes buffers of its own and is held by no variable; a model that
+        comes from a script which is not part of the program.
 
         ## Why
         Gradients of what is not in a prepared model are averaged by nobody: the processes drift apart without a word.

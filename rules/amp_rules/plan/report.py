@@ -11,7 +11,7 @@ from amp_rules.source.reach import Reach
 from amp_rules.source.spans import Span
 
 Unit = Literal["precision", "distribution", "modern"]
-Outcome = Literal["migrated", "declined", "already", "absent", "not requested"]
+Outcome = Literal["migrated", "completed", "declined", "already", "absent", "not requested"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ class FileChange:
 class Report:
     """The result for one entry script.
 
-    ``absent`` means that the script holds no training step at all.
+    ``absent`` means that the script holds no training step at all, ``completed`` that it has processes of its own,
+    which got what they lacked.
     """
 
     entry: Path

@@ -90,7 +90,7 @@ class Sinks:
 
     def _meets_others(self, node: ast.AST, scope: Scope) -> bool:
         """Whether ranks wait for each other there, or would train differently after it."""
-        if node in self._backwards or node in self._collectives:
+        if node in self._backwards or node in self._collectives or node in self._exits:
             return True
         if isinstance(node, ast.Call):
             return self._steers(node, scope) or (self._forwards and self._is_pass(node, scope))
@@ -121,6 +121,19 @@ class Sinks:
     @cached_property
     def _backwards(self) -> set[ast.AST]:
         return {site.node for site in self._program.backwards}
+
+    @cached_property
+    def _exits(self) -> set[ast.AST]:
+        """What leaves a loop over a generator that trains: no step follows in it then."""
+        loops = [node for node, _, _ in self._program.nodes() if isinstance(node, (ast.For, ast.AsyncFor))]
+        return {
+            inner
+            for loop in loops
+            if self._program.runs_backward(loop.iter)
+            for item in loop.body
+            for inner in blocks.walk_own(item)
+            if isinstance(inner, (ast.Break, ast.Return))
+        }
 
     @cached_property
     def _steps(self) -> set[ast.AST]:

@@ -21,10 +21,10 @@ def start_place(context: Context) -> Place:
     users = [change for change in context.made if change.needs_import]
     entry = context.program.entry
     earlier = [statement for module, statement in visible_devices(context.program) if module is entry]
-    return Place(*anchor(context.program, _running(users), earlier))
+    return Place(*anchor(context.program, running(users), earlier))
 
 
-def _running(users: Sequence[Change]) -> list[tuple[Module, ast.stmt]]:
+def running(users: Sequence[Change]) -> list[tuple[Module, ast.stmt]]:
     """The statements that use the runtime when they run; a lambda's body runs later."""
     return [
         (change.module, blocks.statement_of(change.module, change.node))

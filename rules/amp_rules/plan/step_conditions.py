@@ -69,8 +69,20 @@ def _of_assignments(program: Program, step: Step, tests: list[ast.expr]) -> list
             continue
         if may_be_none(program, node):
             return tests
-        around |= conditions_at(scope.module, node) if body is step.body else set()
+        if body is step.body:
+            around |= conditions_at(scope.module, node)
+        elif scope.module is step.module and isinstance(step.optimizer, ast.Name):
+            # A function that steps a variable of the file, made under a condition on others of these.
+            around |= {
+                ast.unparse(test)
+                for test in _tests(scope.module, node, None)
+                if all(step.scope.owner(name) is scope.owner(name) for name in _roots(test))
+            }
     return [test for test in tests if ast.unparse(test) in around]
+
+
+def _roots(test: ast.expr) -> set[str]:
+    return {path.partition(".")[0] for path in blocks.reads(test)}
 
 
 def may_be_none(program: Program, assignment: ast.stmt) -> bool:

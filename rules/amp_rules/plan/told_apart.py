@@ -8,13 +8,18 @@ from dataclasses import dataclass, field, replace
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.loaders_by_flag import tell_apart
 from amp_rules.plan.loaders_to_prepare import Rebinding
-from amp_rules.plan.training_flags import flag_of, tell_apart
+from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of
 from amp_rules.roles.batches import TrainingData
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import arguments_of
 from amp_rules.source.syntax import walk
+
+_MAX_CALLERS = 4
+"""Functions around the one that makes a loader in which a second call is looked for; factories have one or two."""
 
 
 @dataclass
@@ -35,13 +40,14 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
     found = ToldApart(data)
     for use in given.uses:
         several = len(use.values) > 1 or any(
-            _in_comprehension(program, value) or _kept_in_loop(program, value) for value in use.values
+            _in_comprehension(program, value) or _kept_in_loop(program, value) or _made_for_each(program, value)
+            for value in use.values
         )
         for site in program.backwards:
             condition = flag_of(program, site)
-            if condition is None:
+            if condition is None or _always_trains(program, site):
                 continue
-            if use.body is not site.body and not (condition[1] is not None and _is_parameter(condition[1].name, site)):
+            if not _is_about(use, site, *condition):
                 continue
             flag = condition[1]
             apart = tell_apart(program, use, flag, data) if flag is not None and use.body is site.body else None
@@ -49,7 +55,7 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
                 data.uses.remove(use)
                 data.uses.extend(apart.training)
                 data.evaluated.extend(apart.evaluated)
-                found.rebindings.extend(apart.rebindings)
+                found.rebindings.extend(item for item in apart.rebindings if item not in found.rebindings)
                 break
             if several:
                 found.reasons.append(
@@ -64,6 +70,45 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
                 )
                 break
     return found
+
+
+def _is_about(use: LoaderUse, site: Site, condition: ast.If, flag: Flag | None) -> bool:
+    """Whether the condition around a backward pass may say what a loop over the loader is run for."""
+    if use.body is site.body or (flag is not None and _is_parameter(flag.name, site)):
+        return True
+    return flag is None and asks_for_mode(condition.test)
+
+
+def _always_trains(program: Program, site: Site) -> bool:
+    """Whether the loop around a backward pass runs another one in each round, whatever the condition of this one.
+
+    A critic learns in each round, and the generator in some of them.
+    """
+    loop = _loop_around(site)
+    return any(
+        other.body is site.body and _loop_around(other) is loop and flag_of(program, other) is None
+        for other in program.backwards
+    )
+
+
+def _loop_around(site: Site) -> ast.stmt | None:
+    around = blocks.enclosing(site.module, site.node)
+    return next((item for item in around if isinstance(item, blocks.LOOPS)), None)
+
+
+def _made_for_each(program: Program, value: Value) -> bool:
+    """Whether the function that makes the loader is called in several places, for training and for evaluation maybe."""
+    located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
+    info = program.function_of(located[0]) if located is not None else None
+    for _ in range(_MAX_CALLERS if info is not None else 0):
+        assert info is not None
+        callers = program.flow.callers(info)
+        if len(callers) != 1:
+            return len(callers) > 1
+        info = program.function_of(calling(next(iter(callers))).body)
+        if info is None:
+            return False
+    return False
 
 
 def _in_comprehension(program: Program, value: Value) -> bool:

@@ -121,7 +121,7 @@ class Counted(Site):
 
     def following(self) -> Iterator[ast.stmt]:
         """Yield the statements that run after it in the same function, before a loop around it goes on."""
-        for suite, index in _suites_around(self.module, self.statement):
+        for suite, index in suites_around(self.module, self.statement):
             yield from suite[index + 1 :]
 
     def nodes_following(self) -> Iterator[ast.AST]:
@@ -134,7 +134,7 @@ class Counted(Site):
         if not isinstance(self.node, blocks.LOOPS):
             return True
         base = path.partition("[")[0]
-        before = (item for suite, index in _suites_around(self.module, self.statement) for item in suite[:index])
+        before = (item for suite, index in suites_around(self.module, self.statement) for item in suite[:index])
         return any(_assigns(node, path) or _assigns(node, base) for item in before for node in blocks.walk_own(item))
 
 
@@ -188,15 +188,10 @@ def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
     """The loops that training steps take their batches from, in order."""
     found: dict[ast.AST, TrainingLoop] = {}
     for site in program.backwards:
-        for loop in batches.loops_of(site):
-            if not isinstance(loop.node, (ast.For, ast.AsyncFor)):
-                continue
-            uses = batches.loaders.iterated(loop.node.iter, loop)
-            if uses:
-                known = found.get(loop.node)
-                evaluates = flag_of(program, site) is not None and (known is None or known.evaluates)
-                found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates)
-                break
+        for loop, uses in batches.feeding(site, heads=True).loops:
+            known = found.get(loop.node)
+            evaluates = flag_of(program, site) is not None and (known is None or known.evaluates)
+            found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates)
     return sorted(found.values(), key=lambda loop: (str(loop.module.path), loop.line))
 
 
@@ -236,7 +231,7 @@ def _sums_of(target: ast.expr, value: ast.expr) -> Iterator[str]:
             yield path
 
 
-def _suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:
+def suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:
     """Yield the suites that a statement stands in, from the inside, up to that of the loop around it."""
     inner = statement
     for parent in [*blocks.enclosing(module, statement), None]:

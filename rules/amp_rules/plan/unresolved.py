@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.models import RETURNS_RECEIVER
 
@@ -30,6 +31,10 @@ def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> 
             if why:
                 return f", which `{site.module.text(current)}` makes ({site.module.path.name}:{current.lineno}), {why}"
             continue
+        outside = _from_outside(program, current, site)
+        if outside is not None:
+            place = f"`{_called(outside)}` ({outside.module.module.path.name}:{outside.node.lineno})"
+            return f", which {place} is given by a script that is not part of this program: migrate that script"
         pending.extend(_given(program, current, site))
     return ""
 
@@ -80,6 +85,36 @@ def _finds_by_name(function: str) -> bool:
 
 def _is_open(call: ast.Call) -> bool:
     return not all(isinstance(argument, ast.Constant) for argument in call.args)
+
+
+def _from_outside(program: Program, node: ast.expr, site: Site) -> FunctionFacts | None:
+    """The function whose parameter a variable is, where nothing in the program calls that function."""
+    if not isinstance(node, ast.Name):
+        return None
+    info = program.function_of(site.scope.owner(node.id).node)
+    if info is None or node.id not in info.positional or node.id in info.defaults or program.flow.callers(info):
+        return None
+    # What is named may be called by a library.
+    name = _called(info)
+    is_named = any(
+        isinstance(other, ast.Name) and other.id == name and isinstance(other.ctx, ast.Load)
+        for other, _, _ in program.nodes()
+    )
+    return None if is_named else info
+
+
+def _called(info: FunctionFacts) -> str:
+    """The name by which a function is called: that of its class where it makes objects."""
+    return info.cls.name if info.cls is not None and info.name == "__init__" else info.name
+
+
+def optimizer_trail(program: Program) -> str:
+    """The same for the first optimizer that steps, where it is not known what that is."""
+    for step in program.steps:
+        trail = trail_end(program, step.optimizer, step.scope, step.body)
+        if trail:
+            return f": `{step.module.text(step.optimizer)}` is not known{trail}"
+    return ""
 
 
 def _given(program: Program, node: ast.expr, site: Site) -> Iterator[Site]:

@@ -11,6 +11,7 @@ from amp_rules.plan.gradient_owners import GradientOwners, Owners
 from amp_rules.plan.gradient_state import GradientState
 from amp_rules.plan.next_steps import NotToldError, next_to_step
 from amp_rules.plan.optimizer_names import OptimizerNames
+from amp_rules.plan.scale_free import is_scale_free
 from amp_rules.plan.step_conditions import conditions_at
 from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
 from amp_rules.roles.steps import Program, Site, calling
@@ -55,6 +56,8 @@ def unscales(program: Program) -> list[Unscale]:
     accesses = gradient_accesses(program)
     reasons.extend(hand_updates.reasons(program, accesses))
     for access in accesses:
+        if is_scale_free(program, access):
+            continue
         with reasons.collecting():
             for unscale in places.of(access):
                 known = found.get(unscale.statement)

@@ -5,7 +5,9 @@ its edits; in ``distribution``, a function ``reasons(context)``, if there is one
 is declined, and in ``precision`` and ``distribution`` a function ``notes(context)`` what a reader has to know besides
 (:mod:`amp_rules.plan.notes`). The context is that of the folder: a :class:`~amp_rules.plan.context.Context` for
 ``precision`` and ``distribution``, a :class:`~amp_rules.plan.apex.file.ApexFile` for ``apex``, a
-:class:`~amp_rules.plan.old_torch.old.OldProgram` for ``old_torch``. See :mod:`amp_rules.rewrites.loading` for what is
+:class:`~amp_rules.plan.old_torch.old.OldProgram` for ``old_torch``, an
+:class:`~amp_rules.plan.own_ddp.program.OwnDdp` for ``own_processes``, and a
+:class:`~amp_rules.plan.own_half.edits.HalfProgram` for ``own_half``. See :mod:`amp_rules.rewrites.loading` for what is
 checked, and :class:`~amp_rules.plan.rule.Rule` for how a rewrite says when it comes.
 """
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from amp_rules.plan.context import Change, Context
     from amp_rules.plan.declining import Declined
     from amp_rules.plan.old_torch.old import OldProgram
+    from amp_rules.plan.own_ddp.program import OwnDdp
+    from amp_rules.plan.own_half.edits import HalfProgram
     from amp_rules.plan.report import Note
 
 
@@ -55,8 +59,24 @@ def of_old_torch() -> tuple[Rewrite[OldProgram], ...]:
 
 
 @lru_cache(maxsize=1)
+def of_own_processes() -> tuple[Rewrite[OwnDdp], ...]:
+    """The rewrites of processes that a script joins itself, in order."""
+    from amp_rules.rewrites import own_processes
+
+    return load(own_processes)
+
+
+def of_own_half() -> tuple[Rewrite[HalfProgram], ...]:
+    """The rewrites of half precision by hand, in order."""
+    from amp_rules.rewrites import own_half
+
+    return load(own_half)
+
+
+@lru_cache(maxsize=1)
 def _all() -> tuple[Rule, ...]:
-    found = [rewrite.rule for rewrites in (of_steps(), _of_apex(), of_old_torch()) for rewrite in rewrites]
+    families = (of_steps(), of_own_processes(), _of_apex(), of_own_half(), of_old_torch())
+    found = [rewrite.rule for rewrites in families for rewrite in rewrites]
     check_unique(found)
     return tuple(sorted(found, key=lambda rule: rule.code))
 

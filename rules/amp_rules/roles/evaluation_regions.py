@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from amp_rules.roles.prepared_models import PreparedModels
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
@@ -38,11 +39,12 @@ class EvaluationRegions:
         found = list(runs)
         covered = {node for run in runs for item in run.statements() for node in walk(item)}
         inside = self.program.called_from(covered)
+        prepared = PreparedModels(self.program)
         for call, body, scope in self.program.calls():
             if call in covered or isinstance(body, ast.Lambda) or self.program.is_model_code(body):
                 continue
             if not any(self.program.is_trained(value) for value in self.program.called_models(call, scope)):
-                if not self._takes_output(call, body, scope):
+                if not self._takes_output(call, body, scope) and not prepared.is_called(call, scope):
                     continue
             for site in self._outside(Site(scope.module, scope, body, call), inside, covered, 0):
                 run = self._evaluation_run(site, inside)

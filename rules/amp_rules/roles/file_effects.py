@@ -82,6 +82,8 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     if names & KEEPERS:
         return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True)
     if names & STORES:
+        if _only_reads(call):
+            return None
         return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True, False, True)
     if "logging.basicConfig" in names and not any(item.arg == "filename" for item in call.keywords):
         return None
@@ -91,6 +93,17 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         given = [*call.args[:2], *(item.value for item in call.keywords if item.arg in ("f", "fname", "path", "dst"))]
         return FileEffect(module, scope, body, call, call, tuple(given), False, bool(names & REMOVERS))
     return _method(program, call, body, scope)
+
+
+def _only_reads(call: ast.Call) -> bool:
+    """Whether a store is opened to be read alone: ``lmdb.open(path, readonly=True)``, ``shelve.open(path, "r")``."""
+    flag = call.args[1] if len(call.args) > 1 else None
+    for item in call.keywords:
+        if item.arg == "readonly":
+            return isinstance(item.value, ast.Constant) and item.value.value is True
+        if item.arg == "flag":
+            flag = item.value
+    return isinstance(flag, ast.Constant) and flag.value == "r"
 
 
 def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> FileEffect | None:

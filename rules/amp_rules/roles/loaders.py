@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import Form, Value
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
@@ -61,14 +61,16 @@ class Loaders:
         if "builtins.next" in self.program.callee_names(node, site.scope) and node.args:
             yield from self._sources(node.args[0], site)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in ("next", "__next__") and not node.args:
-            inside = list(self._inside(node, seen))
+            inside = list(self._in_object(node.func.value, site, self._inside(node, seen), seen))
             yield from inside or self._sources(node.func.value, site)
 
     def fetched(self, node: ast.AST, site: Site) -> Iterator[LoaderUse]:
         """The loaders behind a call of a function of the project that gives back a batch: ``self.get_batch()``."""
         if isinstance(node, ast.Call) and self.program.flow.callees(node):
             if self._has_batch(self.program.flow.values(node, site.scope)):
-                yield from self._inside(node, frozenset())
+                inside = self._inside(node, frozenset())
+                owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+                yield from inside if owner is None else self._in_object(owner, site, inside, frozenset())
 
     def direct(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
         """The innermost expressions of ``node`` that hold a loader."""
@@ -90,10 +92,15 @@ class Loaders:
             yield LoaderUse(site.module, site.scope, site.body, node, node, frozenset(held))
 
     def hands_on(self, node: ast.expr, site: Site) -> bool:
-        """Whether a generator of the project only passes on what it is given here: its callers say what for."""
+        """Whether a generator of the project only passes on what it is given here: its callers say what for.
+
+        So does one that is an object's own iteration: whoever iterates the object does.
+        """
         info = self.program.function_of(site.body)
         if info is None or not info.yields:
             return False
+        if info.cls is not None and info.name == "__iter__":
+            return True
         return not blocks.reads(node).isdisjoint(info.parameters)
 
     # ---- behind variables ----------------------------------------------------------------------------------
@@ -119,13 +126,17 @@ class Loaders:
     def _behind(self, node: ast.expr, site: Site, seen: Seen) -> list[LoaderUse]:
         """Loaders behind what is no loader itself but gives batches."""
         values = self.program.flow.values(node, site.scope)
-        if node in seen or len(seen) > _MAX_DEPTH or not self._gives_batches(values):
+        if node in seen or len(seen) > _MAX_DEPTH or not (_hands_through(values) or self._gives_batches(values)):
             return []
         seen |= {node}
         if isinstance(node, ast.Call):
             inner = [*node.args, *(item.value for item in node.keywords)]
             found = [use for argument in inner for use in self._at(argument, site, seen)]
             found = found or list(self._inside(node, seen))
+        elif isinstance(node, ast.IfExp):
+            found = [use for side in (node.body, node.orelse) for use in self._at(side, site, seen)]
+        elif isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+            found = [use for item in node.generators for use in self._at(item.iter, site, seen)]
         else:
             found = [use for value, where in self._origins(node, site) for use in self._at(value, where, seen)]
         return _distinct(found or [use for value in values for use in self._in_wrapper(value, seen)])
@@ -186,13 +197,49 @@ class Loaders:
                 yield from self._at(node.value, site, seen)
             else:
                 yield from self.taken(node, site, seen)
+                yield from self._fetched_ahead(node, seen)
+
+    def _fetched_ahead(self, node: ast.AST, seen: Seen) -> Iterator[LoaderUse]:
+        """Loaders of which a method keeps the next batch: ``self.preload()`` before ``return batch``."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return
+        for info in sorted(self.program.flow.callees(node), key=lambda item: item.place):
+            if info.cls is None or info.node in seen or len(seen) > _MAX_DEPTH:
+                continue
+            scope = self.program.flow.scopes[info.node]
+            for item in self.program.nodes_of(info.node):
+                if isinstance(item, ast.Assign) and any("." in path for path in blocks.writes(item)):
+                    site = Site(info.module.module, scope, info.node, item.value)
+                    yield from self.taken(item.value, site, seen | {info.node})
 
     def _in_wrapper(self, value: Value, seen: Seen) -> Iterator[LoaderUse]:
         """Loaders that an object of the project iterates when it is iterated itself."""
         for name in ("__iter__", "__next__") if value.kind == "instance" else ():
             method = value.ref.find_method(name)
             if method is not None and method.node not in seen:
-                yield from self._in_function(method, seen | {method.node})
+                inside = list(self._in_function(method, seen | {method.node}))
+                yield from list(self._given_to(value, inside, seen)) or inside
+
+    def _in_object(self, owner: ast.expr, site: Site, inside: Iterable[LoaderUse], seen: Seen) -> Iterator[LoaderUse]:
+        """Loaders that a method takes batches from: those of the very objects, where each says which it was given."""
+        uses = list(inside)
+        objects = self.program.flow.values(owner, site.scope)
+        given = [list(self._given_to(value, uses, seen)) for value in objects]
+        yield from _distinct(use for found in given for use in found) if given and all(given) else uses
+
+    def _given_to(self, value: Value, inside: list[LoaderUse], seen: Seen) -> Iterator[LoaderUse]:
+        """Those of the loaders within that an object's constructor was given: other objects hold others."""
+        call = value.site
+        located = self.program.locate(call) if value.kind == "instance" and isinstance(call, ast.Call) else None
+        if located is None or not isinstance(call, ast.Call) or call in seen:
+            return
+        body, scope = located
+        held = {one for use in inside for one in use.values}
+        site = Site(scope.module, scope, body, call)
+        for argument in [*call.args, *(item.value for item in call.keywords)]:
+            for use in self._at(argument, site, seen | {call}):
+                if use.values and use.values <= held:
+                    yield use
 
     # ---- values --------------------------------------------------------------------------------------------
 
@@ -209,6 +256,21 @@ class Loaders:
             or (value.kind == "sequence" and self._has_batch(self.program.flow.elements({value}), depth + 1))
             for value in values
         )
+
+
+def _hands_through(values: Iterable[Value]) -> bool:
+    """Whether some value may hand on batches in another form: rows of a counter, a generator that moves or names them.
+
+    What it gives need not be known as a batch any more.
+    """
+    return any(
+        value.kind == "sequence"
+        and (
+            value.ref in (Form.ROWS, Form.MAPPED)
+            or isinstance(value.site, (ast.FunctionDef, ast.GeneratorExp, ast.ListComp))
+        )
+        for value in values
+    )
 
 
 def _distinct(uses: Iterable[LoaderUse]) -> list[LoaderUse]:

@@ -60,12 +60,23 @@ class Regions:
         for site in backwards:
             self._visited = set()
             before, self._marked = self._marked, {}
-            self._slice(site, blocks.reads(site.loss))
+            self._slice(site, self._read_by(site))
             computed = self.program.runs_model(site.loss) or any(self.program.runs_model(node) for node in self._marked)
             if not computed:
                 lost.append(site)
             self._marked = {**before, **self._marked}
         return self._runs(), lost
+
+    def _read_by(self, site: Backward) -> set[str]:
+        """The paths that the loss is read from, and what a comprehension around it takes it from."""
+        paths = blocks.reads(site.loss)
+        for parent in site.module.ancestors(site.node):
+            if isinstance(parent, ast.stmt):
+                break
+            for generator in getattr(parent, "generators", ()):
+                if blocks.touches({path for path in _targets(generator) if path is not None}, paths):
+                    paths = paths | blocks.reads(generator.iter)
+        return paths
 
     # ---- slicing -------------------------------------------------------------------------------------------
 
@@ -323,6 +334,11 @@ class Regions:
                     return False
                 delegated = True
         return delegated
+
+
+def _targets(generator: ast.comprehension) -> set[str | None]:
+    """The names that a comprehension assigns."""
+    return {blocks.path_of(node) for node in walk(generator.target) if isinstance(node, ast.Name)}
 
 
 def _rescales(node: ast.AST) -> bool:

@@ -115,6 +115,10 @@ class Program:
         """The nodes that run with a body."""
         return self._nodes.get(body, [])
 
+    def runs(self, body: ast.AST) -> bool:
+        """Whether the program can run a body."""
+        return body in self._nodes
+
     def nodes(self) -> Iterator[tuple[ast.AST, ast.AST, Scope]]:
         """Yield every node that can run with its body and the scope of its names."""
         for body, scope in self.bodies:
@@ -180,6 +184,7 @@ class Program:
             tuple(sorted(self.project.probes.items())),
             {path: tuple(sorted(ranges)) for path, ranges in functions.items()},
             tuple(sorted(self.project.listed.items())),
+            tuple(sorted(self.project.configured.read)),
         )
 
     # ---- sites ---------------------------------------------------------------------------------------------
@@ -265,7 +270,8 @@ class Program:
             assert isinstance(site.node, ast.Call)
             later = self.models_of_optimizer(site.node) - found
             found |= later - self._put_into(found) if later else later
-        return found
+        # Beside a model that the program makes, one that only others could give is trained by nothing that runs.
+        return {value for value in found if not value.is_given_model} or found
 
     def _put_into(self, models: set[Value]) -> set[Value]:
         """What becomes a part of these models after they were made: ``model[-1] = head``, ``model.append(head)``."""

@@ -7,6 +7,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from amp_rules.source.modules import Module, parse
 from amp_rules.source.text import TOO_DEEP_MESSAGE, SourceError, SourceFile, depth_exceeds, parse_source, read_source
@@ -27,6 +28,7 @@ class Files:
 
     Attributes:
         rewritten: files whose text here is a draft, so that its lines are not those that the user sees.
+        kept: what others found out about folders, for all programs of the run.
     """
 
     def __init__(self, overrides: Mapping[Path, SourceFile] | None = None) -> None:
@@ -35,6 +37,7 @@ class Files:
         self._modules: OrderedDict[Path, Module | SourceError] = OrderedDict()
         self._size = 0
         self.rewritten: frozenset[Path] = frozenset()
+        self.kept: dict[Any, Any] = {}
 
     def __getstate__(self) -> dict[str, object]:
         # Another process parses for itself: trees take longer to send than to make.
@@ -112,6 +115,7 @@ class Files:
         found._overrides = {**self._overrides, **{path.resolve(): source for path, source in texts.items()}}
         found._listings = self._listings
         found.rewritten = self.rewritten
+        found.kept = self.kept
         for path, module in self._modules.items():
             if path not in texts:
                 found._modules[path] = module

@@ -114,6 +114,11 @@ class Module:
             found = " ".join([rows[0][column:], *(row.strip() for row in rows[1:-1]), rows[-1][:end_column].strip()])
         return found if len(found) <= 80 else found[:77] + "..."
 
+    def code(self, node: ast.AST) -> str:
+        """The exact source of an expression; of several lines, in one."""
+        (line, column), (end_line, end_column) = self.start(node), self.end(node)
+        return self.lines[line - 1][column:end_column] if line == end_line else ast.unparse(node)
+
 
 def parse(source: SourceFile, *, is_entry: bool = False) -> Module:
     """Parse a file.

@@ -6,6 +6,7 @@ import ast
 from functools import cached_property
 from pathlib import Path
 
+from amp_rules.source.configured_path import ConfiguredPath, configured_path
 from amp_rules.source.files import Files
 from amp_rules.source.modules import Module
 from amp_rules.source.search_path import added_folders
@@ -79,7 +80,33 @@ class Importer:
                 if folder == self.root or self.root not in folder.parents:
                     break
         bases.append(self.root / "src")
-        return list(dict.fromkeys(bases))
+        for outer in self._outer_roots:
+            bases += [outer, outer / "src"]
+        return list(dict.fromkeys([*bases, *self.configured.folders]))
+
+    @cached_property
+    def _outer_roots(self) -> list[Path]:
+        """Projects that this one lies in: their package is installed where one of its examples is run."""
+        found = []
+        for parent in list(self.root.parents)[:_MAX_PARENTS]:
+            if any((parent / marker).exists() for marker in _ROOT_MARKERS):
+                found.append(parent)
+            if (parent / ".git").exists():
+                return found
+        return []
+
+    @cached_property
+    def configured(self) -> ConfiguredPath:
+        """What the packaging of the project and the commands that start its scripts put on the path."""
+        key = (configured_path, self.root, self._beside())
+        if key not in self.files.kept:
+            self.files.kept[key] = configured_path(self.root, self._beside(), self.files)
+        found: ConfiguredPath = self.files.kept[key]
+        return found
+
+    def _beside(self) -> Path:
+        """The folder that scripts are started from besides the top."""
+        return self.root
 
     def locate(self, origin: Path, name: str, level: int = 0) -> Path | None:
         """The project's file that ``import name`` in the file ``origin`` leads to, or None when it is external."""
@@ -145,6 +172,9 @@ class Project(Importer):
 
     def _starts(self, origin: Path) -> list[Path]:
         return [self.entry_path.parent, origin.parent]
+
+    def _beside(self) -> Path:
+        return self.entry_path.parent
 
     def _bases(self, origin: Path) -> list[Path]:
         return list(dict.fromkeys([*super()._bases(origin), *self._path_entries]))

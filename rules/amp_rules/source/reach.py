@@ -16,9 +16,11 @@ class Reach:
         probes: the files that were looked for, and whether they were there.
         functions: first and last line of each function that it can run, by file.
         folders: the folders that names were looked up in, with the names of their modules.
+        settings: the files that say what else is on Python's path.
     """
 
     files: tuple[Path, ...]
     probes: tuple[tuple[Path, bool], ...]
     functions: Mapping[Path, tuple[tuple[int, int], ...]]
     folders: tuple[tuple[Path, tuple[str, ...]], ...] = ()
+    settings: tuple[Path, ...] = ()

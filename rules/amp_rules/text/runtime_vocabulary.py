@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -26,6 +27,9 @@ _MODEL_LINE = 110
 
 # As above for loaders, whose constructors black, at 88 columns, has put on several lines where they are longer.
 _LOADER_LINE = 88
+
+# Variables that are put together in one line, twice in it; more get a line of their own.
+_ROW = 76
 
 _DELAY = "delay_allreduce=True"
 
@@ -88,6 +92,12 @@ class RuntimeVocabulary(Vocabulary):
     def overridden(self, module: Module, call: ast.Call, override: str) -> Written:
         """``amp.init(..., override=args.amp)``."""
         return Written((Replace(call, add_keyword(f"override={override}")),), needs_import=False)
+
+    def joined(self, module: Module, call: ast.Call, sync_bn: bool) -> str:
+        """``amp.init(opt_level=args.opt_level, ddp=True)``."""
+        parts = [f"{item.arg}={module.code(item.value)}" for item in call.keywords]
+        parts += ["ddp=True"] if sync_bn else ["ddp=True", "sync_bn=False"]
+        return f"{self._code(module, '{amp}.init')}({', '.join(parts)})"
 
     @property
     def preparing(self) -> frozenset[str]:
@@ -164,7 +174,7 @@ class RuntimeVocabulary(Vocabulary):
         code = f"{place.variable} = {function}({', '.join([place.variable, *more])})"
         if place.is_optional:
             code = f"if {place.variable} is not None:\n    {code}"
-        return Written((Insert(place.statement, code, after=True, order=place.order),))
+        return Written((Insert(place.statement, code, after=not place.before, order=place.order),))
 
     def delayed(self, module: Module, call: ast.Call) -> Written:
         """``delay_allreduce=True``."""
@@ -238,6 +248,26 @@ class RuntimeVocabulary(Vocabulary):
 
     def _sum(self, module: Module, loader: str | None) -> str:
         return self._code(module, "{amp}.sum_of_shares" if loader else "{amp}.reduce_sum")
+
+    def shared_evaluation(self, module: Module, loader: ast.expr) -> Written:
+        """``amp.share_evaluation(loader)``."""
+        return Written((Replace(loader, call_with(self._code(module, "{amp}.share_evaluation"))),))
+
+    def put_together(
+        self,
+        module: Module,
+        loop: ast.stmt,
+        sums: Sequence[Sequence[str]],
+        lists: Sequence[str],
+        worked_out: Sequence[str],
+    ) -> Written:
+        """``correct, total = amp.sum_evaluated(correct, total)``, and the same of lists."""
+        lines = []
+        joined = [[path] for path in lists]
+        for groups, function in ((sums, "{amp}.sum_evaluated"), (joined, "{amp}.gather_evaluated")):
+            for few in _in_rows(groups):
+                lines.append(f"{few} = {self._code(module, function)}({few})")
+        return Written((Insert(loop, "\n".join([*lines, *worked_out]), after=True),))
 
     def share_of(self, module: Module, node: ast.expr, loader: str | None) -> Written:
         """``amp.share_of(steps, loader)``."""
@@ -383,6 +413,18 @@ def _given_alone(code: str) -> ExpressionEdit:
 def _of_owner(function: str) -> ExpressionEdit:
     """``model.module`` becomes ``function(model)``."""
     return lambda node: call_with(function)(cst.ensure_type(node, cst.Attribute).value)
+
+
+def _in_rows(groups: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The variables in a few rows, none much longer than a line of code may be; a group is not torn apart."""
+    row: list[str] = []
+    for group in groups:
+        if row and 2 * len(", ".join([*row, *group])) > _ROW:
+            yield ", ".join(row)
+            row = []
+        row += group
+    if row:
+        yield ", ".join(row)
 
 
 def _fits(place: ModelPlace, function: str, more: list[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amp_rules.roles.steps import Backward, Step
@@ -73,12 +74,13 @@ class ModelPlace:
 
     Attributes:
         module: the file.
-        statement: the statement after which it is there.
+        statement: the statement after which it is there; the first that uses it, where it is there from the start.
         variable: the variable that holds it, as in ``self.model``.
         made: the expression that makes it, where the call around it reads better than a line of its own.
         in_place: whether it must be prepared where it is made.
         order: which of several at one place comes first.
         is_optional: whether the variable may hold None.
+        before: whether it is prepared before the statement, not after it.
     """
 
     module: Module
@@ -88,6 +90,7 @@ class ModelPlace:
     in_place: bool = False
     order: int = 0
     is_optional: bool = False
+    before: bool = False
 
 
 class Vocabulary(ABC):
@@ -106,11 +109,15 @@ class Vocabulary(ABC):
     @property
     @abstractmethod
     def starting(self) -> frozenset[str]:
-        """Qualified names of the function that :meth:`start` calls, to find scripts that call it already."""
+        """Qualified names of the functions that start the runtime, to find where a script does so already."""
 
     @abstractmethod
     def overridden(self, module: Module, call: ast.Call, override: str) -> Written:
         """Let a level override the one that a start was given; ``override`` is its source."""
+
+    @abstractmethod
+    def joined(self, module: Module, call: ast.Call, sync_bn: bool) -> str:
+        """A start, see :attr:`starting`, at which the processes join too."""
 
     @property
     @abstractmethod
@@ -260,6 +267,29 @@ class Vocabulary(ABC):
     @abstractmethod
     def summed(self, module: Module, node: ast.expr, loader: str | None) -> Written:
         """Put the sum of an expression over all processes in its place; ``loader`` as for :meth:`summed_after`."""
+
+    @abstractmethod
+    def shared_evaluation(self, module: Module, loader: ast.expr) -> Written:
+        """Iterate over this process's part of a loader that is evaluated."""
+
+    @abstractmethod
+    def put_together(
+        self,
+        module: Module,
+        loop: ast.stmt,
+        sums: Sequence[Sequence[str]],
+        lists: Sequence[str],
+        worked_out: Sequence[str],
+    ) -> Written:
+        """Behind an evaluation, put together what all processes have found.
+
+        Args:
+            module: the file.
+            loop: the evaluation.
+            sums: variables that are summed; those of a group stand together.
+            lists: variables whose lists are joined.
+            worked_out: statements that work out again what rests on the sums.
+        """
 
     @abstractmethod
     def share_of(self, module: Module, node: ast.expr, loader: str | None) -> Written:

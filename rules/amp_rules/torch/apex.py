@@ -5,6 +5,8 @@ Source: the public API of Apex before ``apex.amp`` and ``apex.parallel`` were re
 
 from __future__ import annotations
 
+from amp_rules.torch.apex_names import DROPIN_NAMES
+
 EXTENSIONS = frozenset({"amp_C", "apex_C"})
 """Compiled modules of Apex, which are imported by themselves."""
 
@@ -70,6 +72,7 @@ STANDALONE = (
     "apex.contrib",
     "apex.RNN",
     "apex.reparameterization",
+    "apex.fp16_utils.BN_convert_float",
     "apex.fp16_utils.clip_grad_norm",
     "apex.fp16_utils.to_python_float",
     *sorted(EXTENSIONS),
@@ -208,8 +211,6 @@ Public scripts use some of it. What none uses was taken out of the runtime; docs
 stands here so that an import of it is declined instead of rewritten.
 """
 
-_NAMESPACES = frozenset({"apex", "apex.contrib"})
-
 INITIALIZE_PARAMETERS = (
     "models",
     "optimizers",
@@ -259,12 +260,12 @@ def has_dropin(name: str) -> bool:
     """Whether ``amp_runtime.apex`` has what an import or an expression names."""
     if name in DROPIN_MODULES:
         return True
-    if any(name == part or name.startswith(part + ".") for part in MISSING):
-        return False
-    package = name.rpartition(".")[0]
-    while package and package not in DROPIN_MODULES:
-        package = package.rpartition(".")[0]
-    return bool(package) and package not in _NAMESPACES
+    while name:
+        # The attributes of an object are its own; those of `_amp_state` are as Apex's.
+        if name in DROPIN_NAMES or name == "apex.amp._amp_state":
+            return True
+        name = name.rpartition(".")[0]
+    return False
 
 
 def is_standalone(name: str) -> bool:

@@ -9,3 +9,8 @@ CONTEXT_METHODS = frozenset(
 
 PLAIN_DECORATORS = frozenset({"staticmethod", "once_differentiable"})
 """Decorators of its methods that say nothing of types."""
+
+FLOAT_FUNCTIONS = frozenset(
+    {"amp_runtime.float_function", "amp_runtime.apex.amp.float_function", "apex.amp.float_function"}
+)
+"""Decorators of functions that get float32 arguments."""

@@ -46,3 +46,9 @@ DISTRIBUTED_SAMPLERS = frozenset(
     {"torch.utils.data.DistributedSampler", "torch.utils.data.distributed.DistributedSampler"}
 )
 """Samplers that shuffle all of the data in each process, by a seed that all have, and give each a share."""
+
+TABLE_WRITES = frozenset({"index_copy_", "index_fill_"})
+"""Methods that write rows of a tensor; their second argument says which."""
+
+TABLE_CLEARS = frozenset({"zero_", "fill_", "copy_", "resize_", "clear"})
+"""Methods that leave nothing of what a tensor or dictionary held."""

@@ -24,6 +24,17 @@ OWN_DISTRIBUTION = (
     "torch.utils.data.distributed",
 )
 
+ASKS_GROUP = frozenset(
+    f"torch.distributed.{name}"
+    for name in (
+        "is_available is_initialized is_nccl_available is_gloo_available is_mpi_available is_torchelastic_launched "
+        "get_rank get_world_size get_backend barrier monitored_barrier broadcast broadcast_object_list all_reduce "
+        "reduce all_gather all_gather_object all_gather_into_tensor gather gather_object reduce_scatter ReduceOp "
+        "ReduceOp.SUM ReduceOp.AVG ReduceOp.MAX ReduceOp.MIN ReduceOp.PRODUCT"
+    ).split()
+)
+"""What asks for a group of processes, or works in one that others joined."""
+
 PROCESSES = frozenset(
     f"{package}.{name}"
     for package in ("multiprocessing", "torch.multiprocessing", "multiprocess")
@@ -48,3 +59,30 @@ POOL_METHODS = frozenset("apply apply_async imap imap_unordered map map_async st
 
 OTHER_PROCESS_WRAPPERS = frozenset({"joblib.delayed", "ray.remote", "dask.delayed"})
 """Called with a function, or as its decorator, they have it run in other processes."""
+
+JOINS = frozenset({"torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group"})
+"""They join the processes of a script."""
+
+OPTION_OF_LAUNCHERS = ("--local_rank", "--local-rank")
+"""The option that ``torch.distributed.launch`` passes; torchrun sets ``LOCAL_RANK`` in the environment instead."""
+
+RANK_VARIABLES = frozenset({"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"})
+"""Variables of the environment by which launchers tell a process its rank among all."""
+
+LOCAL_RANK_VARIABLES = frozenset({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"})
+"""The same of its rank on its machine."""
+
+EXCHANGES = frozenset(
+    f"torch.distributed.{name}"
+    for name in (
+        "all_reduce", "reduce", "all_gather", "all_gather_object", "gather", "gather_object", "broadcast",
+        "broadcast_object_list", "all_gather_into_tensor", "reduce_scatter", "all_to_all", "send", "isend",
+        "all_reduce_multigpu", "all_reduce_coalesced", "nn.functional.all_reduce", "nn.all_reduce",
+    )
+)  # fmt: skip
+"""What gives numbers of one process to others."""
+
+SYNC_BATCH_NORM = frozenset(
+    {"convert_sync_batchnorm", "convert_syncbn_model", "SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
+)
+"""Names that a program with synchronised batch norm has somewhere."""

@@ -88,5 +88,23 @@ NOT_HOMOGENEOUS = frozenset(
 )  # fmt: skip
 """Methods and functions whose result does not grow as their first argument does."""
 
+SCALE_FREE = frozenset({"argmax", "argmin", "argsort", "sgn", "sign"})
+"""Methods and functions whose result is the same whatever their tensor is multiplied by, and a number in any case.
+
+Source: https://docs.pytorch.org/docs/stable/generated/torch.sign.html; of what is no number the sign is zero.
+"""
+
+GROWS_WITH_GRADIENT = frozenset(
+    [
+        "T", "abs", "clone", "contiguous", "cpu", "cuda", "data", "detach", "div", "double", "expand", "flatten",
+        "float", "mean", "mul", "neg", "permute", "repeat", "reshape", "squeeze", "sum", "to", "transpose", "unsqueeze",
+        "view",
+    ]
+)  # fmt: skip
+"""Attributes, methods and functions that give what grows as their one tensor does."""
+
 RECORDS_NOTHING = frozenset({"no_grad", "inference_mode"})
 """Last names of what computes without recording for a backward pass, as a block or a decorator."""
+
+MODES = frozenset({"requires_grad", "training", "is_grad_enabled"})
+"""Attributes and functions of torch that say whether what is computed will be trained on."""

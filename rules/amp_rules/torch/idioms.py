@@ -1,10 +1,12 @@
 """Idioms: what is decided by the spelling of a name, and by nothing better.
 
 Everything else is resolved through imports, values and roles. The linter may use these to support a finding or to keep
-silent. Of a project's own names a rewrite rests on one in two places, and both leave code alone: parameter groups of an
-optimizer are not merged in a file where something called ``optim`` counts on them, and a model is prepared after a
-function called ``init...`` that is given nothing but the model. Each says where the spelling comes from. What the names
-of parameters say of types is in :mod:`amp_rules.lattice.parameter_names`.
+silent. Where a script joins its processes itself, names for the rank and for several processes count for rewrites too,
+mostly to leave code alone: see :mod:`amp_rules.plan.own_ddp`. Of a project's own names a rewrite rests on one in two
+more places, and both leave code alone: parameter groups of an optimizer are not merged in a file where something called
+``optim`` counts on them, and a model is prepared after a function called ``init...`` that is given nothing but the
+model. Each says where the spelling comes from. What the names of parameters say of types is in
+:mod:`amp_rules.lattice.parameter_names`.
 """
 
 from __future__ import annotations
@@ -166,3 +168,21 @@ NAMED_RESHAPE = re.compile(
     r"|repeat|shuffle|roll|fold|unfold|partition|windows?|heads?|drop|dropout|pad|unpad)(?:$|_|\d)"
 )
 """Functions that move elements and keep their type: ``rearrange2``, ``split_heads``, ``window_partition``."""
+
+NAMED_TRAINING = frozenset({"train", "trainer", "training", "fit", "finetune", "pretrain", "learn", "learner"})
+"""First or last words of what trains: ``train_model``, ``run_training``, ``Trainer``. Only what a script in which no
+backward pass was found is told rests on them: that it seems to train, and what of it could not be followed."""
+
+NO_TRAINING = frozenset(
+    """
+    arg args arguments augment batch cfg config configs data dataset datasets dir epochs evaluate file files images
+    iter labels loader loaders loss mode model models options opts param parser path sampler set size split step steps
+    test transform transforms
+    """.split()
+)
+"""Words of what is for training and does not train: ``get_train_loader``, ``train_test_split``."""
+
+NAMED_TRAINER = re.compile(
+    r"trainer|runner|engine|learner|solver|agent|experiment|manager|algo|pipeline", re.IGNORECASE
+)
+"""Objects whose ``train()`` trains, where a model's only sets its mode."""

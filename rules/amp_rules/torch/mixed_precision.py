@@ -9,7 +9,17 @@ TORCH_AMP = (
     "torch.cpu.amp",
 )
 
-OWN_PRECISION = (*TORCH_AMP, "apex")
+APEX = ("apex",)
+
+FOLLOWS_AUTOCAST = frozenset(
+    {
+        "amp_definitely_not_available",
+        "custom_bwd",
+        "custom_fwd",
+        "is_autocast_available",
+    }
+)
+"""Last names of what only follows the autocast around it, or asks for it."""
 
 AUTOCASTS_BY_DEVICE = frozenset(
     {"torch.cuda.amp.autocast", "torch.cpu.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"}

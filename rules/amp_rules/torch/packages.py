@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 EXTERNAL = frozenset(
     """
     torch torchvision torchaudio numpy math os sys typing collections functools itertools abc re json time random
@@ -21,3 +23,27 @@ over as well; the search for training scripts must not: it would lose a script."
 NEVER_FOLLOWED = frozenset({"torch", "numpy", "torchvision"})
 """The packages that are passed over where a whole program is read: their names are taken in every script, and what else
 a script imports decides on what is rewritten."""
+
+LIBRARIES = EXTERNAL | frozenset(
+    """
+    PIL absl albumentations attr audioread av bitsandbytes boto3 botocore bs4 catboost cffi click cloudpickle colorama
+    comet_ml coloredlogs cupy cv2 cython dask datasets deepspeed dgl diffusers docopt dotenv easydict einops evaluate
+    faiss fire flask ftfy fsspec fvcore gdown gensim gin git google gradio gym gymnasium h5py huggingface_hub hydra
+    imageio imgaug iopath ipdb jax jieba joblib jsonlines jsonschema keras kornia librosa lightgbm lmdb loguru lxml
+    matplotlib mlflow mmcv mmengine monai mpi4py msgpack natsort nbformat neptune networkx nibabel nltk numba numpy
+    omegaconf onnx onnxruntime opencc openai optuna orjson overrides pandas peft plotly prettytable progress protobuf
+    psutil pyarrow pycocotools pydantic pydicom pydub pynvml pytest ray regex requests resampy rich ruamel sacrebleu
+    sacred safetensors scipy seaborn sentencepiece setproctitle simplejson six skimage sklearn smart_open soundfile
+    spacy statsmodels streamlit sympy tabulate tensorboard tensorboardX tensorboard_logger tensorflow termcolor tiktoken
+    tifffile timm tokenizers toml torch torch_geometric torch_scatter torch_sparse torchaudio torchdata torchinfo
+    torchmetrics torchnet torchsummary torchtext torchvision tqdm transformers trimesh typeguard typer ujson umap
+    unidecode visdom wandb webdataset werkzeug xgboost yacs yaml zarr zmq
+    """.split()
+)
+"""Well-known packages that leave the training step of PyTorch to whoever calls them, or have none."""
+
+
+def is_known_library(name: str) -> bool:
+    """Whether a dotted name belongs to Python or to a well-known package."""
+    top = name.partition(".")[0]
+    return top in LIBRARIES or top in sys.stdlib_module_names

@@ -11,6 +11,18 @@ DATA_PARALLEL = frozenset(
 )
 """Wrappers of one process that use several devices."""
 
+CONVERTS_BATCH_NORM = frozenset(
+    {
+        "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+        "torch.nn.modules.batchnorm.SyncBatchNorm.convert_sync_batchnorm",
+        "amp_runtime.convert_sync_batchnorm",
+    }
+)
+"""Functions that make a model's batch norm synchronised."""
+
+PREPARES = frozenset({"amp_runtime.prepare_model"})
+"""What prepares a model for its precision."""
+
 RETURNS_FIRST_ARGUMENT = frozenset(
     {
         *DATA_PARALLEL,
@@ -19,6 +31,7 @@ RETURNS_FIRST_ARGUMENT = frozenset(
         "torch.nn.parallel.DistributedDataParallel",
         "torch.nn.parallel.distributed.DistributedDataParallel",
         "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+        "amp_runtime.apex.parallel.DistributedDataParallel",
         "amp_runtime.convert_sync_batchnorm",
         "amp_runtime.keep_module_prefix",
         "amp_runtime.prepare_model",
@@ -33,7 +46,9 @@ RETURNS_FIRST_ARGUMENT = frozenset(
         "tqdm.tqdm",
         "tqdm.auto.tqdm",
         "tqdm.std.tqdm",
+        "tqdm.autonotebook.tqdm",
         "tqdm.notebook.tqdm",
+        "tqdm.rich.tqdm",
         "tqdm.tqdm_notebook",
         "progressbar.progressbar",
         "rich.progress.track",

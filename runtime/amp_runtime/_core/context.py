@@ -52,6 +52,7 @@ class Context:
         rank: this process among all.
         local_rank: this process among those of its machine.
         world_size: the number of processes; 1 alone.
+        evaluations: loops over a part of an evaluation that run now. Models in evaluation mode wait for nobody in them.
         owns_group: whether ``amp.init`` made the process group, and so has to destroy it.
         launch_checked: whether it was looked at, at the first step, if other processes train beside this one.
         said: the arguments that calls of ``amp.init`` have given, which a later call keeps.
@@ -79,6 +80,7 @@ class Context:
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
+    evaluations: int = 0
     owns_group: bool = False
     launch_checked: bool = False
     said: dict[str, Any] = field(default_factory=dict)

@@ -26,7 +26,7 @@ def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> A
         items = [map_tensors(change, item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
-        return _rebuild_sequence(value, items)
+        return rebuild_sequence(value, items)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _map_dataclass(change, value)
     return value
@@ -61,7 +61,8 @@ def _half_to_float(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype in HALF_DTYPES else tensor
 
 
-def _rebuild_sequence(old: Any, items: list[Any]) -> Any:
+def rebuild_sequence(old: Any, items: list[Any]) -> Any:
+    """A list or tuple of the same kind that holds ``items``."""
     make = getattr(type(old), "_make", None)
     if make is not None:  # a named tuple, whose constructor takes its fields one by one
         return make(items)

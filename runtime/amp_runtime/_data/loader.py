@@ -81,7 +81,7 @@ def prepare_loader(loader: L, *, uneven: Uneven = "pad", sharded: bool = False) 
     if isinstance(loader, data.DataLoader):
         prepared = _prepare(loader, uneven, sharded) if context.distributed else _tracked(loader)
     elif context.distributed and not isinstance(loader, SharedBatches):
-        prepared = SharedBatches(loader, Share(uneven, _shared_seed(None), sharded), sharded or uneven == "join")
+        prepared = SharedBatches(loader, Share(uneven, shared_seed(None), sharded), sharded or uneven == "join")
     result: L = prepared
     return result
 
@@ -108,7 +108,7 @@ def _prepare(loader: data.DataLoader[Any], uneven: Uneven, sharded: bool) -> dat
     counters: list[Any] = []
     prepared, division = loader, None
     if not (sharded or is_shared(loader)):
-        share = Share(uneven, _shared_seed(loader.generator))
+        share = Share(uneven, shared_seed(loader.generator))
         prepared, counters = _share_loader(loader, share)
         division = _division(loader, share)
     elif "_amp_position" in loader.__dict__:
@@ -155,7 +155,7 @@ def as_shared(loader: Any) -> Any:
     return shared
 
 
-def _shared_seed(generator: torch.Generator | None) -> int:
+def shared_seed(generator: torch.Generator | None) -> int:
     """A seed equal on all ranks: from the script's own seed, and different for each loader."""
     global _prepared_loaders
     _prepared_loaders += 1
@@ -169,15 +169,15 @@ def _share_loader(loader: data.DataLoader[Any], share: Share) -> tuple[data.Data
     if isinstance(loader.dataset, data.IterableDataset):
         index = "sampler" if loader.batch_sampler is None else "batch_sampler"
         counter = EpochCounter(getattr(loader, index), share)
-        return _copy(loader, dataset=SharedIterableDataset(loader.dataset, share), **{index: counter}), [share]
+        return copy_with(loader, dataset=SharedIterableDataset(loader.dataset, share), **{index: counter}), [share]
     if not _has_own_batches(loader):
-        return _copy(loader, batch_sampler=SharedSampler(loader.batch_sampler, share)), [share]
+        return copy_with(loader, batch_sampler=SharedSampler(loader.batch_sampler, share)), [share]
     sampler = _share_sampler(loader.sampler, share, loader.batch_size or 1)
     counters = [sampler if isinstance(sampler, ShuffledSampler) else share]
     if loader.batch_sampler is None:
-        return _copy(loader, sampler=sampler), counters
+        return copy_with(loader, sampler=sampler), counters
     batches = data.BatchSampler(sampler, loader.batch_size or 1, loader.drop_last)
-    return _copy(loader, sampler=sampler, batch_sampler=batches), counters
+    return copy_with(loader, sampler=sampler, batch_sampler=batches), counters
 
 
 def _division(loader: data.DataLoader[Any], share: Share) -> Division | None:
@@ -225,7 +225,7 @@ def _share_sampler(sampler: Any, share: Share, batch_size: int) -> data.Sampler[
     return order
 
 
-def _copy(loader: data.DataLoader[Any], **changes: Any) -> data.DataLoader[Any]:
+def copy_with(loader: data.DataLoader[Any], **changes: Any) -> data.DataLoader[Any]:
     """A loader of the same class with the same attributes but for ``changes``.
 
     Neither the constructor nor ``copy.copy`` can do it: subclasses have constructors of their own, and a

@@ -69,7 +69,9 @@ class _Following(Hook):
 
 
 def _follow_before_training(model: nn.Module, _: Any) -> None:
-    if model in _models and torch.is_grad_enabled():  # a copy that is not trained has the hook too
+    # A copy that is not trained has the hook too.
+    is_evaluated = context.evaluations > 0 and not model.training
+    if model in _models and torch.is_grad_enabled() and not is_evaluated:
         follow_models()
 
 

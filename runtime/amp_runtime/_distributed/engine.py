@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from amp_runtime._core.context import context
 from amp_runtime._core.models import parameter_slots, same_objects
 from amp_runtime._distributed.exchange import PLAIN, Exchange
 from amp_runtime._distributed.options import average_in_ddp
@@ -102,6 +103,8 @@ class Engine:
         """Rebuilds DDP if it is out of date; returns whether it is needed for the coming forward pass."""
         if self.released or not torch.is_grad_enabled():
             return False
+        if context.evaluations and not self.model.training:
+            return False  # other ranks may have fewer batches of an evaluation, and come here less often
         slots = parameter_slots(self.model)
         trainable = _trainable(slots)
         if not any(trainable):

@@ -109,8 +109,28 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         raise _Left(*_why_not(program, report.refusals))
     if initialised:
         text = "the level stays the script's own, as it was given to amp.initialize; AMP_OPT_LEVEL overrides it"
+        text += _unused(program, selection, report.distribution)
         report = replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text)))
     return report
+
+
+def _unused(program: Program, selection: Selection, distribution: Outcome, *, compat: bool = False) -> str:
+    """What is said of options that the script's own calls stand against."""
+    options, found = selection.options, ""
+    if options.loss_scale != "dynamic" and (compat or _gives_scale(program)):
+        found += f"; so does its loss scale: {options.loss_scale!r} is not used"
+    if not options.sync_bn and (compat or distribution != "migrated" or stages.converts_batch_norm(program)):
+        found += "; whether batch norm is synchronised stays the script's own choice too"
+    return found
+
+
+def _gives_scale(program: Program) -> bool:
+    """Whether the script gives ``amp.initialize`` a loss scale."""
+    return any(
+        item.arg == "loss_scale" and not (isinstance(item.value, ast.Constant) and item.value.value is None)
+        for call in stages.initializing(program)
+        for item in call.keywords
+    )
 
 
 def _unreached(plain: Program, drafts: Iterable[Draft]) -> Refusal | None:
@@ -152,6 +172,7 @@ def _by_imports(program: Program, selection: Selection, reason: Refusal | None, 
     text = "Apex's interface stays: the runtime has it"
     if reason is not None:
         text = f"Apex's interface stays, from the runtime, because {_told(program, reason)}: {reason.message}"
+    text += _unused(program, selection, distribution, compat=True)
     return Report(
         program.entry.path,
         "migrated",

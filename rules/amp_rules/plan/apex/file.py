@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from amp_rules.plan.apex.handed_on import HandedOn
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.options import Options
 from amp_rules.plan.vocabularies import chosen
@@ -38,11 +39,13 @@ class ApexFile:
 
     Attributes:
         wanted_elsewhere: names that other files of the project import or read as attributes.
+        handed_on: where the program keeps ``amp`` in attributes; of files as they are on disk.
     """
 
     module: Module
     options: Options
     wanted_elsewhere: frozenset[str] = frozenset()
+    handed_on: HandedOn = field(default_factory=HandedOn)
 
     @cached_property
     def references(self) -> References:
@@ -61,11 +64,7 @@ class ApexFile:
 
     def source(self, node: ast.AST) -> str:
         """The exact source of an expression; of several lines, in one."""
-        (line, column), (end_line, end_column) = self.module.start(node), self.module.end(node)
-        rows = self.module.lines[line - 1 : end_line]
-        if len(rows) == 1:
-            return rows[0][column:end_column]
-        return ast.unparse(node)
+        return self.module.code(node)
 
     def not_understood(self, node: ast.AST, reason: str) -> NotUnderstood:
         """The exception for a place in this file."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from amp_rules import rewrites
 from amp_rules.plan.apex.file import ApexFile, NotUnderstood
+from amp_rules.plan.apex.handed_on import HandedOn, handed_on
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.drafts import Draft, apart
 from amp_rules.plan.selection import Selection
@@ -39,6 +40,16 @@ def calls_amp(program: Program) -> bool:
     )
 
 
+def initializing(program: Program) -> list[ast.Call]:
+    """The calls of ``amp.initialize``."""
+    return [call for module in uses_apex(program) for call in References(module).calls("apex.amp.initialize")]
+
+
+def converts_batch_norm(program: Program) -> bool:
+    """Whether the program synchronises batch norm itself, with Apex."""
+    return any(References(module).calls("apex.parallel.convert_syncbn_model") for module in uses_apex(program))
+
+
 def idiom(program: Program, selection: Selection) -> list[Draft]:
     """The files without Apex.
 
@@ -68,7 +79,9 @@ def up_to_date(program: Program, selection: Selection) -> list[Draft]:
 
 def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
     users = set(uses_apex(program))
+    kept = handed_on(program, users) if way == "idiom" else HandedOn()
     wanted = {module: _wanted_by(module) for module in program.project.modules}
+    users |= kept.files
     drafts = [
         Draft.of(module, frozenset().union(*(names for other, names in wanted.items() if other is not module)))
         for module in program.flow.modules
@@ -76,14 +89,14 @@ def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
     ]
     for rewrite in rewrites.of_apex(way):
         for draft in drafts:
-            _finish(selection, draft, rewrite)
+            _finish(selection, draft, rewrite, kept)
     return [draft for draft in drafts if draft.changed]
 
 
-def _finish(selection: Selection, draft: Draft, rewrite: Rewrite[ApexFile]) -> None:
+def _finish(selection: Selection, draft: Draft, rewrite: Rewrite[ApexFile], kept: HandedOn) -> None:
     """Runs one rewrite until it finds nothing more: what it takes away can uncover another place."""
     for _ in range(_MAX_ROUNDS):
-        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere)
+        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere, kept)
         try:
             changes = apart(selection.settled(rewrite.changes(file), draft=draft))
         except NotUnderstood as left:

@@ -50,7 +50,14 @@ from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 
-RULE = Rule("AMP401", "apex-availability", "Nothing asks whether Apex is installed.", "precision", ways=("idiom",))
+RULE = Rule(
+    "AMP401",
+    "apex-availability",
+    "Nothing asks whether Apex is installed.",
+    "precision",
+    ways=("idiom",),
+    after=("AMP413",),
+)
 
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
 _ANY_ERRORS = frozenset({*_IMPORT_ERRORS, "Exception", "AttributeError"})

@@ -17,7 +17,7 @@ fallback for projects in which some use of Apex is not understood, or on request
 
 ## When it declines
 When the script needs a part of Apex that the runtime does not have: `apex.pyprof`, `apex.transformer`, some of
-`apex.contrib`. In a `try` with an `except ImportError` such an import stays a question.
+`apex.contrib`. In a `try` such an import stays as it is, and its handler does what it did without Apex.
 
 ## Leaving it out
 No: it is the whole of what is done where it is done.
@@ -52,7 +52,8 @@ def changes(file: ApexFile) -> Iterator[Change]:
     statements = [*file.references.statements, *file.references.star_imports]
     there: set[str] = set()
     for statement in sorted(set(statements), key=lambda node: node.lineno):
-        _check(file, statement)
+        if _stays(file, statement):
+            continue
         lines = [line for line in _lines(file, statement) if line not in there]
         if file.references.is_plain(statement):
             there.update(lines)
@@ -62,16 +63,21 @@ def changes(file: ApexFile) -> Iterator[Change]:
         yield Change(RULE, file.module, statement, message, actions)
 
 
-def _check(file: ApexFile, statement: ast.Import | ast.ImportFrom) -> None:
+def _stays(file: ApexFile, statement: ast.Import | ast.ImportFrom) -> bool:
+    """Whether an import is left as it is: nothing of it is in the runtime, and the script goes on without it."""
     names = [item.target for item in file.references.bindings if item.statement is statement]
     if isinstance(statement, ast.Import):  # ``import apex.pyprof`` binds ``apex`` alone
         names += [alias.name for alias in statement.names if is_apex(alias.name)]
     else:
         names.append(statement.module or "")
     missing = [name for name in names if not api.has_dropin(canonical(name))]
+    if not missing:
+        return False
     guarded = any(isinstance(parent, ast.Try) for parent in blocks.enclosing(file.module, statement))
-    if missing and not guarded:
-        raise file.not_understood(statement, f"the runtime has no `{missing[0]}`")
+    bound = [name for name in names if not isinstance(statement, ast.ImportFrom) or name != statement.module]
+    if isinstance(statement, ast.ImportFrom) and guarded and set(bound) <= set(missing):
+        return True
+    raise file.not_understood(statement, f"the runtime has no `{missing[0]}`")
 
 
 def _check_uses(file: ApexFile) -> None:
@@ -83,8 +89,8 @@ def _check_uses(file: ApexFile) -> None:
         named = (use.target, *(f"{root}.{path}" for root in sorted(roots) if path))
         missing = next((name for name in named if not api.has_dropin(name)), None)
         imported_whole = all(api.has_dropin(canonical(target)) for target in roots)
-        guarded = any(isinstance(parent, ast.Try) for parent in blocks.enclosing(file.module, use.node))
-        if missing is not None and imported_whole and not guarded:
+        # In a `try` too: its handler would hide that the name is not there.
+        if missing is not None and imported_whole:
             raise file.not_understood(use.node, f"the runtime has no `{missing}`")
 
 

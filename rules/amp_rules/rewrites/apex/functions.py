@@ -3,7 +3,8 @@
 ## What it does
 `amp.master_params`, `amp.state_dict`, `amp.load_state_dict`, `amp.register_float_function` and their like become the
 runtime's, with the same arguments. `amp._amp_state.loss_scalers[0]` becomes `amp.scaler`, and `to_python_float(loss)`
-becomes `loss.item()`.
+becomes `loss.item()`. Where the module itself is handed to what loads and saves checkpoints, as in `load(path,
+model=model, amp=amp)`, that gets `amp.scaler`.
 
 ## Why
 The scaler holds what Apex kept in its own state, and reads the `amp` entry of checkpoints that Apex wrote.
@@ -30,6 +31,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.handed_on import AMP
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
@@ -47,6 +49,7 @@ RULE = Rule(
 )
 
 _SCALERS = "apex.amp._amp_state.loss_scalers"
+_STATE = "apex.amp.state_dict"
 _NUMBER = "apex.fp16_utils.to_python_float"
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 
@@ -63,6 +66,22 @@ def changes(file: ApexFile) -> Iterator[Change]:
             yield from _number(file, use.node)
         elif use.target == _SCALERS:
             yield _of_first_scaler(file, use.node)
+        elif use.target == AMP and _is_handed_on(file, use.node):
+            code = (file.vocabulary.counterpart(file.module, _STATE) or "").removesuffix(".state_dict")
+            message = f"`{code}` has the state that is loaded and saved"
+            yield Change(RULE, file.module, use.node, message, [Replace(use.node, substitute(code))])
+
+
+def _is_handed_on(file: ApexFile, node: ast.expr) -> bool:
+    """Whether the module is an argument by name, or stands in a dictionary: of what is saved, as nothing else calls it.
+
+    ``load(path, model=model, amp=amp)`` asks each of its arguments to load its own part.
+    """
+    parent = file.module.parents[node]
+    return not file.handed_on.is_used_elsewhere and (
+        (isinstance(parent, ast.keyword) and parent.arg is not None)
+        or (isinstance(parent, ast.Dict) and node in parent.values)
+    )
 
 
 def _number(file: ApexFile, node: ast.expr) -> Iterator[Change]:

@@ -29,11 +29,12 @@ https://github.com/NVIDIA/apex/releases
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.flag_conditions import emptied
 from amp_rules.plan.apex.references import is_apex
+from amp_rules.plan.apex.wrapping import WRAPPER, delays_exchange
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.head import import_place
@@ -60,18 +61,19 @@ def changes(file: ApexFile) -> Iterator[Change]:
     unknown = [node for node in references.star_imports if node.module not in api.EXPORTS]
     if unknown:
         raise file.not_understood(unknown[0], "what `import *` brings is not known")
+    moved = {name: where for name, where in _MOVED.items() if name != WRAPPER or not delays_exchange(file)}
     left: set[tuple[str, int]] = set()
     for use in references.uses:
         if use.target not in _MOVED and not (api.is_standalone(use.target) and api.has_dropin(use.target)):
             raise file.not_understood(use.node, f"`{file.module.text(use.node)}` has no counterpart in the idiom")
-        if isinstance(use.node, ast.Attribute) and use.target in _MOVED and _imports_torch(file):
-            code = ".".join(_MOVED[use.target])
+        if isinstance(use.node, ast.Attribute) and use.target in moved and _imports_torch(file):
+            code = ".".join(moved[use.target])
             yield Change(RULE, file.module, use.node, "PyTorch has it", [Replace(use.node, substitute(code))])
         else:
             left |= {(item.name, id(item.statement)) for item in _bindings(file, use.node)}
     line = file.vocabulary.import_line(file.module) if file.vocabulary.is_used(file.module) else None
     for statement in [*references.statements, *references.star_imports]:
-        lines = [item for alias in _names(file, statement) for item in _line(file, statement, alias, left)]
+        lines = [item for alias in _names(file, statement) for item in _line(file, statement, alias, left, moved)]
         others = [alias for alias in statement.names if not is_apex(imported(statement, alias)) and alias.name != "*"]
         if others:
             lines.append(f"import {', '.join(ast.unparse(item) for item in others)}")
@@ -134,7 +136,11 @@ def _bindings(file: ApexFile, node: ast.expr) -> list[Binding]:
 
 
 def _line(
-    file: ApexFile, statement: ast.Import | ast.ImportFrom, alias: ast.alias, left: set[tuple[str, int]]
+    file: ApexFile,
+    statement: ast.Import | ast.ImportFrom,
+    alias: ast.alias,
+    left: set[tuple[str, int]],
+    moved: Mapping[str, tuple[str, str]],
 ) -> Iterator[str]:
     """The import that takes the place of one name's, if the name is still in use."""
     target = imported(statement, alias)
@@ -146,5 +152,5 @@ def _line(
         yield f"import {file.vocabulary.drop_in('')} as {name}"
         return
     package, _, last = target.rpartition(".")
-    package, last = _MOVED.get(target, (file.vocabulary.drop_in(package), last))
+    package, last = moved.get(target, (file.vocabulary.drop_in(package), last))
     yield f"from {package} import {last}" + (f" as {name}" if name != last else "")

@@ -17,9 +17,9 @@ The optimizer needs no preparing: the scaler steps it, and finds the FP32 master
     model = amp.prepare_model(model)
 
 ## When it declines
-When the models or the arguments cannot be read off the call: `**kwargs`, a tuple made elsewhere, types of its own for
-the weights; when the model is wrapped for several processes before; and when the result is used in another way than
-as models and optimizers.
+When the models or the arguments cannot be read off the call: `**kwargs` that are not a dictionary of constants, made in
+the same file for this call; a tuple made elsewhere, types of its own for the weights; when the model is wrapped for
+several processes before; and when the result is used in another way than as models and optimizers.
 
 ## Leaving it out
 No: what it prepares is what the rest of the step relies on.
@@ -35,10 +35,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.keywords import written_out
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import own_name, walk
 from amp_rules.text.actions import Action, Insert, Remove
 from amp_rules.text.vocabulary import InitArguments
 from amp_rules.torch import apex as api
@@ -66,9 +67,15 @@ def changes(file: ApexFile) -> Iterator[Change]:
         _check_wrapped(file, statement, arguments["models"])
         lines = _prepared(file, statement, call, arguments)
         condition = _condition(file, statement)
+        beside = _condition_beside_others(file, statement, arguments) if condition is None else None
         level = _level(file, arguments)
         where: ast.stmt = statement
         comments: list[str] = []
+        if beside is not None:
+            if not _says_not_o0(file, beside.test, level):
+                level = _under(file, beside.test, level)
+            yield _before(file, beside, statement, level, arguments, lines)
+            continue
         if condition is not None:
             where = condition
             if not _says_not_o0(file, condition.test, level):
@@ -83,10 +90,31 @@ def changes(file: ApexFile) -> Iterator[Change]:
         else:
             actions.extend([Insert(loop, init), Insert(where, "\n".join([*comments, *lines]))])
         yield Change(RULE, file.module, where, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
+        for made in _only_for(file, call):
+            yield Change(RULE, file.module, made, "its values are arguments of the start now", [Remove(made)])
+
+
+def _before(
+    file: ApexFile, condition: ast.If, statement: ast.stmt, level: str, arguments: dict[str, ast.expr], lines: list[str]
+) -> Change:
+    """The edit for one statement of several under a condition: what it prepares is prepared before the condition."""
+    init = _init(file, level, arguments, file.module.start(condition)[1])
+    actions: list[Action] = [
+        Insert(condition, "\n".join([init, *lines])),
+        Remove(statement, keep_comments=True),
+    ]
+    return Change(RULE, file.module, statement, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
 
 
 def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
-    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
+    keywords = {item.arg: item.value for item in call.keywords if item.arg is not None}
+    for item in call.keywords:
+        if item.arg is None:
+            made = written_out(file, item.value)
+            if made is None or keywords.keys() & made[1].keys():
+                raise file.not_understood(call, "the arguments of `initialize` are made elsewhere")
+            keywords.update(made[1])
+    if any(isinstance(item, ast.Starred) for item in call.args):
         raise file.not_understood(call, "the arguments of `initialize` are made elsewhere")
     if len(call.args) > len(api.INITIALIZE_PARAMETERS) - 2:
         # Ascend's variant has four more before the last two.
@@ -94,7 +122,7 @@ def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
             call, "what the last positional arguments of `initialize` mean depends on its version"
         )
     found = dict(zip(api.INITIALIZE_PARAMETERS, call.args, strict=False))
-    found.update({item.arg: item.value for item in call.keywords if item.arg is not None})
+    found.update(keywords)
     for name, value in found.items():
         if name in ("models", "optimizers", "opt_level", *api.INIT_ARGUMENTS, *api.IGNORED_ARGUMENTS):
             continue
@@ -105,6 +133,14 @@ def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
     if _is_true(found.get("enabled")):
         del found["enabled"]
     return found
+
+
+def _only_for(file: ApexFile, call: ast.Call) -> Iterator[ast.stmt]:
+    """The statements that make arguments for the call, and nothing else."""
+    for item in call.keywords:
+        made = written_out(file, item.value) if item.arg is None else None
+        if made is not None and made[0] is not None:
+            yield made[0]
 
 
 def _check_wrapped(file: ApexFile, statement: ast.stmt, models: ast.expr) -> None:
@@ -181,7 +217,14 @@ def _init(file: ApexFile, level: str, arguments: dict[str, ast.expr], column: in
         for name, value in arguments.items()
         if name in api.INIT_ARGUMENTS and not (isinstance(value, ast.Constant) and value.value is None)
     )
-    start = InitArguments(level, None if file.options.dtype == "auto" else file.options.dtype, more=more)
+    asked = file.options.loss_scale
+    start = InitArguments(
+        level,
+        None if file.options.dtype == "auto" else file.options.dtype,
+        # The script's own scale stays, as its level does.
+        None if asked == "dynamic" or any(name == "loss_scale" for name, _ in more) else asked,
+        more=more,
+    )
     return file.vocabulary.start(file.module, start, _WIDTH - column)
 
 
@@ -197,6 +240,42 @@ def _condition(file: ApexFile, statement: ast.stmt) -> ast.If | None:
         return None
     others = [item for item in parent.body if item is not statement and item not in file.references.statements]
     return parent if not others else None
+
+
+def _condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dict[str, ast.expr]) -> ast.If | None:
+    """The ``if`` around the statement whose other statements, in both branches, have nothing to do with it.
+
+    They neither touch the models and optimizers nor change what the level depends on, so the models can be prepared
+    before the condition, which decides on the level alone.
+    """
+    parent = blocks.place(file.module, statement).parent
+    if not isinstance(parent, ast.If) or statement not in parent.body:
+        return None
+    if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
+        return None
+    holder = file.module.parents[parent]
+    if isinstance(holder, blocks.LOOPS) or (isinstance(holder, ast.If) and parent in holder.orelse):
+        return None
+    kept = [item for item in parent.body if item is not statement and item not in file.references.statements]
+    if not kept:
+        return None  # an empty branch would be left
+    given = blocks.reads(statement) | blocks.writes(statement)
+    held = given | blocks.reads(parent.test)
+    names = {node.name for node in walk(file.module.tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    for item in (*kept, *parent.orelse):
+        if isinstance(item, (ast.Return, ast.FunctionDef, ast.ClassDef, *blocks.LOOPS, ast.With)):
+            return None
+        models = {
+            path for name in ("models", "optimizers") if name in arguments for path in blocks.reads(arguments[name])
+        }
+        if blocks.touches(blocks.reads(item) | blocks.writes(item), models | blocks.writes(statement)):
+            return None
+        if blocks.touches(blocks.writes(item), held):
+            return None
+        called = {own_name(node.func) for node in walk(item) if isinstance(node, ast.Call)}
+        if called & names:
+            return None  # what a function of the file does to its models is not looked at
+    return parent
 
 
 @dataclass(frozen=True)

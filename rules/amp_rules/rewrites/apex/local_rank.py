@@ -1,8 +1,9 @@
 """Keep `--local_rank` working under torchrun.
 
 ## What it does
-The default of the option becomes the environment's `LOCAL_RANK`, and its old default where there is none. The spelling
-`--local-rank`, which launchers of PyTorch 2 pass, is accepted too.
+The default of the option, given through `parser.add_argument` or another name for it, becomes the environment's
+`LOCAL_RANK`, and its old default where there is none. The spelling `--local-rank`, which launchers of PyTorch 2 pass,
+is accepted too.
 
 ## Why
 Scripts for Apex were started by `torch.distributed.launch`, which passed the option; torchrun sets the variable
@@ -34,8 +35,10 @@ import libcst as cst
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
+from amp_rules.source.head import import_place
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
+from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
 
 RULE = Rule(
     "AMP409",
@@ -44,17 +47,19 @@ RULE = Rule(
     "distribution",
     optional=True,
     together=True,
-    ways=("idiom", "compat", "present names"),
+    ways=("idiom", "compat", "present names", "own processes"),
     after=("AMP411",),
 )
 
 _WIDTH = 110
-_NAMES = ("--local_rank", "--local-rank")
+_NAMES = OPTION_OF_LAUNCHERS
+_METHOD = "add_argument"
 
 
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each option, and one for the import that it takes."""
-    found = [node for node in file.module.parents if isinstance(node, ast.Call) and _is_option(node)]
+    aliases = _aliases(file)
+    found = [node for node in file.module.parents if isinstance(node, ast.Call) and _is_option(node, aliases)]
     for call in found:
         message = "torchrun sets LOCAL_RANK and passes no option"
         yield Change(RULE, file.module, call, message, list(_actions(file, call)))
@@ -64,8 +69,20 @@ def changes(file: ApexFile) -> Iterator[Change]:
         yield Change(RULE, file.module, where, "for os.environ", [edit])
 
 
-def _is_option(call: ast.Call) -> bool:
-    if not (isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and call.args):
+def _aliases(file: ApexFile) -> frozenset[str]:
+    """Names that the method has: ``add = parser.add_argument``."""
+    return frozenset(
+        target.id
+        for node in file.module.nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr == _METHOD
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    )
+
+
+def _is_option(call: ast.Call, aliases: frozenset[str]) -> bool:
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr == _METHOD
+    if not (call.args and (is_method or (isinstance(call.func, ast.Name) and call.func.id in aliases))):
         return False
     first = call.args[0]
     if not (isinstance(first, ast.Constant) and first.value in _NAMES):
@@ -158,6 +175,8 @@ def _place_of_import(file: ApexFile) -> tuple[ast.stmt, bool]:
         for node in file.module.tree.body
         if isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_future(node)
     ]
+    if not imports:
+        return import_place(file.module.tree)
     place = imports[0]
     for node in imports:
         if not isinstance(node, ast.Import) or node.names[0].name > "os" or node.lineno > place.lineno + 1:

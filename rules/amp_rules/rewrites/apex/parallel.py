@@ -2,20 +2,23 @@
 
 ## What it does
 `apex.parallel.DistributedDataParallel` becomes `torch.nn.parallel.DistributedDataParallel`, `convert_syncbn_model` and
-`create_syncbn_process_group` become the runtime's. `delay_allreduce=True` becomes `find_unused_parameters=True`;
-options that only tune the exchange go. Buffers are not broadcast, as in Apex.
+`create_syncbn_process_group` become the runtime's. Options that only tune the exchange go. Buffers are not broadcast,
+as in Apex. A wrapper with `delay_allreduce=True` comes from `amp_runtime.apex.parallel` as it is, with
+`--target torch` from PyTorch, with `find_unused_parameters=True`.
 
 ## Why
 PyTorch's own wrapper overlaps the exchange with the backward pass. The runtime's synchronised batch norm also works on
-the CPU.
+the CPU. With `delay_allreduce=True` gradients are exchanged when the backward pass is over, whichever there are: models
+whose parameters are not all used, or used by several forward passes, need that. PyTorch's wrapper does it in the
+course of the backward pass, and searches only the graph of the last forward pass for unused parameters.
 
 ## Before
     from apex.parallel import DistributedDataParallel as DDP
-    model = DDP(model, delay_allreduce=True)
+    model = DDP(model, message_size=2**22)
 
 ## After
     from torch.nn.parallel import DistributedDataParallel as DDP
-    model = DDP(model, broadcast_buffers=False, find_unused_parameters=True)
+    model = DDP(model, broadcast_buffers=False)
 
 ## When it declines
 When gradients are summed instead of averaged, when the exchange is switched on and off by hand, or when a class derives
@@ -36,6 +39,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.wrapping import WRAPPER, delays_exchange
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.text.actions import ExpressionEdit, Replace
@@ -46,7 +50,6 @@ RULE = Rule(
     "AMP406", "apex-parallel", "PyTorch distributes where Apex did.", "distribution", ways=("idiom",), after=("AMP402",)
 )
 
-_DDP = "apex.parallel.DistributedDataParallel"
 _TUNING = frozenset(
     {
         "message_size",
@@ -65,9 +68,10 @@ _UNKNOWN_KEYWORDS = frozenset({"channel_last", "fuse_relu"})
 
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each use."""
+    stays = delays_exchange(file)
     for use in file.references.uses:
         parent = file.module.parents[use.node]
-        if use.target == _DDP and not _is_done(parent):
+        if use.target == WRAPPER and not stays and not _is_done(parent):
             yield from _wrapper(file, use.node, parent)
         elif use.target in api.PARALLEL:
             if isinstance(parent, ast.Call) and any(item.arg in _UNKNOWN_KEYWORDS for item in parent.keywords):

@@ -17,7 +17,8 @@ three calls that every reader of PyTorch knows: `scale`, `unscale_` before gradi
     amp.scaler.scale(loss).backward()
 
 ## When it declines
-When the scaled loss is used for something else than its backward pass, or kept for later.
+When the scaled loss is used for something else than its backward pass, or kept for later; and when the context also
+works on gradients, which are still scaled there.
 
 ## Leaving it out
 No: the context manager is Apex's own.
@@ -63,6 +64,9 @@ def changes(file: ApexFile) -> Iterator[Change]:
 
 
 def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Action]:
+    gradients = next((part for item in node.body for part in walk(item) if _is_gradient(part)), None)
+    if gradients is not None:
+        raise file.not_understood(gradients, "gradients are read within `scale_loss`, where they are still scaled")
     yield Unwrap(node)
     if found.name is None:
         return
@@ -82,6 +86,11 @@ def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Acti
         elif text != found.name:
             grouped = isinstance(call.func, ast.Attribute) and call.func.value is use
             yield Replace(use, substitute(f"({text})" if grouped and not isinstance(found.loss, _ATOMS) else text))
+
+
+def _is_gradient(node: ast.AST) -> bool:
+    """``p.grad``, to be summed over processes by hand: all of these agree on an overflow only if it comes before."""
+    return isinstance(node, ast.Attribute) and node.attr == "grad"
 
 
 def _uses(file: ApexFile, node: ast.With, name: str) -> list[ast.Name]:

@@ -111,9 +111,7 @@ def _with_device(device: str, name: str, path: str | None) -> ExpressionEdit:
         added = cst.ensure_type(cst.parse_expression(f'f("{device}")'), cst.Call).args[0]
         arguments = list(call.args)
         if name == "autocast":
-            arguments = [
-                _named(item, parameter) for item, parameter in zip(arguments, _AUTOCAST_PARAMETERS, strict=False)
-            ]
+            arguments = [_named(item, place) for place, item in enumerate(arguments)]
         if not arguments:
             return call.with_changes(args=[added])
         comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
@@ -122,12 +120,12 @@ def _with_device(device: str, name: str, path: str | None) -> ExpressionEdit:
     return edit
 
 
-def _named(argument: cst.Arg, parameter: str) -> cst.Arg:
+def _named(argument: cst.Arg, place: int) -> cst.Arg:
     """A positional argument of the old function by its name: their order has changed."""
-    if argument.keyword is not None:
+    if argument.keyword is not None or argument.star:
         return argument
     bare = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-    return argument.with_changes(keyword=cst.Name(parameter), equal=bare)
+    return argument.with_changes(keyword=cst.Name(_AUTOCAST_PARAMETERS[place]), equal=bare)
 
 
 def _import(statement: ast.Import | ast.ImportFrom) -> str | None:

@@ -39,6 +39,8 @@ from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.process_notes import of_loaders
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import EVERY_OTHER, Rule
+from amp_rules.plan.sample_tables import sample_tables
+from amp_rules.plan.selection import wants
 from amp_rules.plan.share_steps import StepCount, covers
 from amp_rules.plan.told_apart import told_apart
 from amp_rules.roles.batches import TrainingData
@@ -48,6 +50,9 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
+
+_SHARING = "AMP223"
+"""The code of that rewrite, which may be left out."""
 
 RULE = Rule(
     "AMP202",
@@ -95,11 +100,18 @@ def reasons(context: Context) -> Iterator[Declined]:
     yield from _unfed(data)
     yield from _counted(context.program, data, context.processes.step_counts.counts)
     yield from told_apart(context.program, data).reasons
+    yield from _mixed(data)
+    yield from _tables(context.program, data)
 
 
 def notes(context: Context) -> Iterator[Note]:
     """Yield how large the batch becomes, and what is evaluated."""
-    yield from of_loaders(context.program, context.processes)
+    yield from of_loaders(context.program, context.processes, shares_evaluation=_shares_evaluation(context))
+
+
+def _shares_evaluation(context: Context) -> bool:
+    """Whether another rewrite says what becomes of evaluations."""
+    return context.options.shard_eval and wants(context.options, _SHARING)
 
 
 def _changed(context: Context, distribution: Distribution) -> set[Module]:
@@ -130,6 +142,33 @@ def _unfed(data: TrainingData) -> Iterator[Declined]:
             f"no DataLoader feeds `{site.module.text(site.loss)}`: every process would train on the same batches",
             "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
             "`amp.world_size()`",
+        )
+
+
+def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
+    """Yield tables with a row for each sample, of which a process would write only those of its share."""
+    for site in sample_tables(program, data):
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            site.node,
+            f"`{site.table}` has a row for each sample: each process would write those of its share and read the rest "
+            "as they were",
+            f"write the rows of all processes: `amp.gather(...)` of the indices and of what `{site.table}` is given",
+        )
+
+
+def _mixed(data: TrainingData) -> Iterator[Declined]:
+    """Yield loops that evaluate what one generator gives them and a training loop."""
+    for site in data.mixed:
+        iterated: ast.expr = site.node.iter  # type: ignore[attr-defined]
+        text = site.module.text(iterated)
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            iterated,
+            f"`{text}` gives a training loop its batches too: it would give this one a share of them",
+            "let the training loop iterate `amp.prepare_loader(...)` of it, and leave this one",
         )
 
 

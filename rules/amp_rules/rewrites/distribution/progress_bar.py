@@ -24,13 +24,11 @@ https://tqdm.github.io/docs/tqdm/
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.progress_bars import progress_bars
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program, Site
-from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword
 
@@ -39,33 +37,6 @@ RULE = Rule("AMP206", "one-progress-bar", "Only the main process shows a progres
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each progress bar."""
-    for site in _bars(context.program):
-        assert isinstance(site.node, ast.expr)
+    for site, call in progress_bars(context.program):
         edit = add_keyword(f"disable=not {context.vocabulary.is_main_process(site.module)}")
-        yield Change(
-            RULE, site.module, site.node, "one bar for all processes", [Replace(site.node, edit)], needs_import=True
-        )
-
-
-def _bars(program: Program) -> list[Site]:
-    """Calls that show a progress bar, and do not say already when not to."""
-    found = []
-    for call, body, scope in program.calls():
-        names = program.callee_names(call, scope)
-        if any(
-            name.startswith("tqdm.") and name.rpartition(".")[2] in ("tqdm", "trange", "tqdm_notebook")
-            for name in names
-        ):
-            if not any(item.arg in ("disable", None) for item in call.keywords) and not _is_given(call.func, scope):
-                found.append(Site(scope.module, scope, body, call))
-    return found
-
-
-def _is_given(function: ast.expr, scope: Scope) -> bool:
-    """Whether a parameter holds the function: something that takes other arguments may be passed as well."""
-    if not isinstance(function, ast.Name):
-        return False
-    owner = scope.owner(function.id).node
-    return isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and any(
-        argument.arg == function.id for argument in arguments_of(owner)
-    )
+        yield Change(RULE, site.module, call, "one bar for all processes", [Replace(call, edit)], needs_import=True)

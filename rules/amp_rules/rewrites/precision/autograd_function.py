@@ -25,7 +25,8 @@ same dtype". Kernels and NumPy see the mixture at once.
         return x @ weight.t()
 
 ## When it declines
-Never. What is decorated with `custom_fwd` already stays.
+Never. What is decorated with `custom_fwd` already stays, and so does what is called in functions that are
+`@amp.float_function` already, as those around custom kernels in scripts for Apex.
 
 ## Leaving it out
 No: the backward pass raises where half and FP32 meet.
@@ -49,7 +50,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.autograd_functions import CONTEXT_METHODS, PLAIN_DECORATORS
+from amp_rules.torch.autograd_functions import CONTEXT_METHODS, FLOAT_FUNCTIONS, PLAIN_DECORATORS
 
 RULE = Rule(
     "AMP111", "autograd-function-in-fp32", "Functions with a backward pass of their own run in FP32.", "precision"
@@ -89,7 +90,9 @@ def _functions(program: Program) -> list[ClassInfo]:
         decorators = {name.rpartition(".")[2] for method in methods.values() for name, _ in method.decorators}
         if decorators - PLAIN_DECORATORS:
             continue
-        if not all(_is_by_element(program, methods[name]) for name in ("forward", "backward")):
+        if all(_is_by_element(program, methods[name]) for name in ("forward", "backward")):
+            continue
+        if not _called_in_float32(program, info):
             found.append(info)
     return sorted(found, key=lambda info: info.facts.methods["forward"].place)
 
@@ -100,6 +103,41 @@ def _applications(program: Program, info: ClassInfo) -> Iterator[tuple[ast.Attri
         if isinstance(node, ast.Attribute) and node.attr == "apply":
             if any(value.kind == "class" and value.ref is info for value in program.flow.values(node.value, scope)):
                 yield node, scope
+
+
+def _called_in_float32(program: Program, info: ClassInfo) -> bool:
+    """Whether the function is only called where the script has made everything FP32 itself.
+
+    Another name for ``apply`` is looked for by its spelling, in all files: one that means something else can only make
+    this false.
+    """
+    places: list[tuple[ast.expr, Scope]] = [*_applications(program, info)]
+    names = set()
+    for node, scope in places:
+        parent = scope.module.parents[node]
+        if isinstance(parent, ast.Assign) and all(isinstance(target, ast.Name) for target in parent.targets):
+            names |= {target.id for target in parent.targets if isinstance(target, ast.Name)}
+        elif not _is_in_float32(program, node, scope):
+            return False
+    others = [
+        (node, scope)
+        for node, _, scope in program.nodes()
+        if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names)
+        or (isinstance(node, ast.Attribute) and node.attr in names)
+    ]
+    return bool(places) and all(_is_in_float32(program, node, scope) for node, scope in others)
+
+
+def _is_in_float32(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether this is a call in a function of which the arguments are made FP32."""
+    parent = scope.module.parents[node]
+    info = program.function_of(blocks.body_of(scope.module, node))
+    return (
+        isinstance(parent, ast.Call)
+        and parent.func is node
+        and info is not None
+        and any(name in FLOAT_FUNCTIONS for name, _ in info.decorators)
+    )
 
 
 def _is_by_element(program: Program, method: FunctionFacts) -> bool:

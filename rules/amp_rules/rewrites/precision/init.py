@@ -7,7 +7,9 @@ path, after the command line is parsed.
 ## Why
 The level is one argument, so the same script serves O0 to O3, and `AMP_OPT_LEVEL` overrides it. Under
 torchrun, `init` joins the other processes; it is never called at import, where workers of a loader would
-call it too.
+call it too. A script for Apex has one start as well, where the level that it gave to `amp.initialize` is known at that
+place; else the processes join first, and a second call chooses the level. Where the script converts batch norm itself,
+perhaps on request, `sync_bn=False` leaves that to it.
 
 ## Before
     args = parser.parse_args()
@@ -32,15 +34,18 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from amp_rules.plan import one_start
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.own_half.place import below_flag
 from amp_rules.plan.rule import Rule
-from amp_rules.plan.start_place import start_place
+from amp_rules.plan.start_place import running, start_place
 from amp_rules.plan.switch import Switch
 from amp_rules.source import blocks
 from amp_rules.source.head import import_place, import_place_in_notebook
 from amp_rules.source.modules import Module
-from amp_rules.text.actions import Insert
+from amp_rules.text.actions import Action, Insert, Remove
 from amp_rules.text.vocabulary import InitArguments
+from amp_rules.torch.wrappers import CONVERTS_BATCH_NORM
 
 RULE = Rule(
     "AMP101",
@@ -53,6 +58,8 @@ RULE = Rule(
 
 _OPTION = "AMP115"
 """The rewrite that adds an option for the level."""
+# A call that ends behind this column is written on several lines.
+_WIDTH = 110
 
 
 def changes(context: Context) -> Iterator[Change]:
@@ -65,8 +72,14 @@ def changes(context: Context) -> Iterator[Change]:
     switch = _switch(context)
     place = switch.place if switch is not None else start_place(context)
     start, statement, after = place.module, place.statement, place.after
-    code = context.vocabulary.start(start, _settings(context, switch))
+    if context.own_start is not None:
+        start, statement, after = below_flag(context, (start, statement, after), running(users))
+    width = _WIDTH - start.start(statement)[1] if context.own_start is not None else None
+    code = context.vocabulary.start(start, _settings(context, switch), width)
     used = [*used, *((start, item) for item in _not_before(start, statement, after))]
+    moved = _moved(context, start, statement, after)
+    if moved is not None:
+        code = context.vocabulary.joined(start, moved[1], _settings(context).sync_bn)
     follows_import = after and isinstance(statement, (ast.Import, ast.ImportFrom))
     if follows_import or (start.cells and not (after and isinstance(statement, (ast.Assign, ast.AnnAssign)))):
         code = f"\n{code}"  # apart from the imports above
@@ -75,9 +88,13 @@ def changes(context: Context) -> Iterator[Change]:
         message += f", and `{switch.override}` overrides both"
     elif switch is not None:
         message = f"`{switch.level}` chooses the level; AMP_OPT_LEVEL overrides it"
-    if context.initialised:
+    actions: list[Action] = [Insert(statement, code, after=after, order=-1, gap=True)]
+    if moved is not None:
+        message = "the processes join before the data are shared out; the level is known there"
+        actions.append(Remove(moved[0]))
+    elif context.initialised:
         message = "the processes join before the data are shared out; the level is chosen where it was before"
-    yield Change(RULE, start, statement, message, [Insert(statement, code, after=after, order=-1, gap=True)])
+    yield Change(RULE, start, statement, message, actions)
     yield from _imports(context, [start, *(change.module for change in users)], used)
 
 
@@ -86,10 +103,18 @@ def _switch(context: Context) -> Switch | None:
     switch = context.switch
     if switch is None or context.initialised:
         return None
-    is_there = switch.above is None or any(
-        change.rule.code == _OPTION and isinstance(change.node, ast.stmt) for change in context.made
-    )
-    return switch if is_there else None
+    return switch if switch.above is None or _has_option(context) else None
+
+
+def _has_option(context: Context) -> bool:
+    return any(change.rule.code == _OPTION for change in context.made)
+
+
+def _moved(context: Context, module: Module, statement: ast.stmt, after: bool) -> tuple[ast.stmt, ast.Call] | None:
+    """The start that took the place of Apex's, where its arguments are known when the processes join."""
+    if not context.initialised or _has_option(context):
+        return None  # an option is read where the level was chosen before
+    return one_start.movable(context.program, context.vocabulary.starting, module, statement, after)
 
 
 def _not_before(module: Module, statement: ast.stmt, after: bool) -> list[ast.stmt]:
@@ -120,10 +145,21 @@ def _statement(module: Module, node: ast.AST) -> ast.stmt:
 
 def _settings(context: Context, switch: Switch | None) -> InitArguments:
     options = context.options
+    if context.program.calls_to(CONVERTS_BATCH_NORM):
+        options = replace(options, sync_bn=False)  # the script does it itself, where it is asked to
     ddp = context.distribution is not None
     if context.keeps_precision or context.initialised:
         # The script has its precision from elsewhere; only the processes join here.
         return InitArguments('"O0"', ddp=True, sync_bn=options.sync_bn)
+    own = context.own_start
+    if own is not None:
+        return InitArguments(
+            own.level,
+            None if options.dtype == "auto" else options.dtype,
+            ddp=ddp,
+            sync_bn=options.sync_bn,
+            more=own.more,
+        )
     start = InitArguments(
         f'"{options.opt_level}"',
         None if options.dtype == "auto" else options.dtype,

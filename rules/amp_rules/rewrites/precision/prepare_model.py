@@ -54,7 +54,14 @@ def changes(context: Context) -> Iterator[Change]:
         message = f"`{home.variable}` gets its precision" + (" and joins the other ranks" if averaging else "")
         message += f"; {at_the_step}" if delayed else ""
         place = ModelPlace(
-            home.module, home.statement, home.variable, home.inline, home.in_place, order, home.is_optional
+            home.module,
+            home.statement,
+            home.variable,
+            home.inline,
+            home.in_place,
+            order,
+            home.is_optional,
+            home.before,
         )
         written = context.vocabulary.model(place, delayed=delayed)
         yield Change.written(RULE, home.module, home.statement, message, written)
@@ -83,7 +90,9 @@ def notes(context: Context) -> Iterator[Note]:
 
 def _reloads(program: Program, homes: list[Home]) -> list[tuple[Module, ast.stmt, str]]:
     """Assignments of a whole model from a file to a prepared variable: what was loaded is not prepared."""
-    keys = {home.key for home in homes}
+    by_key: dict[object, list[Home]] = {}
+    for home in homes:
+        by_key.setdefault(home.key, []).append(home)
     found: list[tuple[Module, ast.stmt, str]] = []
     for site in program.calls_to(frozenset({"torch.load"})):
         statement = site.statement
@@ -96,6 +105,15 @@ def _reloads(program: Program, homes: list[Home]) -> list[tuple[Module, ast.stmt
         ]
         for target in targets:
             path = blocks.path_of(target)
-            if path is not None and program.flow.key(target, site.scope) in keys:
+            prepared = by_key.get(program.flow.key(target, site.scope)) if path is not None else None
+            if path is not None and prepared and not any(_goes_on_to(statement, home) for home in prepared):
                 found.append((site.module, statement, path))
     return found
+
+
+def _goes_on_to(statement: ast.stmt, home: Home) -> bool:
+    """Whether the variable is prepared after this statement anyway: behind the condition that it stands under."""
+    if home.inline is not None:
+        return home.statement is statement
+    where = blocks.place(home.module, home.statement)
+    return any(node is statement for item in where.suite[: where.index + 1] for node in blocks.walk_own(item))

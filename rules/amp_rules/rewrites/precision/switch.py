@@ -104,6 +104,9 @@ def _found(context: Context) -> tuple[Switch, Site | None]:
     program = context.program
     if program.entry.cells:
         raise NoSwitch(program.entry, None, "a notebook has no command line")
+    if context.own_start is not None:
+        text = f"half precision by hand goes, and `{context.own_start.level}` chooses the level in its place"
+        raise NoSwitch(program.entry, None, text)
     if not context.initialised:
         return find(program, context.options, start_place(context), context.options.opt_level), None
     start, level = _start(context)

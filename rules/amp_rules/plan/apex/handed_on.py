@@ -1,0 +1,101 @@
+"""Apex's ``amp`` where it is kept in an attribute: ``args.amp = amp``, and ``args.amp.scale_loss(...)`` elsewhere."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amp_rules.plan.apex.references import References
+from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
+from amp_rules.torch import apex as api
+
+AMP = "apex.amp"
+
+_OF_STATE = frozenset({"state_dict", "load_state_dict"})
+_FUNCTIONS = frozenset({"initialize", "scale_loss", *(path.rpartition(".")[2] for path in api.RENAMED)})
+# No other object of a training script has these.
+_OF_AMP_ALONE = frozenset({"scale_loss", "master_params", "disable_casts"})
+
+
+@dataclass(frozen=True)
+class HandedOn:
+    """Where a program keeps ``amp`` in attributes of its objects, and asks for it there.
+
+    Attributes:
+        writes: the statements that put it there.
+        reads: the expressions that hold it.
+        files: the files with such expressions.
+        is_used_elsewhere: whether something calls its functions by another way, as a parameter.
+    """
+
+    writes: frozenset[ast.stmt] = frozenset()
+    reads: frozenset[ast.expr] = frozenset()
+    files: frozenset[Module] = frozenset()
+    is_used_elsewhere: bool = False
+
+
+def handed_on(program: Program, users: set[Module]) -> HandedOn:
+    """What is known of ``amp`` in attributes of a program.
+
+    An attribute's name counts for all objects: whatever is put under it must be ``amp``, and whatever is read under it
+    must be used as ``amp``.
+
+    Args:
+        program: the program, as it is on disk.
+        users: the files that import something of Apex.
+    """
+    known = {module: _amp_in(module) for module in users}
+    writes: dict[str, list[ast.stmt]] = {}
+    for module, nodes in known.items():
+        for node in nodes:
+            assignment = module.parents[node]
+            if isinstance(assignment, ast.Assign) and assignment.value is node and len(assignment.targets) == 1:
+                target = assignment.targets[0]
+                if isinstance(target, ast.Attribute):
+                    writes.setdefault(target.attr, []).append(assignment)
+    reads: dict[ast.expr, Module] = {}
+    is_lost = False
+    for module, attribute in _attributes(program):
+        if attribute.attr not in writes or attribute in known.get(module, ()) or _is_of_library(module, attribute):
+            continue
+        parent = module.parents[attribute]
+        if isinstance(attribute.ctx, ast.Load) and isinstance(parent, ast.Attribute) and parent.attr in _FUNCTIONS:
+            reads[attribute] = module
+        else:
+            is_lost |= parent not in writes[attribute.attr]
+    elsewhere = any(
+        attribute.attr in _OF_AMP_ALONE
+        and attribute.value not in reads
+        and attribute.value not in known.get(module, ())
+        for module, attribute in _attributes(program)
+    )
+    if is_lost:
+        return HandedOn(is_used_elsewhere=elsewhere or bool(reads))
+    stored = frozenset(item for items in writes.values() for item in items)
+    return HandedOn(stored, frozenset(reads), frozenset(reads.values()), elsewhere)
+
+
+def _attributes(program: Program) -> Iterator[tuple[Module, ast.Attribute]]:
+    return (
+        (module, node) for module in program.flow.modules for node in module.nodes if isinstance(node, ast.Attribute)
+    )
+
+
+def _amp_in(module: Module) -> set[ast.expr]:
+    """The expressions of a file that its imports make ``amp``."""
+    references = References(module)
+    return {
+        node
+        for node in module.nodes
+        if isinstance(node, (ast.Name, ast.Attribute))
+        and isinstance(node.ctx, ast.Load)
+        and references.target(node) == AMP
+    }
+
+
+def _is_of_library(module: Module, node: ast.Attribute) -> bool:
+    """Whether the path begins with an import: ``torch.cuda.amp``."""
+    return bool(names_of(module).targets(node))

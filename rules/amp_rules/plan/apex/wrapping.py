@@ -1,0 +1,22 @@
+"""How a script for Apex wraps its models for several processes."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.plan.apex.file import ApexFile
+
+WRAPPER = "apex.parallel.DistributedDataParallel"
+
+
+def delays_exchange(file: ApexFile) -> bool:
+    """Whether a wrapper of the file exchanges gradients at the end of the backward pass.
+
+    Torch's wrapper has no counterpart: it wants each parameter used once, or searches one graph for those that are
+    not, where Apex's takes whatever gradients there are. With plain torch as the target that search has to do.
+    """
+    return file.options.target != "torch" and any(
+        item.arg == "delay_allreduce" and not (isinstance(item.value, ast.Constant) and not item.value.value)
+        for call in file.references.calls(WRAPPER)
+        for item in call.keywords
+    )

@@ -1,0 +1,123 @@
+"""Scripts in which no backward pass was found although they train, by all that they say: why it was not found."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import own_name
+from amp_rules.torch.frameworks import OTHERS_TENSORS
+from amp_rules.torch.idioms import NAMED_TRAINER, NAMED_TRAINING, NO_TRAINING
+from amp_rules.torch.packages import is_known_library
+
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def reasons(program: Program) -> Iterator[Declined]:
+    """Yield what may train and could not be followed, the first of each kind that settles it."""
+    if OTHERS_TENSORS.search(program.entry.source.text):
+        return
+    yield from _unread(program)
+    for node, scope in _named_for_training(program):
+        found = _import_of(program, node, scope)
+        if found is not None:
+            module, statement, name = found
+            yield declining.decline(
+                declining.UNREADABLE,
+                module,
+                statement,
+                f"no backward pass was found: `{scope.module.text(node)}` may run one, and `{name}` was not found in "
+                "this project",
+                "start from a folder that has it, or say where it is: in `sys.path`, the packaging, or `PYTHONPATH` in "
+                "a script of the project; of an installed library, migrate the file that trains",
+            )
+    if any(name.split(".")[0] == "torch" for name in program.flow.imported):
+        for call, _, scope in program.calls():
+            if scope.module is program.entry and not program.flow.callees(call) and _says_training(call):
+                if not _is_librarys(program, call, scope):
+                    yield declining.decline(
+                        declining.UNKNOWN_STEP,
+                        scope.module,
+                        call,
+                        f"no backward pass was found, but `{scope.module.text(call)}` may run one: what it calls could "
+                        "not be followed",
+                        "make what trains where it can be followed, by the name of its class; or migrate the file that "
+                        "trains by itself",
+                    )
+
+
+def _unread(program: Program) -> Iterator[Declined]:
+    """Modules that could not be parsed and that hold a backward pass, as far as the text tells."""
+    for error in program.project.unreadable:
+        try:
+            text = error.path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        if ".backward(" in text:
+            yield declining.decline(
+                declining.UNREADABLE,
+                program.entry,
+                None,
+                f"no backward pass was found, and {error.path.name}, which calls `backward`, cannot be read: "
+                f"{error.message}",
+                "mend that file first, then migrate again",
+            )
+
+
+def _named_for_training(program: Program) -> Iterator[tuple[ast.expr, Scope]]:
+    """What is called, or handed to something that calls it, and is named for training."""
+    for call, _, scope in program.calls():
+        if not program.flow.callees(call) and _says_training(call):
+            yield call.func, scope
+        for argument in (*call.args, *(item.value for item in call.keywords)):
+            if isinstance(argument, (ast.Name, ast.Attribute)) and _is_named_for_training(own_name(argument)):
+                yield argument, scope
+
+
+def _says_training(call: ast.Call) -> bool:
+    """Whether what is called is named for training: ``train(...)``, ``trainer.fit()``, ``Trainer(...)``."""
+    name = own_name(call.func)
+    if name == "train" and isinstance(call.func, ast.Attribute):
+        # A model is set to training mode in the same words.
+        return NAMED_TRAINER.search(own_name(call.func.value)) is not None or len(call.args) > 1
+    return _is_named_for_training(name)
+
+
+def _is_named_for_training(name: str) -> bool:
+    words = [word.lower() for word in _WORDS.findall(name)]
+    return bool(words) and not set(words) & NO_TRAINING and bool({words[0], words[-1]} & NAMED_TRAINING)
+
+
+def _import_of(program: Program, node: ast.expr, scope: Scope) -> tuple[Module, ast.stmt, str] | None:
+    """The import that gives what is called, where it leads to no file and to no library that is known."""
+    path = blocks.path_of(node)
+    name = path.split(".")[0] if path is not None else None
+    for statement in scope.module.nodes:
+        if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+            continue
+        if name not in {item.asname or item.name.split(".")[0] for item in statement.names}:
+            continue
+        level = statement.level if isinstance(statement, ast.ImportFrom) else 0
+        origin = (statement.module or "") if isinstance(statement, ast.ImportFrom) else statement.names[0].name
+        if program.project.find(scope.module, origin, level) is not None or (not level and is_known_library(origin)):
+            return None
+        if not level and program.project.is_folder(scope.module, origin):
+            return None
+        return scope.module, statement, "." * level + origin
+    return None
+
+
+def _is_librarys(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether it is a function of a library that is known, or a method of an object of one."""
+    names = program.callee_names(call, scope)
+    if isinstance(call.func, ast.Attribute):
+        owners = program.flow.values(call.func.value, scope)
+        names = names | {value.ref for value in owners if value.kind == "object" and isinstance(value.ref, str)}
+    return any(name and is_known_library(name) for name in names)

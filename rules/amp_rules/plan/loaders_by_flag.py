@@ -1,0 +1,222 @@
+"""Loops that train or evaluate by a flag: where each of their loaders comes from, and which is the one for training."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import dataclass, field
+
+from amp_rules.flow.values import CallSite
+from amp_rules.plan.loaders_to_prepare import Rebinding
+from amp_rules.plan.model_reads import assignment_of
+from amp_rules.plan.training_flags import NOTHING, Flag, flag_in, followed
+from amp_rules.roles.batches import TrainingData
+from amp_rules.roles.kinds import is_optimizer
+from amp_rules.roles.loaders import LoaderUse, is_loader
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+
+
+@dataclass
+class Apart:
+    """What tells training and evaluation apart: uses of loaders, or a variable to rebind."""
+
+    training: list[LoaderUse] = field(default_factory=list)
+    evaluated: list[LoaderUse] = field(default_factory=list)
+    rebindings: list[Rebinding] = field(default_factory=list)
+
+
+def tell_apart(program: Program, use: LoaderUse, flag: Flag, data: TrainingData) -> Apart | None:
+    """Find the training loader among those that the loop iterates; None where that is not certain."""
+    if isinstance(use.loader, ast.Subscript):
+        return _item(program, use, use.loader, flag, data)
+    if not isinstance(use.loader, ast.Name):
+        return None
+    name = use.loader.id
+    chosen = (
+        _chosen(program, use, name, flag)
+        or _paired(program, use, name, flag, data)
+        or _looked_up(program, use, name, flag, data)
+        or _made_in_turn(use, name, flag)
+    )
+    if chosen is not None:
+        return chosen
+    info = program.function_of(use.scope.owner(flag.name).node)
+    if info is None or use.scope.owner(use.loader.id).node is not info.node:
+        return None
+    found = Apart()
+    for caller in program.flow.callers(info):
+        given = info.argument_or_default(caller.call, flag.name)
+        loader = info.argument_or_default(caller.call, use.loader.id)
+        trains = _decide(program, flag, given, caller) if given is not None else None
+        if trains is None or loader is None or loader in info.defaults.values():
+            return None
+        (found.training if trains else found.evaluated).append(_use(program, loader, calling(caller)))
+    return found if found.training and all(use.values for use in found.training) else None
+
+
+def _item(program: Program, use: LoaderUse, loader: ast.Subscript, flag: Flag, data: TrainingData) -> Apart | None:
+    """``for batch in loaders[phase]: ... if phase == "train"``: the item of that name."""
+    if not (isinstance(loader.slice, ast.Name) and loader.slice.id == flag.name):
+        return None
+    return _of_mapping(program, use, loader.value, flag, data)
+
+
+def _of_mapping(program: Program, use: LoaderUse, mapping: ast.expr, flag: Flag, data: TrainingData) -> Apart | None:
+    """The item of a mapping that the flag names: it is prepared where the mapping is made, for each that is given."""
+    if not isinstance(flag.value, str) or not flag.holds:
+        return None
+    for other in data.evaluated:
+        if isinstance(other.loader, ast.Subscript) and isinstance(other.loader.slice, ast.Constant):
+            if other.loader.slice.value == flag.value:
+                return None
+    found = Apart()
+    for site in _given_for(program, Site(use.module, use.scope, use.body, mapping)):
+        place = assignment_of(program, site)
+        if place is None:
+            return None
+        variable = f"{place.variable}[{json.dumps(flag.value)}]"
+        found.rebindings.append(Rebinding(place.module, place.statement, variable, after=True))
+    return found
+
+
+def _given_for(program: Program, site: Site) -> list[Site]:
+    """What the callers give for a parameter that is not assigned again; the expression itself where it is none."""
+    info = program.function_of(site.body)
+    name = site.node.id if isinstance(site.node, ast.Name) else None
+    if info is None or name not in info.parameters or len(program.flow.callers(info)) < 2:
+        return [site]
+    if any(isinstance(node, ast.Assign) and name in blocks.writes(node) for node in program.nodes_of(site.body)):
+        return [site]
+    given = [(info.argument(caller.call, name), calling(caller)) for caller in program.flow.callers(info)]
+    return [Site(where.module, where.scope, where.body, value) if value is not None else site for value, where in given]
+
+
+def _paired(program: Program, use: LoaderUse, name: str, flag: Flag, data: TrainingData) -> Apart | None:
+    """``for phase, loader in (("train", one), ("val", other))``, in ``zip`` of both, or in ``loaders.items()``."""
+    for loop in blocks.enclosing(use.module, use.loader):
+        if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Tuple):
+            continue
+        paths = [blocks.path_of(target) for target in loop.target.elts]
+        if name not in paths or flag.name not in paths:
+            continue
+        site = Site(use.module, use.scope, use.body, loop)
+        if isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute):
+            mapping = loop.iter.func.value
+            if loop.iter.func.attr != "items" or loop.iter.args or paths != [flag.name, name]:
+                return None
+            if not isinstance(mapping, ast.Dict):
+                return _of_mapping(program, use, mapping, flag, data)
+        rows = _rows(program, loop.iter, site)
+        if not rows or any(len(row) != len(paths) for row in rows):
+            return None
+        found = Apart()
+        for row in rows:
+            given, loader = row[paths.index(flag.name)], row[paths.index(name)]
+            if not isinstance(given, ast.Constant):
+                return None
+            (found.training if flag.decide(given.value) else found.evaluated).append(_use(program, loader, site))
+        return found if found.training and all(item.values for item in found.training) else None
+    return None
+
+
+def _looked_up(program: Program, use: LoaderUse, name: str, flag: Flag, data: TrainingData) -> Apart | None:
+    """``loader = loaders[phase]`` before the loop."""
+    values = [
+        node.value
+        for node in program.nodes_of(use.body)
+        if isinstance(node, ast.Assign) and [blocks.path_of(target) for target in node.targets] == [name]
+    ]
+    if len(values) != 1 or not isinstance(values[0], ast.Subscript):
+        return None
+    return _item(program, use, values[0], flag, data)
+
+
+def _rows(program: Program, node: ast.expr, site: Site) -> list[list[ast.expr]]:
+    """The rows that a loop over literals goes through; none where they are not known."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Dict):
+        mapping = node.func.value
+        pairs = zip(mapping.keys, mapping.values, strict=True)
+        rows = [[key, value] for key, value in pairs if key is not None]
+        return rows if len(rows) == len(mapping.values) else []
+    if isinstance(node, ast.Call) and "builtins.zip" in program.callee_names(node, site.scope):
+        columns = [item.elts for item in node.args if isinstance(item, (ast.Tuple, ast.List))]
+        alike = len(columns) == len(node.args) and len({len(column) for column in columns}) == 1
+        return [list(row) for row in zip(*columns, strict=True)] if alike else []
+    if not isinstance(node, (ast.Tuple, ast.List)):
+        return []
+    rows = [list(item.elts) for item in node.elts if isinstance(item, (ast.Tuple, ast.List))]
+    return rows if len(rows) == len(node.elts) else []
+
+
+def _chosen(program: Program, use: LoaderUse, name: str, flag: Flag) -> Apart | None:
+    """``loader = train_loader if train else valid_loader``, or an ``if`` with an assignment in each branch."""
+    found = Apart()
+    for node in program.nodes_of(use.body):
+        if not (isinstance(node, ast.Assign) and name in {blocks.path_of(target) for target in node.targets}):
+            continue
+        site = Site(use.module, use.scope, use.body, node)
+        choice = _choice(program, node.value, site, flag)
+        sides = choice if choice is not None else [(node.value, _branch(program, use, node, flag))]
+        for value, trains in sides:
+            if trains is None or len(node.targets) != 1:
+                return None
+            (found.training if trains else found.evaluated).append(_use(program, value, site))
+    return found if found.training and all(item.values for item in found.training) else None
+
+
+def _choice(program: Program, node: ast.expr, site: Site, flag: Flag) -> list[tuple[ast.expr, bool | None]] | None:
+    """Both sides of ``one if train else other``, and whether each is trained on."""
+    if not isinstance(node, ast.IfExp):
+        return None
+    test = followed(program, site.body, flag_in(node.test, True))
+    if test is None or (test.name, test.value) != (flag.name, flag.value):
+        return None
+    return [(node.body, test.holds is flag.holds), (node.orelse, test.holds is not flag.holds)]
+
+
+def _branch(program: Program, use: LoaderUse, statement: ast.stmt, flag: Flag) -> bool | None:
+    """Whether a statement stands in a branch that is run for training; None where that is not certain."""
+    inner: ast.stmt = statement
+    for parent in blocks.enclosing(use.module, statement):
+        if isinstance(parent, ast.If):
+            test = followed(program, use.body, flag_in(parent.test, True))
+            if test is not None and test.name == flag.name:
+                in_body = inner in parent.body
+                if test.value == flag.value:
+                    return (test.holds is flag.holds) is in_body
+                if in_body and test.holds and test.value is not NOTHING and flag.value is not NOTHING:
+                    return flag.decide(test.value)
+        inner = parent
+    return None
+
+
+def _made_in_turn(use: LoaderUse, name: str, flag: Flag) -> Apart | None:
+    """``for split in splits: loader = DataLoader(...); for batch in loader: ... if split == "train"``.
+
+    What runs makes a loader each time, and trains with some of them: it is prepared where the flag says so.
+    """
+    inner = blocks.statement_of(use.module, use.loader)
+    if not isinstance(inner, (ast.For, ast.Assign)) or flag.name in blocks.writes(inner):
+        return None
+    where = blocks.place(use.module, inner)
+    before = where.suite[: where.index]
+    made = [item for item in before if name in blocks.writes(item)]
+    if not made or not isinstance(made[-1], ast.Assign):
+        return None
+    known = [item for item in before if name in blocks.writes(item) or flag.name in blocks.writes(item)]
+    return Apart(rebindings=[Rebinding(use.module, known[-1], name, after=True, condition=flag.text)])
+
+
+def _use(program: Program, loader: ast.expr, site: Site) -> LoaderUse:
+    values = frozenset(value for value in program.flow.values(loader, site.scope) if is_loader(value))
+    return LoaderUse(site.module, site.scope, site.body, loader, loader, values)
+
+
+def _decide(program: Program, flag: Flag, given: ast.expr, caller: CallSite) -> bool | None:
+    """Whether a call trains; None where it depends on more than the call says."""
+    if isinstance(given, ast.Constant):
+        return flag.decide(given.value)
+    if any(is_optimizer(value) for value in program.flow.values(given, caller.scope)):
+        return flag.decide(True) if flag.value is NOTHING or flag.value is None else None
+    return None

@@ -1,0 +1,90 @@
+"""One start of the runtime: where the level that the script gives to Apex is known when the processes join."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+
+_SETTERS = frozenset({"builtins.setattr", "builtins.vars", "builtins.locals", "builtins.globals", "builtins.exec"})
+
+
+def movable(
+    program: Program, starting: frozenset[str], module: Module, statement: ast.stmt, after: bool
+) -> tuple[ast.stmt, ast.Call] | None:
+    """The script's only start, if it can stand at a place further up just as well: its statement and call.
+
+    Args:
+        program: the program, without Apex by now.
+        starting: the names of what starts the runtime.
+        module: the file of the place.
+        statement: the place.
+        after: whether it is after that statement.
+    """
+    sites = program.calls_to(starting)
+    if len(sites) != 1 or sites[0].module is not module or statement not in module.parents:
+        return None
+    found, call = sites[0].statement, sites[0].node
+    suite = blocks.place(module, statement).suite
+    if not isinstance(found, ast.Expr) or found.value is not call or found not in suite:
+        return None
+    assert isinstance(call, ast.Call)
+    between = suite[suite.index(statement) + after : suite.index(found)]
+    is_below = suite.index(found) >= suite.index(statement) + after
+    if not is_below or call.args or any(item.arg is None for item in call.keywords):
+        return None
+    read = {path for item in call.keywords for path in blocks.reads(item.value)}
+    parts = [node for item in call.keywords for node in walk(item.value)]
+    if any(isinstance(node, (ast.Call, ast.Await, ast.NamedExpr)) for node in parts):
+        return None
+    if any(blocks.touches(read, blocks.writes(item)) or _binds(item, read) for item in between):
+        return None
+    owners = {path.split(".")[0] for path in read}
+    handed_on = any(
+        isinstance(node, ast.Name) and node.id in owners and _leaves(module, node)
+        for item in between
+        for node in walk(item)
+    )
+    if handed_on and (_may_change(program, read) or any(isinstance(node, ast.Subscript) for node in walk(call))):
+        return None
+    return found, call
+
+
+def _binds(statement: ast.stmt, read: set[str]) -> bool:
+    """Whether a definition or an import gives one of the names its value."""
+    names = {path.split(".")[0] for path in read}
+    for node in walk(statement):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name in names:
+            return True
+        if isinstance(node, ast.alias) and (node.asname or node.name.split(".")[0]) in names:
+            return True
+        if isinstance(node, (ast.Delete, ast.Global, ast.Nonlocal, ast.ExceptHandler, ast.Match)):
+            return True
+    return False
+
+
+def _leaves(module: Module, name: ast.Name) -> bool:
+    """Whether the object itself goes somewhere, and not only one of its attributes."""
+    parent = module.parents[name]
+    if not isinstance(parent, ast.Attribute):
+        return True
+    return isinstance(module.parents[parent], ast.Call)  # a method of it: ``args.update(...)``
+
+
+def _may_change(program: Program, read: set[str]) -> bool:
+    """Whether some code of the program sets an attribute of one of these names, or any."""
+    names = {path.split(".")[0] for path in read}
+    attributes = {path.rpartition(".")[2] for path in read if "." in path}
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in attributes:
+            return True
+        if isinstance(node, ast.Global) and names & set(node.names):
+            return True
+        if isinstance(node, ast.Attribute) and node.attr == "__dict__" and attributes:
+            return True
+        if isinstance(node, ast.Call) and attributes and program.callee_names(node, scope) & _SETTERS:
+            return True
+    return False

@@ -1,0 +1,120 @@
+"""Loops over epochs around a loop over a loader, and the number of the epoch there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.file_effects import assigned
+from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.steps import Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.index import literal
+from amp_rules.source.resolver import names_of
+from amp_rules.source.syntax import last_name, walk
+
+_MAX_CALLERS = 6
+"""Callers between the loop over batches and the one over epochs: ``train_epoch``, ``fit``, ``main``."""
+
+_COUNTS = frozenset({"range", "trange", "tnrange", "count"})
+_AROUND = frozenset({"tqdm", "enumerate", "master_bar", "track", "list"})
+
+
+@dataclass(frozen=True)
+class Number:
+    """The number of an epoch.
+
+    Attributes:
+        name: the variable.
+        renames: a ``_`` that it takes the place of.
+    """
+
+    name: str
+    renames: ast.Name | None = None
+
+
+def epoch_loops(own: OwnDdp, use: LoaderUse) -> Iterator[Site]:
+    """Yield the nearest loops that count, around the loop over a loader or around the calls that lead there."""
+    inner = next((item for item in _loops(use) if _goes_through(item, use.loader)), None)
+    if inner is not None:
+        yield from _counting(own, Site(use.module, use.scope, use.body, inner), frozenset())
+
+
+def _loops(site: Site) -> Iterator[ast.For | ast.AsyncFor | ast.While]:
+    for item in blocks.enclosing(site.module, site.node):
+        if isinstance(item, blocks.LOOPS):
+            yield item
+
+
+def _goes_through(loop: ast.stmt, loader: ast.expr) -> bool:
+    return isinstance(loop, (ast.For, ast.AsyncFor)) and any(node is loader for node in walk(loop.iter))
+
+
+def _counting(own: OwnDdp, site: Site, seen: frozenset[ast.AST]) -> Iterator[Site]:
+    for loop in _loops(site):
+        if number_of(own, Site(site.module, site.scope, site.body, loop)) is not None:
+            yield Site(site.module, site.scope, site.body, loop)
+            return
+    info = own.program.function_of(site.body)
+    if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
+        return
+    for caller in own.program.flow.callers(info):
+        yield from _counting(own, calling(caller), seen | {info.node})
+
+
+def number_of(own: OwnDdp, site: Site) -> Number | None:
+    """The variable that counts the rounds of a loop."""
+    loop = site.node
+    if isinstance(loop, ast.While):
+        return _counted_up(loop)
+    if not isinstance(loop, ast.For) or not _counts(own, loop.iter, site, 0):
+        return None
+    target = loop.target
+    if isinstance(target, ast.Tuple) and last_name(getattr(loop.iter, "func", loop.iter)) == "enumerate":
+        target = target.elts[0]
+    if not isinstance(target, ast.Name):
+        return None
+    if target.id != "_":
+        return Number(target.id) if not _assigns(loop, target.id) else None
+    names = names_of(site.module)
+    reads = [node for node in site.module.nodes if isinstance(node, ast.Name) and node.id == "_"]
+    if names.is_taken("epoch") or any(isinstance(node.ctx, ast.Load) for node in reads):
+        return None
+    return Number("epoch", target)
+
+
+def _counts(own: OwnDdp, node: ast.expr, site: Site, depth: int) -> bool:
+    """Whether going through an expression counts: ``range(...)``, ``trange(...)``, ``tqdm(range(...))``."""
+    if isinstance(node, ast.Call):
+        name = last_name(node.func)
+        if name in _COUNTS:
+            return True
+        if name == "enumerate":
+            return False
+        return name in _AROUND and bool(node.args) and _counts(own, node.args[0], site, depth)
+    if isinstance(node, ast.Name) and not depth:
+        values = assigned(own.program, node, site.scope)
+        return bool(values) and all(_counts(own, value, site, depth + 1) for value in values)
+    return False
+
+
+def _counted_up(loop: ast.While) -> Number | None:
+    """``while epoch < epochs: ...; epoch += 1``: a variable that each round counts up once, at its end."""
+    asked = {node.id for node in walk(loop.test) if isinstance(node, ast.Name)}
+    for item in loop.body:
+        if (
+            isinstance(item, ast.AugAssign)
+            and isinstance(item.op, ast.Add)
+            and isinstance(item.target, ast.Name)
+            and literal(item.value) == 1
+            and item.target.id in asked
+            and "epoch" in item.target.id.lower()
+        ):
+            return Number(item.target.id)
+    return None
+
+
+def _assigns(loop: ast.For, name: str) -> bool:
+    return any(name in blocks.writes(item) for item in loop.body)

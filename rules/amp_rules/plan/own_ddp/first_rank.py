@@ -1,0 +1,175 @@
+"""How a script says "the first process alone", at a place: in its own words where it has them, else in torch's."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amp_rules.checks.common.rank_paths import in_several
+from amp_rules.plan.own_ddp.bound import is_bound
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_values import Rank, RankValues
+from amp_rules.source import blocks
+from amp_rules.source.index import literal
+from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.idioms import EXACT_FIRST_RANK
+
+_INITIALISED = "torch.distributed.is_initialized"
+_GET_RANK = "torch.distributed.get_rank"
+_RANK_NAMES = ("rank", "global_rank", "local_rank")
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test that holds on one process, and where there is one alone; and its opposite."""
+
+    text: str
+    negated: str
+
+
+class FirstRank:
+    """Writes the test for places of a program."""
+
+    def __init__(self, own: OwnDdp) -> None:
+        self._own = own
+        self._ranks = RankValues(own.program)
+
+    def at(self, module: Module, node: ast.AST) -> Test | None:
+        """The test at a place; None where the file has no name for what it takes."""
+        scope = self._own.program.flow.scopes.get(blocks.body_of(module, node)) or names_of(module).scope_of(node)
+        for test in self._own_tests(module):
+            if self._is_readable(test, module, scope, node):
+                return _of(test, self._own.source(module, test))
+        return self._in_torch(module, scope, node)
+
+    # ---- the script's own tests ------------------------------------------------------------------------------------
+
+    def _own_tests(self, module: Module) -> list[ast.expr]:
+        """Tests of this file that ask for the first process and nothing else, the most frequent first."""
+        found: dict[str, list[ast.expr]] = {}
+        for node in module.nodes:
+            if isinstance(node, (ast.If, ast.IfExp)):
+                for part in _parts(node.test):
+                    scope = self._scope(module, part)
+                    if scope is not None and self._is_first(part, scope) and self._holds_alone(part, scope):
+                        found.setdefault(ast.unparse(part), []).append(part)
+        ordered = sorted(found.values(), key=lambda tests: (-len(tests), tests[0].lineno))
+        return [test for tests in ordered for test in tests]
+
+    def _scope(self, module: Module, node: ast.AST) -> Scope | None:
+        return self._own.program.flow.scopes.get(blocks.body_of(module, node))
+
+    def _is_first(self, test: ast.expr, scope: Scope) -> bool:
+        """Whether a test is about the rank alone, and holds on the first."""
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+            parts = [in_several(item) for item in test.values]
+            return any(part is False for part in parts) and all(
+                part is False or self._is_first(_second(item), scope)
+                for item, part in zip(test.values, parts, strict=True)
+            )
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            number, allowed = test.left, test.comparators[0]
+            if isinstance(number, ast.BinOp) and isinstance(number.op, ast.Mod):
+                number = number.left
+            if self._ranks.of(number, scope) is None:
+                return False
+            if isinstance(test.ops[0], ast.Eq):
+                return literal(allowed) == 0
+            return isinstance(test.ops[0], ast.In) and _numbers(allowed) == {-1, 0}
+        if isinstance(test, ast.Call):
+            return not test.args and not test.keywords and bool(EXACT_FIRST_RANK.search(last_name(test.func)))
+        if isinstance(test, (ast.Name, ast.Attribute)):
+            return bool(EXACT_FIRST_RANK.search(last_name(test)))
+        return False
+
+    def _holds_alone(self, test: ast.expr, scope: Scope) -> bool:
+        """Whether it holds in a run of one process too."""
+        if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+            return True
+        rank = self._ranks.of(test.left, scope)
+        return self._own.is_several_always or (rank is not None and rank.alone == {0})
+
+    # ---- torch's words -----------------------------------------------------------------------------------------------
+
+    def _in_torch(self, module: Module, scope: Scope, node: ast.AST) -> Test | None:
+        variable = self._variable(module, scope, node)
+        if variable is not None:
+            return variable
+        rank = self._own.word(module, _GET_RANK)
+        initialised = self._own.word(module, _INITIALISED)
+        if rank is None or initialised is None:
+            return None
+        # What stands in a file of its own may be run by other scripts, in one process.
+        if module.is_entry and self._own.is_several_always and self._own.is_joined_at(module, node):
+            return Test(f"{rank}() == 0", f"{rank}() != 0")
+        return Test(f"not {initialised}() or {rank}() == 0", f"{initialised}() and {rank}() != 0")
+
+    def _variable(self, module: Module, scope: Scope, node: ast.AST) -> Test | None:
+        """A variable that is the rank among all, and can be read here."""
+        for name in _RANK_NAMES[:2]:
+            if name not in scope.owner(name).bound:
+                continue
+            read = ast.copy_location(ast.Name(name, ast.Load()), node)
+            rank = self._ranks.of(read, scope)
+            if rank is None or rank.is_local or not is_bound(scope.owner(name), name, module, node):
+                continue
+            test = self._test_of(name, rank)
+            if test is not None:
+                return test
+        return None
+
+    def _test_of(self, name: str, rank: Rank) -> Test | None:
+        if rank.alone <= {0} and (rank.alone or self._own.is_several_always):
+            return Test(f"{name} == 0", f"{name} != 0")
+        return Test(f"{name} in (-1, 0)", f"{name} not in (-1, 0)") if rank.alone <= {0, -1} and rank.alone else None
+
+    # ---- what can be read where ------------------------------------------------------------------------------------
+
+    def _is_readable(self, test: ast.expr, module: Module, scope: Scope, node: ast.AST) -> bool:
+        origin = self._scope(module, test)
+        return origin is not None and all(
+            self.is_same(name, origin, module, scope, node) for name in walk(test) if isinstance(name, ast.Name)
+        )
+
+    def is_same(self, name: ast.Name, origin: Scope, module: Module, scope: Scope, node: ast.AST) -> bool:
+        """Whether a name that is read elsewhere in a file means the same at a place, and is bound there."""
+        there, here = origin.owner(name.id), scope.owner(name.id)
+        if name.id not in here.bound or not is_bound(here, name.id, module, node):
+            return False
+        if there is here:
+            return True
+        flow = self._own.program.flow
+        mine = flow.values(ast.copy_location(ast.Name(name.id, ast.Load()), node), scope)
+        return bool(mine) and mine == flow.values(name, origin)
+
+
+def _parts(test: ast.expr) -> Iterator[ast.expr]:
+    """A test, and what it asks for among other things."""
+    yield test
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        yield from test.values
+
+
+def _second(test: ast.expr) -> ast.expr:
+    """``rank == 0`` of ``distributed and rank == 0``."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        others = [item for item in test.values if in_several(item) is not True]
+        return others[0] if len(others) == 1 else test
+    return test
+
+
+def _numbers(node: ast.expr) -> set[object]:
+    items = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else []
+    return {-1 if isinstance(item, ast.UnaryOp) and literal(item.operand) == 1 else literal(item) for item in items}
+
+
+def _of(test: ast.expr, text: str) -> Test:
+    if isinstance(test, ast.Compare):
+        opposite: dict[type[ast.cmpop], ast.cmpop] = {ast.Eq: ast.NotEq(), ast.In: ast.NotIn()}
+        turned = ast.Compare(test.left, [opposite[type(test.ops[0])]], test.comparators)
+        return Test(text, ast.unparse(turned))
+    return Test(text, f"not ({text})" if isinstance(test, ast.BoolOp) else f"not {text}")

@@ -1,0 +1,170 @@
+"""Numbers that each process takes from its share of the data, and that stand for all of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.flow.values import Value
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.samplers import given_to_loader
+from amp_rules.plan.rank_sums import RankSums
+from amp_rules.plan.training_loops import Counted, TrainingLoop, variable
+from amp_rules.plan.whole_lengths import WholeLengths
+from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.world import Setting
+from amp_rules.roles.batches import TrainingData
+from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
+from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
+from amp_rules.torch.distributed import EXCHANGES
+
+Kind = Literal["sum", "mean"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number of one process to be made that of all.
+
+    Attributes:
+        site: the statement that it is reduced after, or the expression that is reduced.
+        kind: whether the processes' numbers are added up, or averaged.
+        path: the variable, where it is reduced after a statement.
+        following: the statement that comes next then.
+    """
+
+    site: Site
+    kind: Kind
+    path: str | None = None
+    following: ast.stmt | None = None
+
+
+class Metrics:
+    """Finds the numbers of loops over loaders with a distributed sampler."""
+
+    def __init__(self, own: OwnDdp) -> None:
+        self._own = own
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether the program exchanges numbers between processes already, in any way."""
+        return any(
+            name.startswith("torchmetrics.") or name in EXCHANGES
+            for call, _, scope in self._own.program.calls()
+            for name in self._own.program.callee_names(call, scope)
+        )
+
+    @cached_property
+    def _shared(self) -> set[Value]:
+        """Loaders of which each process has a share."""
+        samplers = {site.node for site in self._own.program.calls_to(DISTRIBUTED_SAMPLERS)}
+        found = set()
+        for use in [*self._own.data.uses, *self._own.data.evaluated]:
+            for value in use.values:
+                located = self._own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+                given = given_to_loader(value.site, "sampler") if isinstance(value.site, ast.Call) else None
+                if located is not None and given is not None:
+                    if any(item.site in samplers for item in self._own.program.flow.values(given, located[1])):
+                        found.add(value)
+        return found
+
+    @cached_property
+    def loops(self) -> list[TrainingLoop]:
+        """The loops over such loaders that every process runs."""
+        found: dict[ast.AST, TrainingLoop] = {}
+        for use in self._uses():
+            loop = next((item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None)
+            if loop is None or not any(node is use.loader for node in walk(loop.iter)):
+                continue
+            if use.module in self._own.modules and self._own.reach(use.module, loop) is Reach.EVERY:
+                found.setdefault(loop, TrainingLoop(use.module, use.scope, use.body, loop, use, False))
+        return sorted(found.values(), key=lambda loop: (str(loop.module.path), loop.line))
+
+    def _uses(self) -> Iterator[LoaderUse]:
+        for use in [*self._own.data.uses, *self._own.data.evaluated]:
+            if use.values and use.values <= self._shared:
+                yield use
+
+    def found(self) -> list[Metric]:
+        """The numbers, in the order of files and lines."""
+        shared = TrainingData(uses=[*self._uses()])
+        sums = RankSums(self._own.program, self.loops, WholeLengths(self._own.program, shared))
+        found: dict[ast.AST, Metric] = {}
+        several: list[Metric] = []
+        for item in sums.after:
+            if item.place.module in self._own.modules:
+                place = item.place
+                several.append(_after(place, "sum", item.path))
+        for here in sums.here:
+            place = here.place
+            found[here.node] = Metric(Site(place.module, place.scope, place.body, here.node), "sum")
+        for place, reduced in sums.places:
+            moved = dict(self._moved(place, reduced, sums))
+            several += [_after(place, kind, path) for path, kind in moved.items()]
+            for metric in self._means(place, reduced | moved.keys(), sums):
+                found.setdefault(metric.site.node, metric)
+        candidates = [*several, *found.values()]
+        every = [item for item in candidates if self._own.reach(item.site.module, item.site.node) is Reach.EVERY]
+        return sorted(
+            self._reached_alike(every), key=lambda item: (str(item.site.module.path), item.site.line, item.path or "")
+        )
+
+    def _reached_alike(self, metrics: list[Metric]) -> list[Metric]:
+        """Those that every process gets to, once they are the same for all: no test on the way parts the processes."""
+        made = frozenset(value.site for value in self._shared if value.site is not None)
+        while metrics:
+            setting = Setting(
+                prepared=made,
+                reduced=frozenset(item.site.node for item in metrics if item.path is None),
+                reduced_before=tuple(
+                    (item.following, item.path) for item in metrics if item.path is not None and item.following
+                ),
+            )
+            ranks = Ranks(self._own.program, setting)
+            kept = [item for item in metrics if not ranks.control_origins(item.site.statement)]
+            if len(kept) == len(metrics):
+                return kept
+            metrics = kept
+        return []
+
+    def _moved(self, place: Counted, reduced: set[str], sums: RankSums) -> Iterator[tuple[str, Kind]]:
+        """Yield what can be reduced after its loop, where all that follows divides it by a number of one process.
+
+        All processes make as many batches: a sum by their number is a mean as well when it is a mean of all.
+        """
+        wanted = {path: sums.wants(place, path) for path in place.sums if path not in reduced}
+        for path, wants in wanted.items():
+            if wants == {"own"}:
+                yield path, "mean"
+        partners = {path for path, wants in wanted.items() if wants == {"partner"}}
+        for path in wanted:
+            if path in partners and len(partners) > 1:
+                yield path, "sum"
+
+    def _means(self, place: Counted, reduced: set[str], sums: RankSums) -> Iterator[Metric]:
+        """Yield means over the batches of one process: ``total / len(loader)``, where they are given a name or back."""
+        own = set(place.sums) - reduced
+        for node in place.nodes_following():
+            value = node.value if isinstance(node, (ast.Assign, ast.Return)) else None
+            for part in value.elts if isinstance(value, ast.Tuple) else [value]:
+                if part is not None and own & _divided(part) and sums.is_of_rank(part, place):
+                    yield Metric(Site(place.module, place.scope, place.body, part), "mean")
+
+
+def _divided(node: ast.expr) -> set[str]:
+    """The variables that a quotient divides: ``total`` of ``100.0 * total / n``."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
+        return set()
+    return {path for child in walk(node.left) if (path := variable(child)) is not None}
+
+
+def _after(place: Counted, kind: Kind, path: str) -> Metric:
+    """A sum that is reduced after the statement that gave it."""
+    site = Site(place.module, place.scope, place.body, place.statement)
+    return Metric(site, kind, path, next(place.following(), None))

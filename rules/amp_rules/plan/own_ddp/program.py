@@ -1,0 +1,259 @@
+"""What the rewrites of a script's own processes are given: who joins them, which rank gets where, how they call it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from amp_rules.checks.common.file_writes import access_of, is_shared
+from amp_rules.checks.common.rank_branches import names_rank
+from amp_rules.checks.common.rank_paths import RankPaths, Reach, in_several
+from amp_rules.flow.values import Value
+from amp_rules.plan import notes
+from amp_rules.plan.options import Options
+from amp_rules.plan.own_ddp.bound import statements_above
+from amp_rules.plan.report import Note
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.batches import DataFlow, TrainingData
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.distributed import JOINS, OWN_SHARDING
+from amp_rules.torch.frameworks import looks_after_processes
+from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
+
+_MAX_CALLERS = 6
+"""Callers of callers in other files that are asked which rank gets there: as many as trainers stack."""
+
+_OTHERS = ("horovod", "torch_xla", "deepspeed", "megatron", "colossalai", "oneflow", "paddle")
+"""Packages that join processes in words of their own."""
+
+
+@dataclass
+class OwnDdp:
+    """One program that joins a process group of torch itself.
+
+    Attributes:
+        program: the program, as the round before left it.
+        options: what was asked for.
+        modules: those of its files that may be changed.
+        told: what was left as it is, and why.
+    """
+
+    program: Program
+    options: Options
+    modules: frozenset[Module]
+    told: list[Note] = field(default_factory=list)
+    _paths: dict[Module, RankPaths] = field(default_factory=dict)
+
+    # ---- the processes -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def joins(self) -> list[Site]:
+        """The calls of ``init_process_group``."""
+        return self.program.calls_to(JOINS)
+
+    @cached_property
+    def wraps(self) -> list[Site]:
+        """The calls of ``DistributedDataParallel``."""
+        return [site for site in self.program.calls_to(DISTRIBUTED_DATA_PARALLEL) if site.module in self.modules]
+
+    @cached_property
+    def is_several_always(self) -> bool:
+        """Whether the script joins a group however it is started: no test stands before it."""
+        return any(self._is_always(site, frozenset()) for site in self.joins)
+
+    def _is_always(self, site: Site, seen: frozenset[ast.AST]) -> bool:
+        index = self._facts(site.module).index
+        if any(not _is_guard(test) for test, _ in index.branches(site.node)):
+            return False
+        if any(isinstance(item, ast.Try) for item in blocks.enclosing(site.module, site.node)):
+            return False
+        info = self.program.function_of(site.body)
+        if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
+            return info is None
+        callers = self.program.flow.callers(info)
+        # A worker that ``spawn`` runs has none.
+        return all(self._is_always(calling(item), seen | {info.node}) for item in callers)
+
+    def is_joined_at(self, module: Module, node: ast.AST) -> bool:
+        """Whether a place comes after the processes have joined, where they do: on every way there, for certain."""
+        return self._is_joined_at(module, node, frozenset())
+
+    def _is_joined_at(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        body = blocks.body_of(module, node)
+        statement = blocks.statement_of(module, node)
+        if any(self._joins_in(item) for item in statements_above(module, statement, body)):
+            return True
+        info = self.program.function_of(body)
+        if info is None or body in seen or len(seen) > _MAX_CALLERS:
+            return False
+        callers = self.program.flow.callers(info)
+        return bool(callers) and all(
+            self._is_joined_at(item.scope.module, item.call, seen | {body}) for item in callers
+        )
+
+    @cached_property
+    def _joins_in(self) -> Callable[[ast.AST], bool]:
+        calls = {site.node for site in self.joins}
+        return self.program.closure(lambda node: node in calls)
+
+    def several_alone(self, module: Module, node: ast.AST) -> bool | None:
+        """Whether a place is reached in several processes alone: None where nothing around it says."""
+        for test, holds in self._facts(module).index.branches(node):
+            said = in_several(test)
+            if said is not None:
+                return said is holds
+        return True if self.is_several_always else None
+
+    # ---- ranks ---------------------------------------------------------------------------------------------------
+
+    def reach(self, module: Module, node: ast.AST) -> Reach:
+        """Which processes get to a place, by the tests on the way there, in other files too."""
+        return self._reach(module, node, frozenset())
+
+    def _reach(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> Reach:
+        found = self._rank_paths(module).reach(node)
+        info = self.program.function_of(blocks.body_of(module, node))
+        if found is not Reach.UNKNOWN or info is None or info.node in seen or len(seen) > _MAX_CALLERS:
+            return found
+        if self._rank_paths(module).decides(node) is Reach.ONE:
+            return Reach.ONE
+        callers = self.program.flow.callers(info)
+        reached = [self._reach(item.scope.module, item.call, seen | {info.node}) for item in callers]
+        # One of many callers that is not known could be the only one that matters.
+        return max(reached) if reached and Reach.UNKNOWN not in reached else Reach.UNKNOWN
+
+    def saves(self, module: Module, call: ast.Call) -> bool:
+        """Whether a call of a library writes a file or takes one away, as far as its name says."""
+        access = access_of(self._facts(module), call)
+        return access is not None and access.kind in ("write", "remove")
+
+    def is_own_file(self, module: Module, call: ast.Call) -> bool:
+        """Whether a call changes a file of its process alone: its rank is in the path."""
+        facts = self._facts(module)
+        access = access_of(facts, call)
+        paths = [access.path] if access is not None and access.path is not None else [*call.args, *call.keywords]
+        return any(names_rank(path) for path in paths) or (access is not None and not is_shared(facts, access))
+
+    def given_by_rank(self, module: Module, statement: ast.stmt) -> bool:
+        """Whether the function at a place gives what a statement assigns another value on other ranks."""
+        body = blocks.body_of(module, statement)
+        given = blocks.writes(statement)
+        return any(
+            isinstance(item, ast.If) and names_rank(item.test) and blocks.writes(item) & given
+            for item in blocks.walk_body(body)
+        )
+
+    def told_by_rank(self, module: Module, node: ast.AST) -> bool:
+        """Whether the function at a place gives something that is read there another value on other ranks."""
+        body = blocks.body_of(module, node)
+        read = {item.id for item in walk(node) if isinstance(item, ast.Name)}
+        return any(
+            isinstance(item, ast.If) and names_rank(item.test) and blocks.writes(item) & read
+            for item in blocks.walk_body(body)
+        )
+
+    def _rank_paths(self, module: Module) -> RankPaths:
+        if module not in self._paths:
+            self._paths[module] = RankPaths(self._facts(module), ddp=True)
+        return self._paths[module]
+
+    def _facts(self, module: Module) -> ModuleFacts:
+        known: ModuleFacts | None = module.kept.get("own_ddp_facts")
+        if known is None:
+            known = module.kept["own_ddp_facts"] = ModuleFacts(module, _Nothing())
+        return known
+
+    def branches(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+        """The tests that decide within the function whether a place is reached, and how they come out."""
+        return self._facts(module).index.branches(node)
+
+    # ---- data ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def batches(self) -> DataFlow:
+        """Questions about loaders and loops."""
+        return DataFlow(self.program)
+
+    @cached_property
+    def data(self) -> TrainingData:
+        """What feeds the training steps."""
+        return self.batches.training_data()
+
+    def holds(self, node: ast.expr, scope: Scope, values: set[Value]) -> bool:
+        """Whether an expression may hold one of some values."""
+        return bool(self.program.flow.values(node, scope) & values)
+
+    # ---- words ---------------------------------------------------------------------------------------------------
+
+    def word(self, module: Module, target: str) -> str | None:
+        """How a file calls something of torch by what it imports at its head; None where it cannot."""
+        names = names_of(module)
+        package = target
+        while package:
+            name = names.name_of(package)
+            if name is not None and name not in names.rebound and self._is_at_head(module, name):
+                return name + target[len(package) :]
+            package = package.rpartition(".")[0]
+        return None
+
+    @staticmethod
+    def _is_at_head(module: Module, name: str) -> bool:
+        """Whether the file's own suite imports a name, so that every function has it."""
+        return any(
+            (alias.asname or alias.name.partition(".")[0]) == name
+            for item in module.tree.body
+            if isinstance(item, (ast.Import, ast.ImportFrom))
+            for alias in item.names
+        )
+
+    @staticmethod
+    def source(module: Module, node: ast.AST) -> str:
+        """The exact source of an expression on one line; of several lines, as Python would write it."""
+        (line, column), (end_line, end_column) = module.start(node), module.end(node)
+        rows = module.lines[line - 1 : end_line]
+        return rows[0][column:end_column] if len(rows) == 1 else ast.unparse(node)
+
+    # ---- telling -------------------------------------------------------------------------------------------------
+
+    def leave(self, rule: Rule, module: Module, node: ast.AST, text: str) -> None:
+        """Note what is left as it is, for a rewrite: ``text`` says what, and why."""
+        self.told.append(notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}"))
+
+
+def is_own(program: Program) -> bool:
+    """Whether a program that trains joins a process group of torch itself, and no framework looks after it."""
+    if not program.backwards:
+        return False
+    imported = program.flow.imported
+    if any(looks_after_processes(name) or name.partition(".")[0] in _OTHERS for name in imported):
+        return False
+    if any(name.startswith(OWN_SHARDING) for name in imported):
+        return False
+    return bool(program.calls_to(JOINS))
+
+
+def _is_guard(test: ast.expr) -> bool:
+    """``__name__ == "__main__"``."""
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
+class _Nothing:
+    """Finds nothing in other files: there the program knows the callers."""
+
+    def resolve(self, importer: ModuleFacts, dotted: str) -> None:
+        """Nothing."""
+
+    def module_of_constant(self, importer: ModuleFacts, dotted: str) -> None:
+        """Nothing."""
+
+    def users(self, function: FunctionFacts) -> list[ModuleFacts]:
+        """None."""
+        return []

@@ -1,0 +1,212 @@
+"""Distributed samplers of loaders that train, and how they are called at another place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amp_rules.flow.values import Value
+from amp_rules.plan.own_ddp.bound import is_bound_at
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.file_effects import assigned
+from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.index import keyword, literal
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
+
+_SHUFFLE = 3  # dataset, num_replicas, rank, shuffle
+
+
+@dataclass(frozen=True)
+class Sampler(Site):
+    """A call of ``DistributedSampler``, with the loops over the loaders that train with it.
+
+    Attributes:
+        uses: the loaders where they are iterated.
+        loaders: the values of these loaders.
+        others: whether such a loader may have another sampler, or none.
+    """
+
+    uses: tuple[LoaderUse, ...]
+    loaders: frozenset[Value]
+    others: bool
+
+    @property
+    def call(self) -> ast.Call:
+        """The constructor's call."""
+        assert isinstance(self.node, ast.Call)
+        return self.node
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether it may shuffle."""
+        call = self.call
+        given = keyword(call, "shuffle") or (call.args[_SHUFFLE] if len(call.args) > _SHUFFLE else None)
+        return given is None or literal(given) is not False
+
+    def line_at(self, own: OwnDdp, loop: Site, number: str) -> str | None:
+        """The line that tells it the epoch at the head of a loop; None where neither it nor its loader is at hand."""
+        found = sorted(_reads_at(own, self, loop), key=lambda item: (item.is_loader, item.is_unsure, item.path))
+        if not found:
+            return None
+        item = found[0]
+        path = f"{item.path}.sampler" if item.is_loader else item.path
+        line = f"{path}.set_epoch({number})"
+        if not item.is_unsure:
+            return line
+        if item.may_be_none and not item.is_loader:
+            return f"if {path} is not None:\n    {line}"
+        word = own.word(loop.module, _SAMPLER)
+        kind = f"isinstance({path}, {word})" if word is not None else f'hasattr({path}, "set_epoch")'
+        return f"if {kind}:\n    {line}"
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A variable that can be read at a place, and holds the sampler or a loader with it."""
+
+    path: str
+    is_loader: bool
+    is_unsure: bool
+    may_be_none: bool
+
+
+_SAMPLER = "torch.utils.data.distributed.DistributedSampler"
+
+
+def samplers(own: OwnDdp) -> Iterator[Sampler]:
+    """Yield the distributed samplers of loaders that train."""
+    for site in own.program.calls_to(DISTRIBUTED_SAMPLERS):
+        loaders: set[Value] = set()
+        uses = []
+        others = False
+        for use in own.data.uses:
+            with_it = {value for value in use.values if _holds(own, value, site)}
+            if with_it:
+                uses.append(use)
+                loaders |= with_it
+                others = others or with_it != use.values
+        if uses and site.module in own.modules:
+            yield Sampler(site.module, site.scope, site.body, site.node, tuple(uses), frozenset(loaders), others)
+
+
+def told(own: OwnDdp, sampler: Sampler) -> bool:
+    """Whether something tells the sampler an epoch, for all that is known."""
+    for call, _, scope in own.program.calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch":
+            values = own.program.flow.values(call.func.value, scope)
+            if not values or any(value.site is sampler.node or value.kind == "attribute" for value in values):
+                return True
+    return False
+
+
+def sampler_of(call: ast.Call) -> ast.expr | None:
+    """What a loader is given to draw its samples by."""
+    return given_to_loader(call, "sampler")
+
+
+def given_to_loader(call: ast.Call, name: str) -> ast.expr | None:
+    """An argument of a loader's constructor."""
+    given = keyword(call, name)
+    if given is None and name in _BY_PLACE and len(call.args) > _BY_PLACE.index(name):
+        given = call.args[_BY_PLACE.index(name)]
+    return given
+
+
+_BY_PLACE = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler")
+
+
+def _holds(own: OwnDdp, loader: Value, sampler: Site) -> bool:
+    return any(value.site is sampler.node for value in _samplers_in(own, loader))
+
+
+def _samplers_in(own: OwnDdp, loader: Value) -> set[Value]:
+    located = own.program.locate(loader.site) if isinstance(loader.site, ast.Call) else None
+    if located is None or not isinstance(loader.site, ast.Call):
+        return set()
+    given = sampler_of(loader.site)
+    return own.program.flow.values(given, located[1]) if given is not None else set()
+
+
+def _parts(own: OwnDdp, loader: Value) -> Iterator[ast.expr | None]:
+    """Yield the samplers that a loader may be given; None where it may have none."""
+    located = own.program.locate(loader.site) if isinstance(loader.site, ast.Call) else None
+    given = sampler_of(loader.site) if isinstance(loader.site, ast.Call) else None
+    if located is None or given is None:
+        yield None
+    else:
+        yield from _origins(own, given, located[1], _MAX_DEPTH)
+
+
+def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
+    """Yield the variables around a loop that hold the sampler or a loader with it, and are bound there."""
+    changed = blocks.writes(loop.node)
+    nodes = [(node, loop.scope) for node in blocks.walk_body(loop.body) if isinstance(node, (ast.Name, ast.Attribute))]
+    for node, scope in [*nodes, *_attributes_of_object(own, loop)]:
+        path = blocks.path_of(node)
+        if path is None or not isinstance(node.ctx, ast.Load) or blocks.touches({path}, changed):
+            continue
+        if not is_bound_at(loop.module, loop.scope, path.partition(".")[0], loop.node):
+            continue
+        values = own.program.flow.values(node, scope)
+        if any(value.site is sampler.node for value in values):
+            origins = [*_origins(own, node, scope, _MAX_DEPTH)]
+            others = [item for item in origins if item is not sampler.node]
+            yield _Read(path, False, bool(others), all(_is_none(item) for item in others))
+        elif values & sampler.loaders:
+            parts = [part for value in values for part in _parts(own, value)]
+            yield _Read(path, True, any(part is not sampler.node for part in parts), False)
+
+
+def _attributes_of_object(own: OwnDdp, loop: Site) -> Iterator[tuple[ast.Attribute, Scope]]:
+    """Yield what other methods read of the object around a loop that its ``__init__`` has made."""
+    info = own.program.function_of(loop.body)
+    first = info.cls.method("__init__") if info is not None and info.cls is not None else None
+    if info is None or first is None or info.receiver is None or info.name == "__init__":
+        return
+    made = {path for item in first.body for path in blocks.writes(item)}
+    for node, body, scope in own.program.nodes():
+        other = own.program.function_of(body)
+        if isinstance(node, ast.Attribute) and other is not None and other.cls is info.cls:
+            if other.receiver == info.receiver and isinstance(node.value, ast.Name) and node.value.id == info.receiver:
+                if blocks.path_of(node) in made:
+                    yield node, scope
+
+
+_MAX_DEPTH = 4
+"""Names and parameters between a sampler and where it is read."""
+
+
+def _origins(own: OwnDdp, node: ast.expr, scope: Scope, depth: int) -> Iterator[ast.expr]:
+    """Yield the expressions that a variable is given; itself where they are not known."""
+    if isinstance(node, ast.IfExp):
+        yield from _origins(own, node.body, scope, depth)
+        yield from _origins(own, node.orelse, scope, depth)
+        return
+    if not isinstance(node, (ast.Name, ast.Attribute)) or not depth:
+        yield node
+        return
+    owner = scope.owner(node.id) if isinstance(node, ast.Name) else scope
+    values = assigned(own.program, node, scope)
+    for value in values:
+        yield from _origins(own, value, owner, depth - 1)
+    info = own.program.flow.functions.get(owner.node)
+    given = info is not None and isinstance(node, ast.Name) and node.id in info.parameters
+    if info is not None and isinstance(node, ast.Name) and given:
+        callers = own.program.flow.callers(info)
+        for caller in callers:
+            argument = info.argument_or_default(caller.call, node.id)
+            if argument is None:
+                yield node
+            else:
+                yield from _origins(own, argument, caller.scope, depth - 1)
+        given = bool(callers)
+    if not values and not given:
+        yield node
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

@@ -1,0 +1,124 @@
+"""Completing a script's own processes, in drafts, before anything else is decided about it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from amp_rules import rewrites
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.stages import is_part_of_apex
+from amp_rules.plan.context import Change
+from amp_rules.plan.drafts import Draft, apart, drafted, joined
+from amp_rules.plan.own_ddp.program import OwnDdp, is_own
+from amp_rules.plan.report import Note, Report
+from amp_rules.plan.selection import Selection
+from amp_rules.roles.steps import Program
+from amp_rules.source.modules import Module
+from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
+
+_MAX_ROUNDS = 6
+"""What one round writes the next may have to add to: a new sampler is told the epoch."""
+
+
+@dataclass
+class Completed:
+    """A program whose own processes have what they need.
+
+    Attributes:
+        program: the program, changed.
+        drafts: the files that were changed.
+        told: what was left as it is, at its places in the changed files.
+    """
+
+    program: Program
+    drafts: dict[Path, Draft] = field(default_factory=dict)
+    told: list[Note] = field(default_factory=list)
+
+    def joined(self, report: Report) -> Report:
+        """The report of the changed program as one of the program before."""
+        report = replace(report, notes=(*report.notes, *self.told))
+        if report.distribution == "already" and any(draft.edits for draft in self.drafts.values()):
+            refusals = tuple(item for item in report.refusals if item.unit != "distribution")
+            report = replace(report, distribution="completed", refusals=refusals)
+        return joined(self.drafts, report)
+
+
+def completed(program: Program, selection: Selection) -> Completed:
+    """The program with what its own processes lacked; itself where it has none."""
+    found = Completed(program)
+    if not (selection.options.ddp and is_own(program)):
+        return found
+    for _ in range(_MAX_ROUNDS):
+        changes, found.told = _round(found.program, selection, found.drafts)
+        if not changes:
+            break
+        for module, todo in changes.items():
+            draft = found.drafts.get(module.path) or Draft.of(module, frozenset())
+            draft.module = module  # the same text, parsed for the program of this round
+            draft.make(todo)
+            found.drafts[module.path] = draft
+        found.program = drafted(found.program, found.drafts)
+    return found
+
+
+def _round(
+    program: Program, selection: Selection, drafts: dict[Path, Draft]
+) -> tuple[dict[Module, list[Change]], list[Note]]:
+    """What all rewrites would do to the program as it stands."""
+    modules = [module for module in program.flow.modules if not is_part_of_apex(program, module)]
+    own = OwnDdp(program, selection.options, frozenset(modules))
+    found = _settled(_first(own, modules), selection, drafts)
+    if not found:
+        # What comes last rests on all that it writes being made together.
+        last = [rewrite for rewrite in rewrites.of_own_processes() if rewrite.rule.last]
+        found = _settled((change for rewrite in last for change in rewrite.changes(own)), selection, drafts)
+    told = [note for note in own.told if selection.wants(note.text.partition(":")[0])]
+    return found, told
+
+
+def _first(own: OwnDdp, modules: list[Module]) -> Iterator[Change]:
+    """The changes that may wait for another round where they touch others."""
+    for rewrite in rewrites.of_own_processes():
+        if not rewrite.rule.last:
+            yield from rewrite.changes(own)
+    for module in modules:
+        if any(name in module.source.text for name in OPTION_OF_LAUNCHERS):
+            file = ApexFile(module, own.options)
+            for rewrite_of_file in rewrites.of_apex("own processes"):
+                yield from rewrite_of_file.changes(file)
+
+
+def _settled(changes: Iterable[Change], selection: Selection, drafts: dict[Path, Draft]) -> dict[Module, list[Change]]:
+    """The changes that are asked for, by their files."""
+    found: defaultdict[Module, list[Change]] = defaultdict(list)
+    for change in changes:
+        found[change.module].append(change)
+    kept = {module: _kept(todo, selection, _draft(module, drafts)) for module, todo in found.items()}
+    return {module: apart(todo) for module, todo in kept.items() if todo}
+
+
+_ALIKE = {"AMP234": "AMP205", "AMP236": "AMP206", "AMP237": "AMP210"}
+"""What does the same for processes that the migration writes: a comment that keeps a place from one is for both."""
+
+
+def _kept(changes: list[Change], selection: Selection, draft: Draft) -> list[Change]:
+    found = []
+    for change in selection.settled(changes, draft=draft):
+        code = _ALIKE.get(change.rule.code)
+        if code is not None and selection.wants(code):
+            alike = replace(change, rule=replace(change.rule, code=code))
+            if not selection.settled([alike], draft=draft):
+                continue
+        found.append(change)
+    return found
+
+
+def _draft(module: Module, drafts: dict[Path, Draft]) -> Draft:
+    draft = drafts.get(module.path)
+    if draft is None:
+        return Draft.of(module, frozenset())
+    draft.module = module
+    return draft

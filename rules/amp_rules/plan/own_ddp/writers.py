@@ -1,0 +1,107 @@
+"""Logging clients that every process makes, and what they are asked to log."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+from amp_rules.torch.writers import WRITERS
+
+
+@dataclass
+class Client:
+    """A logging client.
+
+    Attributes:
+        made: the call that makes it.
+        path: the variable that holds it.
+        logs: statements that every process runs and that ask it for something, with the variable that holds it there.
+        reason: why it cannot be None on other processes, if that is so.
+    """
+
+    made: Site
+    path: str
+    logs: list[tuple[Site, str]] = field(default_factory=list)
+    reason: str | None = None
+
+
+def clients(own: OwnDdp) -> list[Client]:
+    """The clients that every process makes."""
+    found = []
+    for site in own.program.calls_to(WRITERS):
+        if site.module not in own.modules or own.reach(site.module, site.node) is not Reach.EVERY:
+            continue
+        assert isinstance(site.node, ast.Call)
+        if own.is_own_file(site.module, site.node):
+            continue
+        statement = site.statement
+        target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+        path = blocks.path_of(target) if isinstance(target, (ast.Name, ast.Attribute)) else None
+        if path is None or not isinstance(statement, ast.Assign) or statement.value is not site.node:
+            continue
+        client = Client(site, path)
+        _follow(own, client)
+        found.append(client)
+    return found
+
+
+def _follow(own: OwnDdp, client: Client) -> None:
+    """Find all that is asked of a client."""
+    last = {call.attr for call in _methods(own, client)}
+    for node, body, scope in own.program.nodes():
+        if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+            continue
+        module = scope.module
+        parent = module.parents[node]
+        values = own.program.flow.values(node, scope)
+        if not any(value.site is client.made.node for value in values):
+            # Something unknown that is asked for the same may be the client too.
+            if (
+                not values
+                and isinstance(parent, ast.Attribute)
+                and parent.attr in last
+                and parent.attr.startswith("add_")
+            ):
+                client.reason = f"`{module.text(node)}` may be it, too"
+            continue
+        if isinstance(parent, ast.Attribute):
+            call = module.parents[parent]
+            statement = module.parents.get(call)
+            if own.reach(module, node) is Reach.ONE or _is_tested(own, node, scope.module):
+                continue
+            if isinstance(call, ast.Call) and isinstance(statement, ast.Expr) and module in own.modules:
+                path = blocks.path_of(node)
+                if path is not None:
+                    client.logs.append((Site(module, scope, body, statement), path))
+                    continue
+            client.reason = f"`{module.text(call)}` needs it on every process"
+        elif isinstance(parent, (ast.Call, ast.keyword)):
+            call = parent if isinstance(parent, ast.Call) else module.parents[parent]
+            if isinstance(call, ast.Call) and not own.program.flow.callees(call):
+                client.reason = f"`{module.text(call)}` is given it"
+
+
+def _methods(own: OwnDdp, client: Client) -> list[ast.Attribute]:
+    found = []
+    for node, _, scope in own.program.nodes():
+        if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
+            values = own.program.flow.values(node.value, scope)
+            if any(value.site is client.made.node for value in values):
+                found.append(node)
+    return found
+
+
+def _is_tested(own: OwnDdp, node: ast.Name | ast.Attribute, module: Module) -> bool:
+    """Whether a test around asks whether there is a client."""
+    path = blocks.path_of(node)
+    return any(
+        isinstance(item, (ast.Name, ast.Attribute)) and blocks.path_of(item) == path
+        for test, _ in own.branches(module, node)
+        for item in walk(test)
+    )

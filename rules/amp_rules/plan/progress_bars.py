@@ -1,0 +1,32 @@
+"""Progress bars that a program shows."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source.scopes import Scope, arguments_of
+
+
+def progress_bars(program: Program) -> list[tuple[Site, ast.Call]]:
+    """Calls that show a progress bar, and do not say already when not to."""
+    found = []
+    for call, body, scope in program.calls():
+        names = program.callee_names(call, scope)
+        if any(
+            name.startswith("tqdm.") and name.rpartition(".")[2] in ("tqdm", "trange", "tqdm_notebook")
+            for name in names
+        ):
+            if not any(item.arg in ("disable", None) for item in call.keywords) and not _is_given(call.func, scope):
+                found.append((Site(scope.module, scope, body, call), call))
+    return found
+
+
+def _is_given(function: ast.expr, scope: Scope) -> bool:
+    """Whether a parameter holds the function: something that takes other arguments may be passed as well."""
+    if not isinstance(function, ast.Name):
+        return False
+    owner = scope.owner(function.id).node
+    return isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and any(
+        argument.arg == function.id for argument in arguments_of(owner)
+    )

@@ -1,0 +1,84 @@
+"""Call Apex's functions by the name of the module, not by an attribute.
+
+## What it does
+Where a script keeps the module in an attribute of another object, `args.amp = amp`, and calls it there,
+`args.amp.scale_loss(...)`, the calls name the module, and the attribute goes. The other rewrites then do the rest.
+
+## Why
+Scripts import Apex only where it is asked for, and hand it on to functions of other files. The runtime is imported by
+every file that uses it.
+
+## Before
+    args.amp = amp
+    ...
+    with args.amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+
+## After
+    amp.scaler.scale(loss).backward()
+
+## When it declines
+When something else is put into an attribute of this name anywhere in the program, when the attribute is used for
+something else than a call of Apex's functions, and when the file has another use for the name `amp`. A module that is
+handed on as an argument is not followed.
+
+## Leaving it out
+No: the attribute would hold a module that does not have these functions.
+
+## Source
+https://nvidia.github.io/apex/amp.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.flag_conditions import emptied
+from amp_rules.plan.apex.handed_on import AMP
+from amp_rules.plan.context import Change
+from amp_rules.plan.rule import Rule
+from amp_rules.source.head import import_place
+from amp_rules.text.actions import Action, Insert, Remove, Replace
+from amp_rules.text.expression_edits import substitute
+
+RULE = Rule(
+    "AMP413", "apex-handed-on", "Apex's functions are called by the module's name.", "precision", ways=("idiom",)
+)
+
+_NAME = "amp"
+
+
+def changes(file: ApexFile) -> Iterator[Change]:
+    """Yield an edit for each attribute that keeps the module, and each place that reads it."""
+    kept = file.handed_on
+    reads = [node for node in file.module.parents if node in kept.reads]
+    for statement in file.module.parents:
+        if isinstance(statement, ast.Assign) and statement in kept.writes:
+            actions: list[Action] = [Remove(emptied(file, statement))]
+            yield Change(RULE, file.module, statement, "every file imports what it uses", actions)
+    if not reads:
+        return
+    bound = [item for item in file.references.bindings if item.name == _NAME]
+    others = file.names.bindings + file.references.bindings
+    if any(item.name == _NAME and item.target != AMP for item in others) or not (bound or _is_free(file)):
+        raise file.not_understood(reads[0], f"`{_NAME}` means something else in this file")
+    owners = {item.scope for item in bound} | {file.references.scopes[file.module.tree]}
+    for node in reads:
+        if file.references.scope_of(node).owner(_NAME) not in owners:
+            raise file.not_understood(node, f"`{_NAME}` means something else in this function")
+        message = f"`{file.module.text(node)}` is the module `{_NAME}`"
+        yield Change(RULE, file.module, node, message, [Replace(node, substitute(_NAME))])
+    if not any(file.references.is_plain(item.statement) for item in bound):
+        where, after = import_place(file.module.tree)
+        edit = Insert(where, f"from apex import {_NAME}", after=after, gap=True)
+        yield Change(RULE, file.module, where, "for its functions", [edit])
+
+
+def _is_free(file: ApexFile) -> bool:
+    """Whether nothing in the file is called so, attributes aside."""
+    return not any(
+        (isinstance(node, ast.Name) and node.id == _NAME) or (isinstance(node, ast.arg) and node.arg == _NAME)
+        for node in file.module.parents
+    )

@@ -1,0 +1,210 @@
+"""Share the training data out, in a script with processes of its own.
+
+## What it does
+A loader that trains a model in `DistributedDataParallel` and has no sampler gets a `DistributedSampler`, which does the
+shuffling. Where the script may run in one process, there is none then.
+
+## Why
+Without it every process goes through all of the data: N processes do the work of one N times over.
+
+## Before
+    loader = DataLoader(train_set, batch_size=32, shuffle=True)
+
+## After
+    train_sampler = torch.utils.data.distributed.DistributedSampler(train_set)
+    loader = DataLoader(train_set, batch_size=32, sampler=train_sampler)
+
+## When it declines
+Where something in the program shares samples out already, or may; where the data set has no samples by index; where the
+loader is used to evaluate too, and where it is made before the processes have joined (AMP288).
+
+## Leaving it out
+Yes: each process then goes through all of the data, as it did.
+
+## Source
+https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import libcst as cst
+
+from amp_rules.checks.common.rank_branches import names_rank
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.flow.values import Value
+from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.samplers import given_to_loader
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.index import literal
+from amp_rules.source.resolver import names_of
+from amp_rules.text.actions import ExpressionEdit, Insert, Replace
+from amp_rules.text.expression_edits import add_keyword
+from amp_rules.torch.data import LOADERS_OF_TORCH
+
+RULE = Rule("AMP232", "distributed-sampler", "Each process trains on its share.", "distribution", optional=True)
+
+_SAMPLER = "torch.utils.data.distributed.DistributedSampler"
+_INITIALISED = "torch.distributed.is_initialized"
+_NAMES = ("train_sampler", "sampler", "distributed_sampler")
+_UNINDEXED = ("IterableDataset", "ChainDataset", "IterDataPipe")
+
+
+def changes(own: OwnDdp) -> Iterator[Change]:
+    """Yield a sampler for each loader that trains and has none."""
+    if not own.wraps:
+        return
+    done: set[ast.AST] = set()
+    evaluated = {value for use in own.data.evaluated for value in use.values}
+    for use in own.data.uses:
+        for value in sorted(use.values, key=lambda item: getattr(item.site, "lineno", 0)):
+            site = _made(own, value)
+            if site is None or site.node in done:
+                continue
+            done.add(site.node)
+            reason = _against(own, site, value in evaluated, use.values)
+            if reason is None:
+                yield _change(own, site)
+            elif reason:
+                own.leave(RULE, site.module, site.node, f"every process goes through all of the data: {reason}")
+
+
+def _made(own: OwnDdp, value: Value) -> Site | None:
+    """Where a loader of torch is made that has no sampler, by a call that says all there is."""
+    call = value.site
+    located = own.program.locate(call) if isinstance(call, ast.Call) else None
+    if located is None or not isinstance(call, ast.Call) or located[1].module not in own.modules:
+        return None
+    if not own.program.callee_names(call, located[1]) & LOADERS_OF_TORCH:
+        return None
+    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
+        return None
+    for name in ("sampler", "batch_sampler"):
+        given = given_to_loader(call, name)
+        if given is not None and literal(given) is not None:
+            return None
+    return Site(located[1].module, located[1], located[0], call)
+
+
+def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Value]) -> str | None:
+    """Why a loader gets no sampler; empty where there is nothing to say."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    several = own.several_alone(site.module, call)
+    if several is False or own.reach(site.module, call) is Reach.ONE:
+        return ""
+    if _may_share(own, others):
+        return ""
+    dataset = given_to_loader(call, "dataset")
+    if dataset is None or not isinstance(dataset, (ast.Name, ast.Attribute)) or blocks.path_of(dataset) is None:
+        return "its data set has no name"
+    values = own.program.flow.values(dataset, site.scope)
+    if not values or not all(_is_indexed(value) for value in values):
+        return f"`{site.module.text(dataset)}` is not known to give samples by their index"
+    if any(_shares(own, value) for value in values):
+        return ""
+    if is_evaluated:
+        return "it is used to evaluate too"
+    if not own.is_joined_at(site.module, call):
+        return "it is made before the processes have joined, for all that is known"
+    if own.word(site.module, _SAMPLER) is None or own.word(site.module, _INITIALISED) is None:
+        return "nothing in this file is called torch"
+    statement = site.statement
+    if not isinstance(statement, (ast.Assign, ast.Return, ast.AnnAssign)) or any(
+        isinstance(item, (ast.Lambda, ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.IfExp))
+        for item in site.module.ancestors(call)
+        if item is not statement and not isinstance(item, ast.stmt)
+    ):
+        return "no line can stand above it"
+    return None
+
+
+def _may_share(own: OwnDdp, loaders: frozenset[Value]) -> bool:
+    """Whether samples are shared out in another way, or a loader with a sampler may be in the place of this one."""
+    for value in loaders:
+        located = own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        if located is None or not isinstance(value.site, ast.Call):
+            return True
+        if any(given_to_loader(value.site, name) is not None for name in ("sampler", "batch_sampler")):
+            return True
+    return any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and names_rank(node.right)
+        for module in own.modules
+        for node in module.nodes
+    )
+
+
+def _is_indexed(value: Value) -> bool:
+    """Whether a data set gives its samples by their index."""
+    if value.kind == "instance":
+        return value.ref.find_method("__getitem__") is not None and not any(
+            base.rpartition(".")[2] in _UNINDEXED for base in value.ref.external_bases()
+        )
+    name = value.name
+    return name.startswith(("torchvision.datasets.", "torch.utils.data.")) and name.rpartition(".")[2] not in _UNINDEXED
+
+
+def _shares(own: OwnDdp, value: Value) -> bool:
+    """Whether a data set may be the part of one process."""
+    if value.kind == "instance" and any(names_rank(info.facts.node) for info in value.ref.mro()):
+        return True
+    return value.site is not None and names_rank(value.site)
+
+
+def _change(own: OwnDdp, site: Site) -> Change:
+    call = site.node
+    assert isinstance(call, ast.Call)
+    module = site.module
+    dataset = given_to_loader(call, "dataset")
+    assert dataset is not None
+    names = names_of(module)
+    name = next((item for item in _NAMES if not names.is_taken(item)), _NAMES[-1])
+    shuffle = given_to_loader(call, "shuffle")
+    arguments = own.source(module, dataset)
+    if shuffle is None or literal(shuffle) is not True:
+        arguments += f", shuffle={'False' if shuffle is None else own.source(module, shuffle)}"
+    made = f"{own.word(module, _SAMPLER)}({arguments})"
+    always = own.is_several_always
+    if not always:
+        made += f" if {own.word(module, _INITIALISED)}() else None"
+    message = f"each process trains on its share of `{own.source(module, dataset)}`"
+    alone = None if always or shuffle is None else _alone(name, own.source(module, shuffle), literal(shuffle))
+    edit = Replace(call, _with_sampler(name, alone))
+    return Change(RULE, module, call, message, [Insert(site.statement, f"{name} = {made}"), edit])
+
+
+def _alone(name: str, shuffle: str, value: object) -> str:
+    """What the loader is told of shuffling where there may be no sampler."""
+    return f"{name} is None" if value is True else f"{name} is None and {shuffle}"
+
+
+def _with_sampler(name: str, shuffle: str | None) -> ExpressionEdit:
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        added = cst.ensure_type(cst.parse_expression(f"f(sampler={name})"), cst.Call).args[0]
+        arguments: list[cst.Arg] = []
+        placed = False
+        for index, item in enumerate(call.args):
+            key = item.keyword.value if item.keyword is not None else None
+            if key == "shuffle" or (key is None and index == 2):
+                if shuffle is not None:
+                    value = cst.parse_expression(shuffle)
+                    arguments.append(item.with_changes(value=value))
+                    continue
+                new = added.with_changes(comma=item.comma, whitespace_after_arg=item.whitespace_after_arg)
+                arguments.append(new)
+                placed = True
+            elif key in ("sampler", "batch_sampler") or (key is None and index in (3, 4)):
+                continue
+            else:
+                arguments.append(item)
+        if not placed:
+            return add_keyword(f"sampler={name}")(call.with_changes(args=arguments))
+        return call.with_changes(args=arguments)
+
+    return edit

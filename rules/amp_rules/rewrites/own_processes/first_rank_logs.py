@@ -1,0 +1,95 @@
+"""Log from the first process alone, in a script with processes of its own.
+
+## What it does
+A logging client that every process makes is made by the first one, and is None on the others; statements that log
+stand under `if writer is not None:`. `wandb.init(...)` gets `mode="disabled"` on the others, where all calls of it do
+nothing.
+The test is the script's own for the first rank where it has one.
+
+## Why
+Several clients in one folder make curves that jump back and forth, and N processes make N runs.
+
+## Before
+    writer = SummaryWriter("runs")
+
+## After
+    writer = SummaryWriter("runs") if rank == 0 else None
+
+## When it declines
+Where not every process gets there; where `wandb.init` has a `group` or a `mode`; and where the client is used in
+another way than to log (AMP288).
+
+## Leaving it out
+Yes: training and checkpoints are the same; each process then has curves of its own.
+
+## Source
+https://pytorch.org/docs/stable/tensorboard.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import libcst as cst
+
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.context import Change, adjacent
+from amp_rules.plan.own_ddp.first_rank import FirstRank, Test
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.writers import Client, clients
+from amp_rules.plan.rule import Rule
+from amp_rules.text.actions import ExpressionEdit, Replace, Wrap
+from amp_rules.text.expression_edits import add_keyword
+
+RULE = Rule(
+    "AMP237", "log-on-first-rank", "The first process alone logs.", "distribution", optional=True, together=True
+)
+
+_RUNS = frozenset({"wandb.init"})
+_OWN_WAYS = ("mode", "group", "id", None)
+
+
+def changes(own: OwnDdp) -> Iterator[Change]:
+    """Yield an edit for each client, and a test around what it logs."""
+    first_rank = FirstRank(own)
+    for client in clients(own):
+        yield from _change(own, client, first_rank)
+    for site in own.program.calls_to(_RUNS):
+        call = site.node
+        if (
+            not isinstance(call, ast.Call)
+            or site.module not in own.modules
+            or any(item.arg in _OWN_WAYS for item in call.keywords)
+        ):
+            continue
+        if own.reach(site.module, call) is not Reach.EVERY:
+            continue
+        test = first_rank.at(site.module, call)
+        if test is not None:
+            edit = add_keyword(f'mode="disabled" if {test.negated} else None')
+            yield Change(RULE, site.module, call, "one run for all processes", [Replace(call, edit)])
+
+
+def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Change]:
+    made = client.made
+    test = first_rank.at(made.module, made.node)
+    if client.reason is not None or test is None:
+        reason = client.reason or "nothing here says which process is the first"
+        own.leave(RULE, made.module, made.node, f"every process makes `{client.path}`: {reason}")
+        return
+    assert isinstance(made.node, ast.expr)
+    message = f"`{client.path}` logs on the first process alone"
+    yield Change(RULE, made.module, made.node, message, [Replace(made.node, _on_first(test))])
+    by_path = sorted({path for _, path in client.logs})
+    for path in by_path:
+        rows = [(site.module, site.statement) for site, other in client.logs if other == path]
+        for module, first, last in adjacent(rows):
+            yield Change(RULE, module, first, message, [Wrap(first, last, f"if {path} is not None:")])
+
+
+def _on_first(test: Test) -> ExpressionEdit:
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        return cst.IfExp(test=cst.parse_expression(test.text), body=node, orelse=cst.Name("None"))
+
+    return edit

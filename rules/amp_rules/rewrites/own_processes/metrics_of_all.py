@@ -1,0 +1,153 @@
+"""Make numbers of one process those of all, in a script with processes of its own.
+
+## What it does
+After a loop over a loader with a `DistributedSampler`, counts and sums that are shown, or divided by the length of the
+whole data set, are added up over the processes; means over the batches of one process, where they are given a name or
+given back, become the mean of all. A function for that is written below the imports.
+
+## Why
+Each process counts its own share. What is printed is then a part of the accuracy; which model is the best, when to stop
+and what a scheduler is told differ between the processes.
+
+## Before
+    accuracy = correct / len(test_set)
+    val_loss = total_loss / len(loader)
+
+## After
+    correct = all_reduce_sum(correct)
+    accuracy = correct / len(test_set)
+    val_loss = all_reduce_mean(total_loss / len(loader))
+
+## When it declines
+Where the program exchanges numbers between processes in any way already, where not every process gets there, and where
+numbers are kept in an object, such as an average meter.
+
+## Leaving it out
+Yes: the numbers are then those of one process, as they were.
+
+## Source
+https://pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.metrics import Kind, Metric, Metrics
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.rule import Rule
+from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
+from amp_rules.text.actions import Insert, Replace
+from amp_rules.text.expression_edits import call_with
+
+RULE = Rule(
+    "AMP233", "metrics-of-all-ranks", "Numbers of one process become those of all.", "distribution",
+    optional=True, together=True, last=True,
+)  # fmt: skip
+
+_NAMES: dict[Kind, str] = {"sum": "all_reduce_sum", "mean": "all_reduce_mean"}
+
+_SUM = '''\
+def {name}(value):
+    """The sum of a number or a tensor over all processes."""
+    if not {initialised}():
+        return value
+    is_tensor = {torch}.is_tensor(value)
+    total = {torch}.as_tensor(value, dtype=None if is_tensor else {torch}.float64).detach()
+    total = total.to("cuda" if "nccl" in {backend}() else "cpu", copy=True)
+    {all_reduce}(total)
+    return total.to(value.device) if is_tensor else type(value)(total.item())'''
+
+_MEAN = '''\
+def {name}(value):
+    """The mean of a number or a tensor over all processes."""
+    if not {initialised}():
+        return value
+    is_tensor = {torch}.is_tensor(value)
+    mean = {torch}.as_tensor(value, dtype=None if is_tensor else {torch}.float64).detach()
+    mean = (mean / {size}()).to("cuda" if "nccl" in {backend}() else "cpu")
+    {all_reduce}(mean)
+    return mean.to(value.device) if is_tensor else mean.item()'''
+
+_CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN}
+
+
+def changes(own: OwnDdp) -> Iterator[Change]:
+    """Yield an edit for each number, and the functions that it takes."""
+    metrics = Metrics(own)
+    if metrics.exchanged:
+        return
+    helpers: dict[Module, dict[Kind, str | None]] = {}
+    after: dict[ast.AST, list[Metric]] = {}
+    for metric in metrics.found():
+        module = metric.site.module
+        known = helpers.setdefault(module, {})
+        if metric.kind not in known:
+            known[metric.kind] = _helper(own, module, metric.kind)
+        if known[metric.kind] is None:
+            own.leave(RULE, module, metric.site.node, "a number of one process; nothing in this file is called torch")
+            continue
+        if metric.path is None:
+            yield _change(metric)
+        else:
+            after.setdefault(metric.site.node, []).append(metric)
+    for sums in after.values():
+        yield _after(sums)
+    for module, kinds in helpers.items():
+        code = [text for _, text in sorted(kinds.items()) if text is not None]
+        where = _last_import(module)
+        if code and where is not None:
+            # Two blank lines stand around functions.
+            yield Change(
+                RULE, module, where, "what reduces numbers", [Insert(where, "\n\n" + "\n\n\n".join(code), after=True)]
+            )
+
+
+def _change(metric: Metric) -> Change:
+    module, node = metric.site.module, metric.site.node
+    assert isinstance(node, ast.expr)
+    message = f"`{module.text(node)}` is that of all processes"
+    return Change(RULE, module, node, message, [Replace(node, call_with(_NAMES[metric.kind]))])
+
+
+def _after(metrics: list[Metric]) -> Change:
+    """What is reduced after one statement."""
+    module, node = metrics[0].site.module, metrics[0].site.node
+    assert isinstance(node, ast.stmt)
+    lines = [f"{item.path} = {_NAMES[item.kind]}({item.path})" for item in metrics]
+    names = ", ".join(f"`{item.path}`" for item in metrics)
+    message = f"{names} of all processes"
+    return Change(RULE, module, _head(node), message, [Insert(node, "\n".join(lines), after=True)])
+
+
+def _head(statement: ast.stmt) -> ast.AST:
+    """What stands for a loop, of which other changes may be about the body."""
+    return statement.target if isinstance(statement, ast.For) else statement
+
+
+def _helper(own: OwnDdp, module: Module, kind: Kind) -> str | None:
+    """The function that reduces; None where the file has no word for what it takes, or the name."""
+    words = {
+        "initialised": own.word(module, "torch.distributed.is_initialized"),
+        "backend": own.word(module, "torch.distributed.get_backend"),
+        "all_reduce": own.word(module, "torch.distributed.all_reduce"),
+        "size": own.word(module, "torch.distributed.get_world_size"),
+        "torch": own.word(module, "torch"),
+    }
+    if None in words.values() or names_of(module).is_taken(_NAMES[kind]) or _last_import(module) is None:
+        return None
+    return _CODE[kind].format(name=_NAMES[kind], **words)
+
+
+def _last_import(module: Module) -> ast.stmt | None:
+    """The last import at the head of a file."""
+    found: ast.stmt | None = None
+    for item in module.tree.body:
+        if isinstance(item, (ast.Import, ast.ImportFrom)):
+            found = item
+        elif isinstance(item, (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If)):
+            break
+    return found

@@ -1,0 +1,85 @@
+"""Tell a distributed sampler the epoch.
+
+## What it does
+At the head of the loop over epochs, the sampler of the loader that trains is told its number by
+`sampler.set_epoch(epoch)`, or by `loader.sampler.set_epoch(epoch)` where only the loader is at hand. Where there may be
+no such sampler, a test stands before it.
+
+## Why
+The sampler shuffles by `seed + epoch`, and its epoch stays 0 until it is told. Every epoch has the same order then, and
+a process never sees the samples of the others.
+
+## Before
+    for epoch in range(epochs):
+        for x, y in loader:
+
+## After
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+
+## When it declines
+Where any sampler is told an epoch already, where the sampler does not shuffle, and where the loop over epochs, its
+number or the sampler there is not known (AMP288).
+
+## Leaving it out
+Yes: the script then has the same order in every epoch, as it did.
+
+## Source
+https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.epoch_loops import epoch_loops, number_of
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.samplers import Sampler, samplers, told
+from amp_rules.plan.rule import Rule
+from amp_rules.roles.steps import Site
+from amp_rules.text.actions import Insert, Replace
+from amp_rules.text.expression_edits import substitute
+
+RULE = Rule(
+    "AMP231",
+    "sampler-epoch",
+    "The distributed sampler is told the epoch.",
+    "distribution",
+    optional=True,
+    together=True,
+)
+
+
+def changes(own: OwnDdp) -> Iterator[Change]:
+    """Yield a line at the head of each loop over epochs."""
+    done: set[ast.AST] = set()
+    for sampler in samplers(own):
+        if not sampler.shuffles or told(own, sampler):
+            continue
+        for use in sampler.uses:
+            loops = list(epoch_loops(own, use))
+            if not loops:
+                own.leave(RULE, use.module, use.loader, "no loop over epochs was found for its sampler, which shuffles")
+            for loop in loops:
+                if loop.node in done:
+                    continue
+                done.add(loop.node)
+                yield from _change(own, sampler, loop)
+
+
+def _change(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[Change]:
+    number = number_of(own, loop)
+    line = sampler.line_at(own, loop, number.name) if number is not None else None
+    if number is None or line is None:
+        own.leave(RULE, loop.module, loop.node, "the sampler is not told the epoch, and is not at hand here")
+        return
+    assert isinstance(loop.node, (ast.For, ast.While))
+    first = loop.node.body[0]
+    if number.renames is not None:
+        what = f"`{number.name}`, for the sampler"
+        yield Change(RULE, loop.module, number.renames, what, [Replace(number.renames, substitute(number.name))])
+    message = f"`{line.splitlines()[-1].strip()}`: another order in each epoch"
+    yield Change(RULE, loop.module, first, message, [Insert(first, line)])

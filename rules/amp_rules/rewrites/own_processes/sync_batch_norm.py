@@ -1,0 +1,199 @@
+"""Synchronise batch norm, in a script with processes of its own.
+
+## What it does
+Before a model that has batch norm is wrapped in `DistributedDataParallel`, its batch norm becomes torch's
+`SyncBatchNorm`. Where the model may be on the CPU, which torch's has no kernel for, a test for that stands before it.
+`--no-sync-bn` leaves it out.
+
+## Why
+Batch norm of one process takes mean and variance of its share of the batch alone. With few samples on each process that
+trains to other results than one process with all of them.
+
+## Before
+    model = DistributedDataParallel(model, device_ids=[local_rank])
+
+## After
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model = DistributedDataParallel(model, device_ids=[local_rank])
+
+## When it declines
+Where the script speaks of synchronised batch norm anywhere, behind a switch of its own perhaps; where the model is not
+known to have batch norm; where something looks for `nn.BatchNorm2d` later, which the new class is not, or
+differentiates twice (AMP288).
+
+## Leaving it out
+Yes: each process then normalises by its own share, as it did.
+
+## Source
+https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.values import Value
+from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.rule import Rule
+from amp_rules.roles import batch_norm
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.index import keyword, literal
+from amp_rules.source.syntax import last_name, walk
+from amp_rules.text.actions import Action, Insert, Replace
+from amp_rules.text.expression_edits import call_with, substitute
+from amp_rules.torch.distributed import SYNC_BATCH_NORM
+from amp_rules.torch.models import WITH_BATCH_NORM
+
+RULE = Rule(
+    "AMP230", "sync-batch-norm", "Batch norm is synchronised over the processes.", "distribution", optional=True
+)
+
+_CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm"
+_ON_START = ("__init__", "init", "reset", "load", "weights")
+
+
+def changes(own: OwnDdp) -> Iterator[Change]:
+    """Yield a line above each wrapper."""
+    if not own.options.sync_bn or _is_synchronised(own.program):
+        return
+    for site in own.wraps:
+        call = site.node
+        assert isinstance(call, ast.Call)
+        model = call.args[0] if call.args else keyword(call, "module")
+        if model is None or isinstance(model, ast.Starred):
+            continue
+        values = own.program.roles.modules(model, site.scope)
+        if not any(_has_batch_norm(own.program, value) for value in values) or _is_frozen(own.program, values):
+            continue
+        reason = _against(own.program)
+        convert = own.word(site.module, _CONVERT)
+        if reason is not None or convert is None:
+            text = reason or "nothing in this file is called torch"
+            own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
+            continue
+        change = _change(own, site, call, model, convert)
+        if change is not None:
+            yield change
+
+
+def _change(own: OwnDdp, site: Site, call: ast.Call, model: ast.expr, convert: str) -> Change | None:
+    message = f"batch norm of `{site.module.text(model)}` is that of the batch of all processes"
+    path = blocks.path_of(model) if isinstance(model, (ast.Name, ast.Attribute)) else None
+    statement = site.statement
+    actions: list[Action] = []
+    if path is None and _is_on_cuda(own, call):
+        return Change(RULE, site.module, model, message, [Replace(model, call_with(convert))])
+    if path is None:
+        # ``model = DDP(Net())``: a test of where it lives needs a name for it.
+        target = statement.targets[0] if isinstance(statement, ast.Assign) and statement.value is call else None
+        path = blocks.path_of(target) if isinstance(target, (ast.Name, ast.Attribute)) else None
+        if path is None or model.lineno != model.end_lineno:
+            own.leave(
+                RULE, site.module, call, "batch norm is not synchronised: the model has no name before it is wrapped"
+            )
+            return None
+        actions = [Insert(statement, f"{path} = {own.source(site.module, model)}", order=-1)]
+        actions.append(Replace(model, substitute(path)))
+    elif not _stands_alone(site):
+        own.leave(RULE, site.module, call, "batch norm is not synchronised: no line can stand above the wrapper")
+        return None
+    line = f"{path} = {convert}({path})"
+    if not _is_on_cuda(own, call):
+        line = f"if next({path}.parameters()).is_cuda:\n    {line}"
+    return Change(RULE, site.module, call, message, [*actions, Insert(statement, line)])
+
+
+def _stands_alone(site: Site) -> bool:
+    """Whether a line can stand above it: not in a comprehension, a lambda or behind a condition of its own."""
+    for parent in site.module.ancestors(site.node):
+        if isinstance(parent, ast.stmt):
+            return isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
+        if isinstance(parent, (ast.IfExp, ast.Lambda, ast.comprehension, ast.ListComp, ast.DictComp, ast.BoolOp)):
+            return False
+    return False
+
+
+def _is_on_cuda(own: OwnDdp, call: ast.Call) -> bool:
+    """Whether the model that is wrapped is on a GPU for certain, or the processes speak by NCCL alone."""
+    devices = keyword(call, "device_ids")
+    if isinstance(devices, ast.List) and devices.elts:
+        return True
+    backends = [
+        literal(keyword(site.node, "backend") or (site.node.args[0] if site.node.args else None))
+        for site in own.joins
+        if isinstance(site.node, ast.Call)
+    ]
+    return bool(backends) and all(item == "nccl" for item in backends)
+
+
+def _is_synchronised(program: Program) -> bool:
+    """Whether the program speaks of synchronised batch norm, under any name, in a comment that says why not too."""
+    return any(name in module.source.text for module in program.flow.modules for name in SYNC_BATCH_NORM) or any(
+        word in SYNC_BATCH_NORM or word.lower().replace("_", "").startswith(("syncbn", "syncbatchnorm"))
+        for module in program.flow.modules
+        for word in _words(module.nodes)
+    )
+
+
+def _words(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            yield last_name(node)
+        elif isinstance(node, ast.alias):
+            yield node.name.rpartition(".")[2]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 40:
+            yield node.value.lstrip("-").replace("-", "_")
+
+
+def _has_batch_norm(program: Program, value: Value) -> bool:
+    """Whether a model has batch norm for all that its own text says."""
+    if value.kind == "instance":
+        texts = [node for info in value.ref.mro() for node in walk(info.facts.node)]
+        made = [item for node in texts for item in _made_by(program, node)]
+        return (
+            batch_norm.names_batch_norm(texts)
+            or any(batch_norm.names_batch_norm(walk(item)) for item in program.called_from(texts))
+            or any(_has_batch_norm(program, item) for item in made if item != value and item.kind == "object")
+        )
+    name = value.name if isinstance(value.name, str) else ""
+    if name.startswith("torch.nn.") and value.site is not None:
+        return batch_norm.names_batch_norm(walk(value.site))
+    if name.startswith("torchvision.models."):
+        last = name.rpartition(".")[2].lower()
+        return last.startswith(WITH_BATCH_NORM) or "bn" in last
+    return name.startswith("timm.")
+
+
+def _is_frozen(program: Program, values: set[Value]) -> bool:
+    """Whether a model is only ever put into evaluation mode, where batch norm takes no statistics."""
+    modes = {
+        call.func.attr
+        for call, _, scope in program.calls()
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("train", "eval")
+        if program.roles.modules(call.func.value, scope) & values
+    }
+    return modes == {"eval"}
+
+
+def _made_by(program: Program, node: ast.AST) -> Iterator[Value]:
+    located = program.locate(node) if isinstance(node, ast.Call) else None
+    if located is not None and isinstance(node, ast.Call):
+        yield from program.roles.modules(node, located[1])
+
+
+def _against(program: Program) -> str | None:
+    """Why another class of batch norm would be noticed."""
+    for node, body, scope in program.nodes():
+        if not isinstance(node, ast.Call):
+            continue
+        if any(item.arg == "create_graph" and literal(item.value) is not False for item in node.keywords):
+            return f"`{scope.module.text(node)}` differentiates twice, which torch's cannot"
+        if isinstance(node.func, ast.Name) and node.func.id == "isinstance" and len(node.args) == 2:
+            info = program.function_of(body)
+            is_early = info is not None and any(part in info.name.lower() for part in _ON_START)
+            if not is_early and any(last_name(item).startswith("BatchNorm") for item in walk(node.args[1])):
+                return f"`{scope.module.text(node)}` may look for the class that it has now"
+    return None

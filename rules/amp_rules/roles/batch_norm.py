@@ -1,0 +1,26 @@
+"""Where a program speaks of batch norm."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+
+def names_batch_norm(nodes: Iterable[ast.AST]) -> bool:
+    """``nn.BatchNorm2d``, ``"batchnorm"``, ``getattr(nn, name)``."""
+    for node in nodes:
+        if isinstance(node, ast.Attribute):
+            words = node.attr
+        elif isinstance(node, ast.Name):
+            words = node.id
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            words = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            if len(node.args) > 1 and not isinstance(node.args[1], ast.Constant) and "nn" in ast.unparse(node.args[0]):
+                return True
+            continue
+        else:
+            continue
+        if "batchnorm" in words.lower().replace("_", ""):
+            return True
+    return False

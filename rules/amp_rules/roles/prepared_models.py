@@ -1,0 +1,57 @@
+"""Variables that hold a prepared model, whatever the model is made of."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.flow.cells import CellKey
+from amp_rules.roles.steps import Program
+from amp_rules.source.scopes import FunctionNode, Scope
+from amp_rules.torch.wrappers import PREPARES
+
+_MAX_CALLS = 4
+"""How many calls a prepared model is followed through, as deep as trainers go; what is called deeper evaluates as it
+did, in full precision."""
+
+
+class PreparedModels:
+    """Which expressions hold a model that the script prepares itself, as one for Apex does.
+
+    Args:
+        program: the program.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._variables: set[CellKey] = set()
+        for site in program.calls_to(PREPARES):
+            if isinstance(site.statement, ast.Assign) and site.statement.value is site.node:
+                keys = (program.flow.key(target, site.scope) for target in site.statement.targets)
+                self._variables |= {key for key in keys if key is not None}
+
+    def is_called(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call runs a prepared model of which nothing else is known."""
+        if not self._variables:
+            return False
+        known = self._program.called_models(call, scope)
+        if any(not isinstance(value.ref, tuple) for value in known) or self._program.flow.callees(call):
+            return False
+        return self._holds(call.func, scope, 0)
+
+    def _holds(self, node: ast.expr, scope: Scope, depth: int) -> bool:
+        if isinstance(node, ast.Attribute) and node.attr == "module":
+            node = node.value  # what a wrapper holds
+        key = self._program.flow.key(node, scope)
+        if key is None:
+            return False
+        if key in self._variables:
+            return True
+        owner = key[0]
+        info = self._program.function_of(owner) if isinstance(owner, FunctionNode) else None
+        if info is None or depth >= _MAX_CALLS or key[1] not in info.parameters:
+            return False
+        for caller in self._program.flow.callers(info):
+            given = info.argument_or_default(caller.call, str(key[1]))
+            if given is not None and self._holds(given, caller.scope, depth + 1):
+                return True
+        return False

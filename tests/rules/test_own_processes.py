@@ -1,0 +1,181 @@
+"""Scripts that join their processes themselves get what they lack, each piece by its own code, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from amp_rules.plan.options import Options
+from migrating import ENTRY, cases, migrated
+
+OWN = ("AMP230", "AMP231", "AMP232", "AMP233", "AMP234", "AMP235", "AMP236", "AMP237")
+CHANGING = [case for case in cases() if case.code in OWN and not case.is_noop]
+# Of these the distribution has words in torch.
+WRITTEN = ("AMP202", "AMP204", "AMP205", "AMP206", "AMP210", "AMP220")
+
+LACKING = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+
+def main():
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)
+    writer = SummaryWriter("runs")
+    dataset = TensorDataset(torch.randn(80, 4), torch.randn(80, 1))
+    loader = DataLoader(dataset, batch_size=8, sampler=DistributedSampler(dataset))
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)).cuda()
+    model = DistributedDataParallel(model, device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(3):
+        total = 0.0
+        for x, y in tqdm(loader):
+            loss = nn.functional.mse_loss(model(x.cuda()), y.cuda())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        writer.add_scalar("loss", total / len(loader), epoch)
+        torch.save(model.module.state_dict(), "model.pt")
+
+
+if __name__ == "__main__":
+    main()
+"""
+FOUND = {"AMP230", "AMP231", "AMP233", "AMP234", "AMP236", "AMP237"}
+
+
+def completed(tmp_path, text, **options):
+    report, files = migrated(tmp_path / "project", {ENTRY: text.encode()}, Options(**{"ddp": True, **options}))
+    return report, files[ENTRY].decode()
+
+
+def codes(report):
+    return {edit.code for edit in report.edits if edit.code in OWN}
+
+
+def test_all_that_lacks_is_written_at_once(tmp_path):
+    report, _ = completed(tmp_path, LACKING)
+    assert codes(report) == FOUND
+    assert (report.precision, report.distribution) == ("migrated", "completed")
+    assert report.refusals == ()
+
+
+@pytest.mark.parametrize("code", sorted(FOUND))
+def test_each_piece_is_left_out_alone(code, tmp_path):
+    report, _ = completed(tmp_path, LACKING, ignore=(code,))
+    assert codes(report) == FOUND - {code}
+    assert report.distribution == "completed"
+
+
+def test_without_all_pieces_the_processes_stay_as_they_are(tmp_path):
+    report, text = completed(tmp_path, LACKING, ignore=("AMP1", "AMP3", "AMP23"))
+    assert (report.distribution, text) == ("already", LACKING)
+
+
+def test_without_ddp_the_processes_stay_as_they_are(tmp_path):
+    report, _ = completed(tmp_path, LACKING, ddp=False)
+    assert codes(report) == set()
+    assert report.distribution == "not requested"
+
+
+def test_without_sync_bn_batch_norm_stays_that_of_a_process(tmp_path):
+    report, text = completed(tmp_path, LACKING, sync_bn=False)
+    assert codes(report) == FOUND - {"AMP230"}
+    assert "SyncBatchNorm" not in text
+
+
+def test_the_processes_are_completed_where_the_step_is_not_asked_for(tmp_path):
+    report, text = completed(tmp_path, LACKING, ignore=("AMP1", "AMP3"))
+    assert codes(report) == FOUND
+    assert report.distribution == "completed"
+    assert "amp_runtime" not in text
+
+
+def test_plain_torch_is_completed_alike(tmp_path):
+    report, text = completed(tmp_path, LACKING, target="torch")
+    assert codes(report) == FOUND
+    assert report.distribution == "completed"
+    assert "amp_runtime" not in text
+
+
+def test_a_comment_keeps_a_place_as_it_is(tmp_path):
+    kept = LACKING.replace('"model.pt")', '"model.pt")  # amp: skip[AMP234]')
+    report, text = completed(tmp_path, kept)
+    assert codes(report) == FOUND - {"AMP234"}
+    assert '        torch.save(model.module.state_dict(), "model.pt")  # amp: skip[AMP234]' in text
+
+
+@pytest.mark.parametrize("case", CHANGING, ids=str)
+def test_what_is_completed_is_complete(case, tmp_path):
+    report, files = migrated(tmp_path / "project", case.after, replace(case.options, select=("AMP2", "AMP409")))
+    assert (report.distribution, report.changes, files) == ("already", (), case.after)
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.code in WRITTEN], ids=str)
+def test_what_plain_torch_is_given_is_complete(case, tmp_path):
+    report, files = migrated(tmp_path / "project", case.before, replace(case.options, target="torch"))
+    if report.distribution != "migrated":
+        pytest.skip("torch has no words for something of it")
+    again, result = migrated(tmp_path / "project", files, Options(ddp=True, target="torch"))
+    assert (again.changes, result) == ((), files)
+    assert codes(again) == set()
+
+
+def test_a_framework_looks_after_its_processes(tmp_path):
+    report, text = completed(tmp_path, "import accelerate\n" + LACKING, ignore=("AMP1", "AMP3"))
+    assert codes(report) == set()
+    assert text == "import accelerate\n" + LACKING
+
+
+def test_a_file_of_each_process_is_written_by_each(tmp_path):
+    own = LACKING.replace('"model.pt"', 'f"model_{rank}.pt"')
+    report, _ = completed(tmp_path, own)
+    assert codes(report) == FOUND - {"AMP234"}
+
+
+def test_a_file_that_is_read_again_is_left_with_a_note(tmp_path):
+    read = LACKING.replace('"model.pt")\n', '"model.pt")\n    model.module.load_state_dict(torch.load("model.pt"))\n')
+    report, _ = completed(tmp_path, read)
+    assert codes(report) == FOUND - {"AMP234"}
+    assert [note.code for note in report.notes if note.text.startswith("AMP234")] == ["AMP288"]
+
+
+def test_numbers_are_not_exchanged_where_processes_may_part(tmp_path):
+    parted = LACKING.replace(
+        "        writer.add_scalar(",
+        "        if loss.item() > 1:\n"
+        "            squares = 0.0\n"
+        "            for x, y in loader:\n"
+        "                squares += (y**2).sum().item()\n"
+        "            print(squares / len(loader))\n"
+        "        writer.add_scalar(",
+    )
+    _, text = completed(tmp_path, parted)
+    assert "squares = all_reduce" not in text
+    assert "total = all_reduce_mean(total)" in text
+
+
+def test_a_helper_that_other_scripts_may_run_asks_whether_there_are_processes(tmp_path):
+    before = {
+        ENTRY: LACKING.replace('torch.save(model.module.state_dict(), "model.pt")', "save(model.module)")
+        .replace("from tqdm", "from saving import save\nfrom tqdm")
+        .encode(),
+        "saving.py": b'import torch\n\n\ndef save(model):\n    torch.save(model.state_dict(), "model.pt")\n',
+    }
+    _, files = migrated(tmp_path / "project", before, Options(ddp=True, ignore=("AMP1", "AMP3")))
+    assert (
+        files["saving.py"]
+        .decode()
+        .endswith(
+            "    if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:\n"
+            '        torch.save(model.state_dict(), "model.pt")\n'
+        )
+    )
