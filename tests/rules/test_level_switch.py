@@ -259,3 +259,16 @@ def test_a_level_that_apex_was_given_for_good_gets_a_switch(tmp_path):
     _, after = migrated(tmp_path, plain)
     assert 'amp.init(opt_level="O2", override=args.amp)' in after
     assert "without it AMP_OPT_LEVEL, or O2" in after
+    _, after = migrated(tmp_path, plain, target="torch")
+    assert "without it AMP_OPT_LEVEL, or O1" in after
+    assert 'use_amp = (args.amp or os.environ.get("AMP_OPT_LEVEL", "O1")) != "O0"' in after
+
+
+def test_where_the_processes_join_first_the_option_is_read_where_the_level_was_chosen(tmp_path):
+    plain = APEX.replace('parser.add_argument("--level", default="O1")\n', "").replace("args.level", '"O2"')
+    loop = "loader = torch.utils.data.DataLoader(torch.ones(8, 4))\nfor x in loader:\n"
+    head, step, rest = plain.partition("loss = model(")
+    rows = (step + rest).replace("torch.ones(2, 4)", "x").splitlines(keepends=True)
+    _, after = migrated(tmp_path, head + loop + "".join(f"    {row}" for row in rows), ddp=True)
+    assert 'amp.init(opt_level="O2", override=args.amp)' in after
+    assert 'amp.init(opt_level="O0", ddp=True)' in after

@@ -138,7 +138,7 @@ class Level:
             message = f"`{use.module.text(override)}` overrides the level, which a condition chooses too"
             recipe = "choose the level in one place; or keep the runtime (--target runtime)"
             self._translation.decline(use.module, use.node, message, recipe, "precision")
-        text = '"O1"' if level is None else source_of(use.module, level)
+        text = '"O1"' if level is None or _is_name(level) else source_of(use.module, level)
         given = source_of(use.module, override)
         chosen = given if isinstance(override, _PLAIN) else f"({given})"
         return f'{self._translation.where}({chosen} or {{os}}.environ.get("AMP_OPT_LEVEL", {text})) != "O0"'

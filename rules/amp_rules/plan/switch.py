@@ -70,12 +70,13 @@ def find(program: Program, options: Options, place: Place, level: str) -> Switch
     _check_free(own, parser, parsed)
     neighbour = _neighbour(program, of_parser, parser, parsed)
     levels = _IN_TORCH if options.target == "torch" else OPT_LEVELS
+    shown = level if level in levels else levels[-1]
     line = option_line(
         [Neighbour(item.module, item.call) for item in of_parser if item.module is neighbour.module],
         Neighbour(neighbour.module, neighbour.call),
         _FLAG,
         levels,
-        f"mixed precision, O0 for none; without it AMP_OPT_LEVEL, or {level}",
+        f"mixed precision, O0 for none; without it AMP_OPT_LEVEL, or {shown}",
     )
     above = neighbour.module, blocks.statement_of(neighbour.module, neighbour.call)
     return Switch(place, f'"{level}"', f"{variable}.{_NAME}", above=above, line=line)
