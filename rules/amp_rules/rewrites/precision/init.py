@@ -79,7 +79,7 @@ def changes(context: Context) -> Iterator[Change]:
     used = [*used, *((start, item) for item in _not_before(start, statement, after))]
     moved = _moved(context, start, statement, after)
     if moved is not None:
-        code = context.vocabulary.joined(start, moved[1], _settings(context).sync_bn)
+        code = context.vocabulary.joined(start, moved[1], _settings(context, None).sync_bn)
     follows_import = after and isinstance(statement, (ast.Import, ast.ImportFrom))
     if follows_import or (start.cells and not (after and isinstance(statement, (ast.Assign, ast.AnnAssign)))):
         code = f"\n{code}"  # apart from the imports above
