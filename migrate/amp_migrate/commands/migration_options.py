@@ -69,6 +69,11 @@ _MIGRATION = (
         "[default: no]",
     ),
     click.option(
+        "--switch/--no-switch",
+        default=None,
+        help="Where the script has an argument parser, give it an option --amp that chooses the level. [default: no]",
+    ),
+    click.option(
         "--select",
         multiple=True,
         metavar="CODES",

@@ -152,16 +152,25 @@ def _decided_as_it_is(program: Program, selection: Selection) -> Report:
     """The report for a program whose half precision by hand, if it has any, stays."""
     options = selection.options
     if uses_apex(program):
-        return migrate_apex(
+        report = migrate_apex(
             program,
             selection,
             lambda plain, initialised: _migrate(plain, selection, from_apex=True, initialised=initialised),
             lambda left: _distribution_left_alone(left, options),
         )
+        return _without_switch(report, program, options)
     report = _migrate(program, selection)
     if report.precision != "already":
         return report
     return bring_up_to_date(program, selection, report, lambda plain, _: _migrate(plain, selection))
+
+
+def _without_switch(report: Report, program: Program, options: Options) -> Report:
+    """The report, with the word that nothing was added where Apex's interface stays."""
+    if not options.switch or not any(item.code == notes.APEX_KEPT.code for item in report.notes):
+        return report
+    text = "no switch in the script's arguments: `amp.initialize` stays, and the level with it"
+    return replace(report, notes=(*report.notes, notes.note(notes.NO_SWITCH, program.entry, None, text)))
 
 
 def _migrate(

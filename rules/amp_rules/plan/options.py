@@ -32,6 +32,7 @@ class Options:
         modernize: also replace what a current PyTorch no longer has.
         select: codes of rewrites, or their beginnings, that are wanted; empty for all.
         ignore: codes of rewrites, or their beginnings, that are not wanted.
+        switch: choose the level by an option of the script's own, where it has a parser.
         target: what migrated scripts use: the runtime, or plain PyTorch, see :mod:`amp_rules.plain_torch`.
         shard_eval: with ``ddp``, share evaluations out where that gives what one process would find.
     """
@@ -47,4 +48,5 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     target: Target = "runtime"
+    switch: bool = False
     shard_eval: bool = False
