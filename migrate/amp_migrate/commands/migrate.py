@@ -136,7 +136,7 @@ class _Command(CommandWithOthers):
     type=click.FloatRange(min=0),
     default=120.0,
     metavar="SECONDS",
-    help="Give a script up after this time; 0 for never. [default: 120]",
+    help="Give a script up after this time by the clock; 0 for never. [default: 120]",
 )
 @click.option("--cache/--no-cache", default=True, help="Keep results between runs. [default: yes]")
 @click.option(

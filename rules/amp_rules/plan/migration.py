@@ -42,6 +42,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.files import Files
 from amp_rules.source.modules import Module
+from amp_rules.source.phases import measured, phase
 from amp_rules.source.project import Project
 from amp_rules.source.text import SourceFile
 from amp_rules.text.actions import Action
@@ -67,6 +68,12 @@ def migrate(
         SourceError: the entry cannot be read.
     """
     files = files or Files(overrides)
+    with measured("deciding") as seconds:
+        report = _migrate_known(entry, options, files)
+    return replace(report, seconds=tuple(seconds.items()))
+
+
+def _migrate_known(entry: Path, options: Options, files: Files) -> Report:
     try:
         return _migrate_file(entry, options, files)
     except RecursionError:
@@ -91,13 +98,15 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         # What is not understood of Apex cannot have its interface from torch.
         options = replace(options, apex="idiom")
     selection = Selection.of(options)
-    modern = (
-        modernized(entry, files, selection)
-        if selection.options.modernize
-        else Modernized(Program(Project(entry, files)))
-    )
+    with phase("old interfaces"):
+        modern = (
+            modernized(entry, files, selection)
+            if selection.options.modernize
+            else Modernized(Program(Project(entry, files)))
+        )
     program = modern.program
-    own = completed(program, selection)
+    with phase("processes of its own"):
+        own = completed(program, selection)
     report = modern.joined(own.joined(_decided(own.program, selection)))
     originals = {path: draft.original for path, draft in modern.drafts.items()}
     modules = [originals.get(module.path, module) for module in program.flow.modules]
@@ -261,9 +270,11 @@ def _made(
         Declined: something is not asked for that cannot be left out, or a new text is no program that could be right.
     """
     changes = rewrites.all_changes(context, lambda made: selection.settled(made, unit))
-    drafts = _carry_out(changes)
+    with phase("writing texts"):
+        drafts = _carry_out(changes)
     reasons = Reasons()
-    reasons.extend(draft_check.reasons(context.program, drafts, context.distribution is not None))
+    with phase("checking drafts"):
+        reasons.extend(draft_check.reasons(context.program, drafts, context.distribution is not None))
     reasons.decline()
     files = [FileChange(module.path, module.source.text, new.text) for module, new in drafts.items()]
     return changes, tuple(sorted(files, key=lambda item: str(item.path)))
