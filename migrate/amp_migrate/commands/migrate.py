@@ -252,7 +252,7 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
             summary.line(("warning: ", "yellow"), note)
     for note in found.notes:
         summary.line("note: ", note)
-    scripts = choose(found.targets, arguments["entries"], modernize=settings.options.modernize)
+    scripts = choose(found.targets, arguments["entries"], modernize=bool(settings.options.modernize))
     plan = MigrationJob(
         settings.options, scripts.named, {given.path: given} if given else {}, arguments["timeout"], scripts.parsed
     )

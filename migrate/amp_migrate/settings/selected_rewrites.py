@@ -52,7 +52,7 @@ def left_out(options: Options) -> list[str]:
         found.append(f"--switch says nothing: its rewrite, {_SWITCH}, is not asked for")
     if options.target == "torch" and _OF_RUNTIME in options.select:
         found.append(f"{_OF_RUNTIME} says nothing with --target torch, which keeps no interface of Apex")
-    modern = options.modernize or any(item.startswith(OLD_TORCH) for item in options.select)
+    modern = bool(options.modernize) or any(item.startswith(OLD_TORCH) for item in options.select)
     always = (PRECISION, APEX, OLD_TORCH) if modern else (PRECISION, APEX)
     if not any(wants_any(options, family) for family in always):
         if not options.ddp:

@@ -99,11 +99,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         options = replace(options, apex="idiom")
     selection = Selection.of(options)
     with phase("old interfaces"):
-        modern = (
-            modernized(entry, files, selection)
-            if selection.options.modernize
-            else Modernized(Program(Project(entry, files)))
-        )
+        modern = _modern(entry, files, selection)
     program = modern.program
     with phase("processes of its own"):
         own = completed(program, selection)
@@ -112,6 +108,16 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     modules = [originals.get(module.path, module) for module in program.flow.modules]
     of_comments = selection.notes(modules, report.precision, report.distribution)
     return replace(report, notes=notes.in_order([*report.notes, *of_comments]), reach=program.reach())
+
+
+def _modern(entry: Path, files: Files, selection: Selection) -> Modernized:
+    """The program, brought up to a current PyTorch: where that is asked for, or by default where it uses Apex."""
+    if selection.options.modernize:
+        return modernized(entry, files, selection)
+    program = Program(Project(entry, files))
+    if selection.options.modernize is None and uses_apex(program):
+        return replace(modernized(entry, files, selection, program), is_asked=False)
+    return Modernized(program)
 
 
 def _decided(program: Program, selection: Selection) -> Report:

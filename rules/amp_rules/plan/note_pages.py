@@ -212,6 +212,19 @@ _PAGES = {
         ## What to do by hand
         Change the level in `amp.init(...)`, or set `AMP_OPT_LEVEL` for a run.
         """,
+    notes.OLD_TORCH: """
+        A script for Apex is brought up to a current PyTorch.
+
+        ## What is noted
+        Rewrites of AMP5 that came without `--modernize`, since the script uses Apex.
+
+        ## Why
+        Such scripts were written for PyTorch 1.0 to 1.4. Without Apex they would still stop, at
+        `correct[:k].view(-1)` or `from torch._six import inf`.
+
+        ## What to do by hand
+        Nothing. `--no-modernize`, or `modernize = false` in `[tool.amp-migrate]`, leaves those places as they are.
+        """,
 }
 
 

@@ -33,6 +33,9 @@ OWN_LEFT = Rule(
 )
 APEX_KEPT = Rule("AMP480", "apex-interface-kept", "Apex's interface stays, from the runtime.", "precision")
 APEX_LEVEL = Rule("AMP481", "apex-level-kept", "The level stays the one that Apex was given.", "precision")
+OLD_TORCH = Rule(
+    "AMP482", "apex-script-modernized", "A script for Apex is brought up to a current PyTorch.", "precision"
+)
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 
