@@ -102,12 +102,12 @@ def block(header: str, body: list[cst.BaseStatement], indent: str) -> cst.BaseSt
     leading: Sequence[cst.EmptyLine] = getattr(body[0], "leading_lines", ())
     if hasattr(body[0], "leading_lines"):
         body = [body[0].with_changes(leading_lines=()), *body[1:]]
-    indented = cst.IndentedBlock(body).visit(_BlankLines()).visit(_Continued(indent))
+    indented = cst.IndentedBlock(body).visit(_Moved(indent))
     return whole.with_changes(leading_lines=leading, body=indented)
 
 
-class _Continued(cst.CSTTransformer):
-    """Moves the rows below a backslash with the statement, which LibCST does for those in brackets only."""
+class _Moved(cst.CSTTransformer):
+    """Moves what LibCST does not with a block: blank lines lose their indentation, rows below a backslash gain one."""
 
     def __init__(self, indent: str) -> None:
         super().__init__()
@@ -117,10 +117,6 @@ class _Continued(cst.CSTTransformer):
         self, original_node: cst.SimpleWhitespace, updated_node: cst.SimpleWhitespace
     ) -> cst.SimpleWhitespace:
         return updated_node.with_changes(value=updated_node.value.replace("\n", "\n" + self._indent))
-
-
-class _BlankLines(cst.CSTTransformer):
-    """Takes the indentation out of blank lines, which would grow with the block."""
 
     def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
         if updated_node.comment is not None:
