@@ -16,7 +16,6 @@ from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.steps import Backward, Program
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS, BY_NAME, MAKES_GETTERS, ONLY_LOOKS
-from amp_rules.torch.models import OF_MODULES_ALONE
 from amp_rules.torch.optimizers import is_optimizer_name
 
 _STEP = "step"
@@ -88,8 +87,6 @@ def _names(program: Program, node: ast.expr, scope: Scope) -> set[object]:
 
 
 def _may_be_optimizer(program: Program, node: ast.expr, scope: Scope) -> bool:
-    if OF_MODULES_ALONE & program.roles.uses(node, scope):
-        return False
     values = program.flow.values(node, scope)
     if any(is_optimizer(value) for value in values):
         return True

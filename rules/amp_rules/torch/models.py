@@ -80,12 +80,3 @@ def is_module_base(name: str) -> bool:
         or (name.startswith("torch.nn.") and last[:1].isupper() and not name.startswith(NOT_MODULES))
         or name.startswith("torchvision.models.")
     )
-
-
-OF_MODULES_ALONE = frozenset(
-    {
-        "children", "named_children", "modules", "named_modules", "add_module", "register_buffer", "register_parameter",
-        "register_forward_hook", "register_forward_pre_hook", "named_parameters", "named_buffers", "buffers",
-    }
-)  # fmt: skip
-"""What only a module is asked for: an object that has one of them is no optimizer."""
