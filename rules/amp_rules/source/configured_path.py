@@ -34,7 +34,7 @@ _POETRY = re.compile(r"""\bfrom\s*=\s*["']([^"']+)["']""")
 _PACKAGES = re.compile(r"^\s*packages\s*=\s*(\[[^\]{]*\])", re.MULTILINE)
 
 _VARIABLE = re.compile(r"\bPYTHONPATH(?:\s*[:+]?=\s*|\s+)(?=\S)")
-_EDITABLE = re.compile(r"(?:pip install |^)[^\n]*?(?:-e|--editable)[ =]([^\s;&|\"'`]+)", re.MULTILINE)
+_EDITABLE = re.compile(r"(?:pip[ ]install |^)[^\n]*?(?:-e|--editable)[ =]([^\s;&|\"'`]+)", re.MULTILINE)
 _HERE = re.compile(r"\$\(\s*dirname[^()]*\)|`\s*dirname[^`]*`")
 _WENT_TO = re.compile(r"\$\(\s*(?:cd|readlink -f|realpath)\s+([^()&;]+?)\s*(?:(?:&&|;)\s*pwd\s*)?\)")
 _STARTED_IN = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`|\$\{PWD\}|\$PWD\b|%cd%", re.IGNORECASE)
@@ -73,7 +73,7 @@ def configured_path(root: Path, beside: Path, files: Files) -> ConfiguredPath:
                 continue
             number += 1
             text = _read(folder / name)
-            if "PYTHONPATH" in text or "pip install -e" in text or "--editable" in text:
+            if "PYTHONPATH" in text or " -e " in text or "--editable" in text:
                 found.read.append(folder / name)
                 _take_commands(found, root, folder, text, files)
     found.folders = [item for item in dict.fromkeys(found.folders) if item != root]

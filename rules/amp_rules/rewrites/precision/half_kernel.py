@@ -36,6 +36,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.missing_kernels import raising
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.in_regions import nodes_in
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.resolver import names_of
 from amp_rules.torch.half_precision import PRODUCTS, SPARSE_MAKERS, SPARSE_PRODUCTS, STAYING_SPARSE, TYPES_OF_BITS
@@ -61,7 +62,7 @@ def changes(context: Context) -> Iterator[Change]:
 def _in_float32(context: Context, site: Site, message: str) -> Iterator[Change]:
     """Around a function; a method or an operator becomes the function that it stands for."""
     module, node = site.module, site.node
-    if isinstance(node, ast.Call) and context.program.callee_names(node, site.scope):
+    if isinstance(node, ast.Call) and _is_called_by_name(context.program, node, site):
         yield Change.written(RULE, module, node, message, context.vocabulary.in_float32(module, node.func))
         return
     torch = names_of(module).name_of("torch")
@@ -72,6 +73,12 @@ def _in_float32(context: Context, site: Site, message: str) -> Iterator[Change]:
     function = f"{torch}.Tensor.{method}" if method else f"{torch}.matmul"
     written = context.vocabulary.called_in_float32(module, node, function)
     yield Change.written(RULE, module, node, message, written)
+
+
+def _is_called_by_name(program: Program, node: ast.Call, site: Site) -> bool:
+    """Whether a call is of a library's function, or of a module that an attribute holds, and of no tensor's method."""
+    held = program.flow.values(node.func, site.scope)
+    return bool(program.callee_names(node, site.scope)) or any(is_module(value) for value in held)
 
 
 def _reads_bits(program: Program, site: Site) -> bool:
