@@ -348,18 +348,6 @@ _PAGES = {
         Give each rank a part of its own of every sequence, by `amp.rank()` and `amp.world_size()`, or start the state
         anew with each batch. Where the batches are in no order, say `shuffle=True`.
         """,
-    notebooks.ONE_PROCESS: """
-        A notebook runs in the one process of its kernel.
-
-        ## What is refused
-        The distribution of a notebook. Its precision is migrated.
-
-        ## Why
-        `torchrun` launches scripts.
-
-        ## What to do by hand
-        Export it with `jupyter nbconvert --to script`, then migrate the script with `--ddp`.
-        """,
     declining.ASKED_DISTRIBUTION: """
         The user keeps a part of what several processes need out.
 
