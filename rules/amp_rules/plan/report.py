@@ -86,7 +86,7 @@ class Report:
     """The result for one entry script.
 
     ``absent`` means that the script holds no training step at all, ``completed`` that it has processes of its own,
-    which got what they lacked, ``not applicable`` that it is a notebook, which runs in one process whatever is asked for.
+    which got what they lacked, ``not applicable`` that it is a notebook, which runs in one process in any case.
     """
 
     entry: Path
