@@ -56,8 +56,8 @@ import half_written
 
 model = torch.nn.Linear(4, 1)
 other = torch.nn.Linear(4, 1)
-model.weight.register_hook(lambda grad: grad * 2)
-other.weight.register_hook(lambda grad: grad * 3)
+model.weight.register_hook(lambda grad: grad.clamp(-1, 1))
+other.weight.register_hook(lambda grad: grad.clamp(-2, 2))
 optimizer = torch.optim.LBFGS(model.parameters())
 for x in torch.ones(3, 4):
     def closure():
@@ -85,7 +85,7 @@ import torch
 
 
 def train(model, stepper):
-    model.weight.register_hook(lambda grad: grad * 2)
+    model.weight.register_hook(lambda grad: grad.clamp(-1, 1))
     for x in torch.ones(3, 4):
         loss = model(x).sum()
         loss.backward()

@@ -87,6 +87,7 @@ class Report:
 
     ``absent`` means that the script holds no training step at all, ``completed`` that it has processes of its own,
     which got what they lacked, ``not applicable`` that it is a notebook, which runs in one process in any case.
+    ``seconds`` tells how long each phase took; it is empty where the result was kept.
     """
 
     entry: Path
@@ -97,3 +98,4 @@ class Report:
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[Note, ...] = ()
     reach: Reach | None = field(default=None, compare=False, repr=False)
+    seconds: tuple[tuple[str, float], ...] = field(default=(), compare=False, repr=False)
