@@ -14,7 +14,7 @@ import pytest
 from amp_migrate.notebook.source import source_of
 from amp_rules import migrate
 from amp_rules.plan import declining
-from amp_rules.plan.notebooks import MAGIC, ONE_PROCESS
+from amp_rules.plan.notebooks import MAGIC
 from amp_rules.plan.options import Options
 from amp_rules.source.notebook import cells_in
 from click.testing import CliRunner
@@ -239,16 +239,26 @@ def test_a_cell_still_shows_the_value_that_it_ends_with(tmp_path):
 # ---- what is left alone --------------------------------------------------------------------------------------
 
 
-def test_several_processes_are_declined_and_precision_goes_on(folder, invoke):
-    (folder / "n.ipynb").write_bytes(notebook(*BEFORE))
-    done = invoke("n.ipynb", "--ddp", "--format", "json")
+def test_several_processes_do_not_apply_and_nothing_is_declined(folder, invoke):
+    for name in ("n.ipynb", "o.ipynb"):
+        (folder / name).write_bytes(notebook(*BEFORE))
+    done = invoke("n.ipynb", "o.ipynb", "--ddp", "--format", "json")
     document = json.loads(done.stdout)
-    (entry,) = document["entries"]
-    assert (entry["precision"], entry["distribution"]) == ("migrated", "declined")
-    (reason,) = document["refusals"]
-    assert (reason["code"], reason["unit"]) == ("AMP295", "distribution")
-    assert "torchrun" in reason["reason"] and "jupyter nbconvert --to script n.ipynb" in reason["recipe"]
+    assert {(entry["precision"], entry["distribution"]) for entry in document["entries"]} == {
+        ("migrated", "not applicable")
+    }
+    assert document["refusals"] == []
     assert "ddp=True" not in done.stdout
+    assert done.stderr.count("distribution not applicable") == 2
+    assert done.stderr.count("jupyter nbconvert --to script") == 1
+    assert invoke("n.ipynb", "o.ipynb", "--ddp", "-w", "--allow-dirty").exit_code == 0
+    again = invoke("n.ipynb", "o.ipynb", "--ddp", "--check")
+    assert again.exit_code == 0 and "distribution not applicable" in again.stderr
+
+
+def test_a_notebook_without_a_step_is_absent_with_ddp_too(tmp_path):
+    report, _ = migrated(notebook("import torch\nprint(torch.ones(1))"), tmp_path, ddp=True)
+    assert (report.precision, report.distribution) == ("absent", "absent")
 
 
 def test_a_magic_that_would_be_taken_apart_is_a_reason(tmp_path):
@@ -259,8 +269,8 @@ def test_a_magic_that_would_be_taken_apart_is_a_reason(tmp_path):
     assert sources(result)[6] == "x\n\n%time opt.step()"
 
 
-def test_the_codes_of_notebooks_are_their_own():
-    assert not {MAGIC.code, ONE_PROCESS.code} & {rule.code for rule in declining.ALL}
+def test_the_code_of_notebooks_is_their_own():
+    assert MAGIC.code not in {rule.code for rule in declining.ALL}
 
 
 def test_reasons_and_edits_name_the_cell_and_the_line_in_it(folder, invoke):

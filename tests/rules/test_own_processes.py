@@ -179,3 +179,17 @@ def test_a_helper_that_other_scripts_may_run_asks_whether_there_are_processes(tm
             '        torch.save(model.state_dict(), "model.pt")\n'
         )
     )
+
+
+def test_a_rank_that_is_read_another_way_completes_nothing(tmp_path):
+    parsed = (
+        "    parser = argparse.ArgumentParser()\n"
+        '    parser.add_argument("--local_rank", type=int, default=0)\n'
+        "    args = parser.parse_args()\n"
+    )
+    text = LACKING.replace("import torch\n", "import argparse\n\nimport torch\n", 1)
+    text = text.replace("    rank = dist.get_rank()\n", f"{parsed}    rank = args.local_rank\n")
+    for folder, ignore, expected in (("alone", OWN, "already"), ("with_pieces", (), "completed")):
+        report, _ = completed(tmp_path / folder, text, ignore=ignore)
+        assert "AMP409" in {edit.code for edit in report.edits}
+        assert report.distribution == expected

@@ -22,7 +22,7 @@ from amp_migrate.runtimes import other_runtime
 _LISTED = 12
 # Of one script and unit: as many as somebody mends in one go. More would bury the first, which decides.
 _MOST_REASONS = 5
-_NOT_TRAINING: set[Outcome] = {"absent", "not requested"}
+_NOT_TRAINING: set[Outcome] = {"absent", "not requested", "not applicable"}
 _STYLES: dict[Outcome, str] = {
     "migrated": "green",
     "completed": "green",
@@ -30,6 +30,7 @@ _STYLES: dict[Outcome, str] = {
     "already": "cyan",
     "absent": "dim",
     "not requested": "dim",
+    "not applicable": "dim",
 }
 
 
@@ -43,12 +44,19 @@ class Summary(Messages):
         told: set[Refusal] = set()
         noted: set[Note] = set()
         for report in reports:
-            untouched = {report.precision, report.distribution} <= {"absent", "already", "not requested"}
+            untouched = {report.precision, report.distribution} <= _NOT_TRAINING | {"already"}
             # What is noted of a script that was migrated before came into it since.
             silent = untouched and not report.changes and not (report.precision == "already" and report.notes)
             if silent and not self.verbose and report.entry not in scripts.named:
                 continue
             self._report(report, told, noted, alone=report.entry in alone)
+
+        if notebooks := [report.entry for report in reports if report.distribution == "not applicable"]:
+            self.line(
+                ("note: ", "bold"),
+                f"a notebook runs in one process; for several, export it (`jupyter nbconvert --to script "
+                f"{_word(notebooks[0])}`) and migrate the script with --ddp",
+            )
 
     def found(self, scripts: Scripts, run: Run) -> None:
         """Print how many of a folder's files train."""

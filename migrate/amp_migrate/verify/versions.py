@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _APEX = "AMP4"
 _MAX_BYTES = 20_000_000
+_PROCESSES = {"not requested": "off", "not applicable": "off", "completed": "already"}
+"""What is completed are processes of the script's own, as before; a notebook has one whatever is asked for."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,7 @@ def migrated_now(script: Path, options: Options) -> Versions:
     return Versions(
         migrated=migrated,
         precision=report.precision,
-        # What is completed are processes of the script's own, as before.
-        distribution={"not requested": "off", "completed": "already"}.get(report.distribution, report.distribution),
+        distribution=_PROCESSES.get(report.distribution, report.distribution),
         uses_apex=any(edit.code.startswith(_APEX) for edit in report.edits),
         notes=tuple(_declined(report)),
         run=run,

@@ -7,7 +7,7 @@
 ``precision``        the shared facts of a training step; ``unscale_places`` where gradients are looked at
 ``missing_kernels``  what raises in half precision; ``batch_losses`` losses that see a rank's batch
 ``distribution``     what several rewrites for several processes share
-``gradient_averaging``, ``downloads``, ``loaders_to_prepare``, ``sample_tables``  what it works out
+``gradient_averaging``, ``downloads``, ``loaders_to_prepare``, ``sample_tables``, ``sample_queues``  what it works out
 ``training_flags``   which loops train in some rounds; ``loaders_by_flag`` what they iterate then
 ``left_out``         parameters that a step may leave out, ``outputs_in_loss`` outputs
 ``changing``         what may differ from step to step

@@ -15,7 +15,6 @@ from amp_rules.source.spans import Position, Span
 from amp_rules.source.text import SourceFile
 
 MAGIC = Rule("AMP188", "ipython-line", "A line of IPython's would be taken apart.", "precision")
-ONE_PROCESS = Rule("AMP295", "notebook", "A notebook runs in one process.", "distribution")
 
 _Told = TypeVar("_Told", Refusal, Note)
 
@@ -30,7 +29,7 @@ def migrate_notebook(source: SourceFile, options: Options, migrate: Callable[[Op
     """
     report = _whole(migrate(replace(options, ddp=False)))
     if options.ddp:
-        report = _in_one_process(report)
+        report = replace(report, distribution="absent" if report.precision == "absent" else "not applicable")
     cells = cells_of(source)
     return replace(
         report,
@@ -72,27 +71,6 @@ def _place_of_mark(before: str, after: str, line: int) -> Span | None:
             if changed is not None and cell.number == changed.number and row.endswith(mark):
                 return Span(Position(number, 1), Position(number, len(row) + 1))
     return None
-
-
-def _in_one_process(report: Report) -> Report:
-    """The report of a notebook for which several processes were asked for."""
-    if report.precision == "absent":
-        return replace(report, distribution="absent")
-    name = report.entry.name
-    recipe = (
-        f"export it with `jupyter nbconvert --to script {name}`, then migrate the script with --ddp and start that "
-        "with torchrun"
-    )
-    refusal = Refusal(
-        report.entry,
-        None,
-        ONE_PROCESS.code,
-        ONE_PROCESS.name,
-        ONE_PROCESS.unit,
-        "a notebook runs in the one process of its kernel, and torchrun cannot launch it",
-        recipe,
-    )
-    return replace(report, distribution="declined", refusals=(*report.refusals, refusal))
 
 
 def _edit(edit: Edit, path: Path, cells: Sequence[TextCell]) -> Edit:

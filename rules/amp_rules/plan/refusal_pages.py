@@ -247,6 +247,7 @@ _PAGES = {
         that counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`. One
         loop that trains and evaluates by a flag over loaders that cannot be told apart, or one generator that gives
         both their batches. A table with a row for each sample (`bank[index] = features`) that something reads.
+        A queue of samples of earlier batches that the step reads (`queue[:, ptr : ptr + n] = keys.t()`).
 
         ## Why
         Every process would train on the same batches, so that N of them do N times the work of one for nothing; or a
@@ -258,6 +259,7 @@ _PAGES = {
         Put the data in a `Dataset` and a `DataLoader`, or give each rank its share by `amp.rank()` and
         `amp.world_size()`. Count with `len(loader)`. Wrap the training loader in `amp.prepare_loader(...)` where it is
         made, and leave the one for evaluation. Write the rows of all: `bank[amp.gather(index)] = amp.gather(features)`.
+        Put `amp.gather(keys)` into a queue.
         """,
     declining.NEEDS_PRECISION: """
         Several processes need a training step that was understood.
@@ -347,18 +349,6 @@ _PAGES = {
         ## What to do by hand
         Give each rank a part of its own of every sequence, by `amp.rank()` and `amp.world_size()`, or start the state
         anew with each batch. Where the batches are in no order, say `shuffle=True`.
-        """,
-    notebooks.ONE_PROCESS: """
-        A notebook runs in the one process of its kernel.
-
-        ## What is refused
-        The distribution of a notebook. Its precision is migrated.
-
-        ## Why
-        `torchrun` launches scripts.
-
-        ## What to do by hand
-        Export it with `jupyter nbconvert --to script`, then migrate the script with `--ddp`.
         """,
     declining.ASKED_DISTRIBUTION: """
         The user keeps a part of what several processes need out.

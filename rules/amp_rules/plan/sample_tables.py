@@ -102,7 +102,7 @@ def _is_read(program: Program, loop: Site, path: str, write: ast.AST) -> bool:
             continue
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
             is_same = program.flow.key(node, scope) == program.flow.key(_as_expression(path), loop.scope)
-            if is_same and not _is_written(scope.module.parents.get(node)):
+            if is_same and not is_written(scope.module.parents.get(node)):
                 return True
     return False
 
@@ -111,7 +111,7 @@ def _as_expression(path: str) -> ast.expr:
     return ast.parse(path, mode="eval").body
 
 
-def _is_written(parent: ast.AST | None) -> bool:
+def is_written(parent: ast.AST | None) -> bool:
     """Whether what holds a name only writes rows, or asks how many there are."""
     if isinstance(parent, ast.Subscript):
         return not isinstance(parent.ctx, ast.Load)

@@ -52,3 +52,9 @@ TABLE_WRITES = frozenset({"index_copy_", "index_fill_"})
 
 TABLE_CLEARS = frozenset({"zero_", "fill_", "copy_", "resize_", "clear"})
 """Methods that leave nothing of what a tensor or dictionary held."""
+
+NUMBERS_IN_ORDER = frozenset({"torch.arange", "numpy.arange"})
+"""What numbers the rows of a batch."""
+
+JOINS_ROWS = frozenset({"torch.cat", "torch.concat", "torch.concatenate", "torch.vstack", "torch.hstack"})
+"""What puts tensors together along an axis that they have."""

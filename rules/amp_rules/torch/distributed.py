@@ -82,6 +82,12 @@ EXCHANGES = frozenset(
 )  # fmt: skip
 """What gives numbers of one process to others."""
 
+GATHERS = frozenset(
+    {f"torch.distributed.{name}" for name in ("all_gather", "all_gather_object", "all_gather_into_tensor")}
+    | {"torch.distributed.nn.functional.all_gather", "torch.distributed.nn.all_gather", "amp_runtime.gather"}
+)
+"""What gives every process the values of all."""
+
 SYNC_BATCH_NORM = frozenset(
     {"convert_sync_batchnorm", "convert_syncbn_model", "SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
 )

@@ -40,7 +40,10 @@ class Completed:
     def joined(self, report: Report) -> Report:
         """The report of the changed program as one of the program before."""
         report = replace(report, notes=(*report.notes, *self.told))
-        if report.distribution == "already" and any(draft.edits for draft in self.drafts.values()):
+        # Reading the rank as torchrun gives it lets them run as before.
+        pieces = {rewrite.rule.code for rewrite in rewrites.of_own_processes()}
+        is_completed = any(edit.code in pieces for draft in self.drafts.values() for edit in draft.edits)
+        if report.distribution == "already" and is_completed:
             refusals = tuple(item for item in report.refusals if item.unit != "distribution")
             report = replace(report, distribution="completed", refusals=refusals)
         return joined(self.drafts, report)

@@ -39,6 +39,7 @@ from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.process_notes import of_loaders
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import EVERY_OTHER, Rule
+from amp_rules.plan.sample_queues import sample_queues
 from amp_rules.plan.sample_tables import sample_tables
 from amp_rules.plan.selection import wants
 from amp_rules.plan.share_steps import StepCount, covers
@@ -155,6 +156,15 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
             f"`{site.table}` has a row for each sample: each process would write those of its share and read the rest "
             "as they were",
             f"write the rows of all processes: `amp.gather(...)` of the indices and of what `{site.table}` is given",
+        )
+    for site in sample_queues(program, data):
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            site.node,
+            f"`{site.table}` keeps samples of earlier batches: each process would have those of its own share, or all "
+            "of them those of rank 0's",
+            f"write the samples of all processes: `amp.gather(...)` of what `{site.table}` is given",
         )
 
 

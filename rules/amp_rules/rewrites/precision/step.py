@@ -2,6 +2,7 @@
 
 ## What it does
 `optimizer.step()` becomes `amp.scaler.step(optimizer)`; after the last step of a round comes `amp.scaler.update()`.
+A round ends before the next backward pass for an optimizer that stepped in it: each of its steps has its update.
 
 ## Why
 The scaler divides the gradients by the scale again and leaves the step out when one of them overflowed, on all ranks
@@ -30,9 +31,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program
+from amp_rules.roles.steps import Program, Step
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import free_name
@@ -76,22 +78,60 @@ def _updates(program: Program) -> list[tuple[Module, ast.stmt]]:
                     ),
                     suite,
                 )
-        for target in _last_steps(program, suite, {site.statement for site in program.steps}):
+        for target in _last_steps(program, suite, _sites(program)):
             found[target] = step.module
     return [(module, statement) for statement, module in found.items()]
 
 
-def _last_steps(program: Program, suite: tuple[ast.stmt, ...], steps: set[ast.stmt]) -> list[ast.stmt]:
-    """The last statements of a round that step, alone or as a whole."""
+def _sites(program: Program) -> dict[ast.stmt, list[Step]]:
+    """The steps by their statements."""
+    found: dict[ast.stmt, list[Step]] = {}
+    for site in program.steps:
+        found.setdefault(site.statement, []).append(site)
+    return found
+
+
+def _is_round(program: Program, statement: ast.stmt) -> bool:
+    """Whether a statement is a loop with a backward pass of its own: its rounds are not those around it."""
+    return isinstance(statement, blocks.LOOPS) and program.runs_backward(statement)
+
+
+def _rounds(
+    program: Program, suite: tuple[ast.stmt, ...], steps: dict[ast.stmt, list[Step]]
+) -> list[tuple[ast.stmt, ...]]:
+    """The suite, cut before each step of an optimizer that stepped before and had a backward pass since."""
+    found: list[tuple[ast.stmt, ...]] = []
+    start, stepped, runs_again = 0, set[Value](), False
+    for index, statement in enumerate(suite):
+        if _is_round(program, statement):
+            continue
+        runs_again = runs_again or program.runs_backward(statement)
+        own = {
+            value
+            for node in blocks.walk_own(statement)
+            if isinstance(node, ast.stmt)
+            for site in steps.get(node, ())
+            for value in program.flow.values(site.optimizer, site.scope)
+        }
+        if own:
+            if own & stepped and runs_again:
+                found.append(suite[start:index])
+                start, stepped = index, set()
+            stepped |= own
+            runs_again = False
+    return [*found, suite[start:]]
+
+
+def _last_steps(program: Program, suite: tuple[ast.stmt, ...], steps: dict[ast.stmt, list[Step]]) -> list[ast.stmt]:
+    """The last statements of each round that step, alone or as a whole."""
+    rounds = _rounds(program, suite, steps)
+    if len(rounds) > 1:
+        return [target for part in rounds for target in _last_steps(program, part, steps)]
 
     def own_steps(statement: ast.stmt) -> bool:
         return any(node in steps for node in blocks.walk_own(statement) if isinstance(node, ast.stmt))
 
-    def is_round(statement: ast.stmt) -> bool:
-        """Loops with a backward pass of their own are rounds of their own."""
-        return isinstance(statement, blocks.LOOPS) and program.runs_backward(statement)
-
-    holding = [item for item in suite if own_steps(item) and not is_round(item)]
+    holding = [item for item in suite if own_steps(item) and not _is_round(program, item)]
     if not holding:
         return []
     last = holding[-1]
@@ -103,8 +143,8 @@ def _last_steps(program: Program, suite: tuple[ast.stmt, ...], steps: set[ast.st
         elif any(_leaves(between) for between in suite[suite.index(item) + 1 : suite.index(last)]):
             found.append(item)
     if len(holding) > 1 or last in steps or isinstance(last, blocks.LOOPS):
-        rounds = [node for node in walk(last) if isinstance(node, ast.stmt) and is_round(node)]
-        if len(holding) > 1 and rounds:
+        has_rounds = any(isinstance(node, ast.stmt) and _is_round(program, node) for node in walk(last))
+        if len(holding) > 1 and has_rounds:
             return [target for item in holding for target in _last_steps(program, (item,), steps)]
         return [*found, last]
     for inner in blocks.suites(last):
