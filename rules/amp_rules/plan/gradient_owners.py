@@ -224,7 +224,9 @@ class GradientOwners:
         return False
 
     def _classes_around(self, value: Value) -> set[object]:
-        """The classes in whose text a value is made."""
+        """The classes in whose text a value is made: not a tensor that a method computes with, which is no weight."""
+        if value.kind == "object" and not is_module(value) and value.ref not in _PARAMETER_MAKERS:
+            return set()
         module: Module | None = self._program.module_of(value.site) if value.site is not None else None
         if module is None or value.site is None:
             return set()
