@@ -71,8 +71,9 @@ _PAGES = {
         ## What is noted
         The loader that the training step takes its batches from, once for the script. Each process makes batches of
         the size that is written there, so a step of N processes averages over N batches, and an epoch has one Nth of
-        the steps. The learning rate is not changed. And each product with the number of GPUs, where `DataParallel` goes:
-        one process took a batch for N GPUs, each of N processes has one GPU and would take it all the same, N*N in all.
+        the steps. The learning rate is not changed. And each product with the number of GPUs, where `DataParallel`
+        goes: one process took a batch for N GPUs; each of N processes has one GPU and would take it all the same, N*N
+        in all.
 
         ## Why
         What learning rate suits a batch that is N times as large depends on the model and the optimizer: linear

@@ -40,8 +40,8 @@ def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: 
             notes.BATCH_SIZE,
             site.module,
             site.node,
-            f"`{site.module.text(site.node)}` is for one process that drives N GPUs with DataParallel; each of N processes "
-            "drives one now and multiplies by N all the same, N*N in all: leave the factor out",
+            f"`{site.module.text(site.node)}` is for one process that drives N GPUs with DataParallel; each of N "
+            "processes drives one now and multiplies by N all the same, N*N in all: leave the factor out",
         )
     if not shares_evaluation:
         yield from _evaluated(program, processes)

@@ -132,7 +132,9 @@ class ShareSteps:
     def _is_of_several(self, site: Site) -> bool:
         """Whether a function's parameter is the training data, or its length, for some callers and not for others."""
         info = self.program.function_of(site.body)
-        for part in walk(site.node.left) if info is not None and isinstance(site.node, ast.BinOp) else ():
+        if info is None or not isinstance(site.node, ast.BinOp):
+            return False
+        for part in walk(site.node.left):
             if isinstance(part, ast.Name) and part.id in info.parameters:
                 key = self.program.flow.key(part, site.scope)
                 given = self.lengths.assigned.get(key, []) if key is not None else []

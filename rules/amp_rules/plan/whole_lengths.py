@@ -288,7 +288,7 @@ class WholeLengths:
                     yield from self._given(value, given, where)
 
     def _given(self, value: Value, node: ast.expr, scope: Scope) -> Iterable[Site]:
-        """What a variable of a dataset's constructor was given where this one was made: another was given other data."""
+        """What a variable of a dataset's constructor was given where this one was made; others were given others."""
         key = self.program.flow.key(node, scope)
         made = value.site if isinstance(value.site, ast.Call) else None
         info = self.program.function_of(scope.node)
@@ -415,7 +415,7 @@ def _is_zero(node: ast.expr) -> bool:
 
 def _factors(site: Site) -> list[Site]:
     """The variables that a product is made of: ``per_gpu`` and ``gpus`` of ``per_gpu * gpus``."""
-    pending = [site.node] if isinstance(site.node, ast.BinOp) else []
+    pending: list[ast.AST] = [site.node] if isinstance(site.node, ast.BinOp) else []
     found = []
     while pending:
         node = pending.pop()
