@@ -9,7 +9,10 @@ from amp_rules.plan.precision import Precision
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
 from amp_rules.torch.data import FETCHERS
+from amp_rules.torch.file_access import LOOKING_METHODS, LOOKS
 
 
 def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.stmt]]:
@@ -19,14 +22,57 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
     homes = {home.statement for home in precision.homes}
     meets = program.closure(lambda node: node in homes)
     found: dict[ast.stmt, Module] = {}
-    for node, _, scope in program.nodes():
+    for node, body, scope in program.nodes():
         if not isinstance(node, (ast.Assign, ast.Expr, ast.Return, ast.AnnAssign)) or not fetches(node):
             continue
-        if not program.runs_backward(node) and not meets(node):
-            found[node] = scope.module
+        if not _is_run(program, body):
+            continue  # who calls it, and whether all processes do, is not known
+        whole = _asked_before(program, scope, node)
+        if not program.runs_backward(whole) and not meets(whole):
+            found[whole] = scope.module
     candidates = [(module, statement) for statement, module in found.items()]
     inner = program.called_from(nodes_of(candidates))
     return [item for item in candidates if blocks.body_of(*item) not in inner]
+
+
+def _is_run(program: Program, body: ast.AST) -> bool:
+    """Whether a body is a file's own, or of a function that something in the program calls."""
+    info = program.function_of(body)
+    return info is None or bool(program.flow.callers(info))
+
+
+def _asked_before(program: Program, scope: Scope, statement: ast.stmt) -> ast.stmt:
+    """The statement with what asks for the files before it: a process that comes later finds them, and goes past it."""
+    found = statement
+    for parent in blocks.enclosing(scope.module, statement):
+        if isinstance(parent, ast.Try) or (
+            isinstance(parent, (ast.If, ast.While)) and _looks(program, parent.test, scope)
+        ):
+            found = parent
+    return found
+
+
+def _looks(program: Program, test: ast.expr, scope: Scope) -> bool:
+    """Whether a test asks which files there are: by itself, by a function, or by a variable that holds the answer."""
+    asks = program.closure(lambda node: _asks(program, node))
+    if asks(test):
+        return True
+    keys = {program.flow.key(part, scope) for part in walk(test) if isinstance(part, (ast.Name, ast.Attribute))}
+    keys.discard(None)
+    return bool(keys) and any(
+        isinstance(node, ast.Assign)
+        and any(program.flow.key(blocks.reading(target), where) in keys for target in node.targets)
+        and asks(node.value)
+        for node, _, where in program.nodes()
+    )
+
+
+def _asks(program: Program, node: ast.AST) -> bool:
+    located = program.locate(node) if isinstance(node, ast.Call) else None
+    if located is None or not isinstance(node, ast.Call):
+        return False
+    names = program.callee_names(node, located[1])
+    return bool(names & LOOKS) or (isinstance(node.func, ast.Attribute) and node.func.attr in LOOKING_METHODS)
 
 
 def _fetches(program: Program, node: ast.AST) -> bool:

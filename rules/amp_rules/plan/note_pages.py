@@ -85,7 +85,9 @@ _PAGES = {
         ## What is noted
         The loader that the training step takes its batches from, once for the script. Each process makes batches of
         the size that is written there, so a step of N processes averages over N batches, and an epoch has one Nth of
-        the steps. The learning rate is not changed.
+        the steps. The learning rate is not changed. And each product with the number of GPUs, where `DataParallel`
+        goes: one process took a batch for N GPUs; each of N processes has one GPU and would take it all the same, N*N
+        in all.
 
         ## Why
         What learning rate suits a batch that is N times as large depends on the model and the optimizer: linear
@@ -164,6 +166,7 @@ _PAGES = {
         ## What is noted
         A number of steps that stands in the script: an evaluation every 500 steps, a schedule of 10000. Each of N
         processes makes one Nth of the steps of an epoch, each with a batch of all processes that is N times as large.
+        And a quotient of the dataset's length that a training loop uses, where it is not known whether it counts steps.
 
         ## Why
         The steps are counted as they are made, so an epoch has fewer evaluations, and a schedule that is stepped with
@@ -172,7 +175,8 @@ _PAGES = {
 
         ## What to do by hand
         Nothing, where it is meant in steps. Otherwise divide it: `max(1, 500 // amp.world_size())`. What is made of the
-        dataset's length is a rank's own already (AMP221).
+        dataset's length and the loader's batch size is a rank's own already (AMP221); wrap another number of steps in
+        `amp.share_of(...)`.
         """,
     notes.OWN_LEFT: """
         Something of the script's own processes is left as it is.

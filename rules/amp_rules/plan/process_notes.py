@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import notes
+from amp_rules.plan.device_counts import times_devices
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import SHOWING, added_to, variable
@@ -34,6 +35,14 @@ _MAX_VARIABLES = 4
 def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: bool) -> Iterator[Note]:
     """Yield what is to be known of the batches, and of what is evaluated unless it is to be shared out."""
     yield from _batch(program, processes)
+    for site in times_devices(program, processes.whole_lengths):
+        yield notes.note(
+            notes.BATCH_SIZE,
+            site.module,
+            site.node,
+            f"`{site.module.text(site.node)}` is for one process that drives N GPUs with DataParallel; each of N "
+            "processes drives one now and multiplies by N all the same, N*N in all: leave the factor out",
+        )
     if not shares_evaluation:
         yield from _evaluated(program, processes)
 
@@ -49,7 +58,12 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
 
 
 def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
-    """Yield what is done every so many steps, where the number stands in the script; the first place only."""
+    """Yield what is done every so many steps, where the number stands in the script; the first place only.
+
+    Of numbers that come of the dataset's length and may count steps, all places.
+    """
+    for site, text in processes.step_counts.unclear:
+        yield notes.note(notes.STEPS, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
     for site, text in [*_every(program, processes), *_schedules(program, processes)]:
         yield notes.note(notes.STEPS, site.module, site.node, text)
         return

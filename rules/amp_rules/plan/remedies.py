@@ -15,6 +15,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
 from amp_rules.text.vocabulary import Vocabulary, Written
 from amp_rules.torch.functions import NUMBER_METHODS, NUMBER_TESTS
 
@@ -26,6 +27,8 @@ _TAKEN = frozenset({Kind.CLOCK, Kind.PROCESS, Kind.GENERATOR})
 """What the main process can say for all: no process knows better."""
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _SEQUENCES = (ast.Tuple, ast.List, ast.JoinedStr)
+_SEVERAL = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.List, ast.Tuple, ast.Set, ast.Dict)
+"""What holds numbers, and is none that could be reduced."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +147,23 @@ class Remedies:
         return None
 
     def _inner(self, node: ast.expr, scope: Scope, depth: int) -> _Found:
+        if isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp)):
+            return self._of_each(node, scope, depth)
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            return self._each(self._inner(item, scope, depth + 1) for item in node.elts)
         if isinstance(node, (ast.Call, ast.Compare, ast.BoolOp)):
             self._elementwise.add(node)
             found = self._test(node, scope, depth + 1)
             if found is not None:
                 return found
         return self._number(node, scope, depth + 1)
+
+    def _of_each(self, node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope, depth: int) -> _Found:
+        """``any(torch.isnan(item) for item in losses)``: each item is reduced, where all ranks have as many."""
+        for part in node.generators:
+            if part.ifs or self._ranks.size_origins(part.iter):
+                return None
+        return self._inner(node.elt, scope, depth + 1)
 
     def _is_loss(self, node: ast.expr) -> bool:
         """Whether a number is read off what a backward pass starts from."""
@@ -205,7 +219,7 @@ class Remedies:
         if isinstance(node, (ast.BinOp, ast.UnaryOp)) or self._is_of_one_number(node, scope):
             parts = [part for part in _operands(node) if self._ranks.origins(part)]
             return self._each(self._at_definition(part, scope, depth + 1) for part in parts)
-        if not isinstance(node, (ast.Name, ast.Attribute)) or depth > _MAX_DEPTH:
+        if not isinstance(node, (ast.Name, ast.Attribute)) or depth > _MAX_DEPTH or _is_element(scope.module, node):
             return None
         self._seen.add(("number", node))
         given = [item for item in self._definitions.of(node, scope) if self._makes_local(item)]
@@ -241,11 +255,14 @@ class Remedies:
     def _here(self, node: ast.expr, scope: Scope) -> _Found:
         """Reduce a number where it is read: in a line of its own where other readers of a variable follow."""
         module = scope.module
+        if isinstance(node, _SEVERAL):
+            return None
         is_number = self._definitions.is_number(node, scope)
         may_be_several = node not in self._single and not is_number and not self._is_whole_loss(node, scope)
         if may_be_several and self._ranks.size_origins(node):
             return None
-        if is_number and isinstance(node, ast.Name) and scope.owner(node.id) is scope:
+        own = isinstance(node, ast.Name) and scope.owner(node.id) is scope and not _is_element(module, node)
+        if is_number and own and isinstance(node, ast.Name):
             statement = blocks.statement_of(module, node)
             if self._can_precede(module, statement, node):
                 return [Reduction(module, statement, node.id, self._need)]
@@ -378,6 +395,17 @@ def _operands(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.UnaryOp):
         return [node.operand]
     return node.args if isinstance(node, ast.Call) else []
+
+
+def _is_element(module: Module, node: ast.expr) -> bool:
+    """Whether a name is a variable of a comprehension around it, which no statement assigns."""
+    return isinstance(node, ast.Name) and any(
+        isinstance(part, ast.Name) and part.id == node.id
+        for parent in module.ancestors(node)
+        if isinstance(parent, (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp))
+        for generator in parent.generators
+        for part in walk(generator.target)
+    )
 
 
 def _is_whole(node: ast.expr) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from amp_rules.flow.cells import CellKey
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop, variable
@@ -22,6 +23,9 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.optimizers import EXACT_SCHEDULES, is_scheduler_name
+
+_MAX_VARIABLES = 4
+"""Variables through which a number is followed to a training loop."""
 
 _RECIPE = "count the steps by `len(loader)` of the training loader, which is that of a rank's share"
 
@@ -40,7 +44,13 @@ class StepCount(Site):
 
 
 class ShareSteps:
-    """Finds the numbers of steps, and those that cannot be made a share of."""
+    """Finds the numbers of steps, and those that cannot be made a share of.
+
+    Attributes:
+        counts: the numbers that are made a share.
+        reasons: those of which a schedule needs the share, and that cannot be made one.
+        unclear: those that stay, with what is to be known of them.
+    """
 
     def __init__(self, program: Program, lengths: WholeLengths, loops: list[TrainingLoop]) -> None:
         self.program = program
@@ -48,10 +58,13 @@ class ShareSteps:
         self.loaders = Loaders(program)
         self.counts: list[StepCount] = []
         self.reasons: list[Declined] = []
+        self.unclear: list[tuple[Site, str]] = []
         if lengths.loaders:
             for node, body, scope in program.nodes():
                 if self._is_quotient(node, scope):
                     self._decide(Site(scope.module, scope, body, node))
+                elif self._is_unclear(node, scope):
+                    self._tell(Site(scope.module, scope, body, node), loops)
             for loop in loops:
                 if not loop.evaluates:
                     self.counts.extend(self._progress(loop))
@@ -67,10 +80,24 @@ class ShareSteps:
             and self.lengths.is_batch_size(node.right, scope)
         )
 
+    def _is_unclear(self, node: ast.AST, scope: Scope) -> bool:
+        """Whether the length of the dataset is divided by something that may be a size of batches."""
+        return (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, (ast.Div, ast.FloorDiv))
+            and self.lengths.count(node.left, scope) == "samples"
+            and self.lengths.count(node.right, scope) is None
+            and not self.lengths.measures(node.right, scope)
+        )
+
     def _decide(self, site: Site) -> None:
         assert isinstance(site.node, ast.expr)
         whole = self._whole(site.node, site)
         if not self._counts_steps(Site(site.module, site.scope, site.body, whole)):
+            return
+        if self._is_of_several(site):
+            text = "is worked out for several datasets, of which each process has a share of one: its steps are one Nth"
+            self.unclear.append((site, text))
             return
         loader = self._loader_at(site)
         if loader is None and not self._divides_evenly(site, whole) and self._must_be_exact:
@@ -90,10 +117,61 @@ class ShareSteps:
                 and isinstance(parent.op, (ast.Add, ast.Sub))
                 and isinstance(other, ast.Constant)
             )
-            if not (rounded or added or isinstance(parent, ast.UnaryOp)):
+            divided = (
+                isinstance(parent, ast.BinOp)
+                and isinstance(parent.op, (ast.Div, ast.FloorDiv))
+                and parent.left is found
+                and other is not None
+                and self.lengths.is_batch_size(other, site.scope)
+            )
+            if not (rounded or added or divided or isinstance(parent, ast.UnaryOp)):
                 assert isinstance(found, ast.expr)
                 return found
             found = parent
+
+    def _is_of_several(self, site: Site) -> bool:
+        """Whether a function's parameter is the training data, or its length, for some callers and not for others."""
+        info = self.program.function_of(site.body)
+        if info is None or not isinstance(site.node, ast.BinOp):
+            return False
+        for part in walk(site.node.left):
+            if isinstance(part, ast.Name) and part.id in info.parameters:
+                key = self.program.flow.key(part, site.scope)
+                given = self.lengths.assigned.get(key, []) if key is not None else []
+                counted = [self.lengths.is_about(value, scope) for value, scope in given]
+                if any(counted) and not all(counted):
+                    return True
+        return False
+
+    def _tell(self, site: Site, loops: list[TrainingLoop]) -> None:
+        """Note a number that a training loop uses, and of which it is not known whether it counts steps."""
+        if self._counts_steps(site) and self._is_used(site, loops):
+            text = "may count the steps of all processes together: each makes one Nth of them"
+            self.unclear.append((site, text))
+
+    def _is_used(self, site: Site, loops: list[TrainingLoop]) -> bool:
+        """Whether a training loop reads the number, or the variables that it is given to."""
+        inner = {node for loop in loops if not loop.evaluates for node in loop.inner}
+        if site.node in inner:
+            return True
+        keys: set[CellKey | None] = set()
+        for _ in range(_MAX_VARIABLES):
+            before = len(keys)
+            for key, given in self.lengths.assigned.items():
+                for value, scope in given:
+                    parts = set(walk(value))
+                    if site.node in parts or any(
+                        self.program.flow.key(part, scope) in keys
+                        for part in parts
+                        if keys and isinstance(part, (ast.Name, ast.Attribute))
+                    ):
+                        keys.add(key)
+            if len(keys) == before:
+                break
+        return any(
+            isinstance(node, (ast.Name, ast.Attribute)) and node in inner and self.program.flow.key(node, scope) in keys
+            for node, _, scope in self.program.nodes()
+        )
 
     @cached_property
     def _must_be_exact(self) -> bool:

@@ -26,9 +26,14 @@ Count = Literal["samples", "steps", "unknown"]
 Reach = Literal["all", "rank"]
 """What a number is about: all processes together, or one of them."""
 
-KEEPING = frozenset(
-    {"int", "float", "round", "max", "min", "abs", "math.ceil", "math.floor", "numpy.ceil", "numpy.floor"}
-)
+KEEPING = frozenset({"int", "float", "round", "max", "min", "abs"}) | {
+    f"{library}.{name}"
+    for library, names in (
+        ("math", ("ceil", "floor", "trunc")),
+        ("numpy", ("ceil", "floor", "trunc", "rint", "round", "int", "int32", "int64", "float", "float32", "float64")),
+    )
+    for name in names
+}
 """Functions that give a number of the same things."""
 
 _MAX_ROUNDS = 8
@@ -76,6 +81,8 @@ class WholeLengths:
 
     def is_length(self, node: ast.expr, scope: Scope) -> bool:
         """Whether the expression asks for the length of a shared loader's dataset: ``len(x)``, ``x.size(0)``."""
+        if isinstance(node, ast.Call) and not (node.args or node.keywords) and isinstance(node.func, ast.Attribute):
+            return node.func.attr == "__len__" and self._is_data(node.func.value, scope)
         if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
             if blocks.path_of(node.func) == "len":
                 return self._is_data(node.args[0], scope)
@@ -89,20 +96,43 @@ class WholeLengths:
             return node.value.attr == "shape" and self._is_data(node.value.value, scope)
         return False
 
+    def measures(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is a length of anything: a quotient of two lengths is a ratio."""
+        return isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and not self.is_batch_size(node, scope)
+
+    def is_about(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is the data of a shared loader, or counts something of it."""
+        return self.count(node, scope) is not None or self._is_data(node, scope) or self.holds(node, scope)
+
     def keeps(self, call: ast.Call, scope: Scope) -> bool:
         """Whether the call gives a number of the same things as its argument."""
         names = {name.removeprefix("builtins.") for name in self.program.callee_names(call, scope)}
         return bool(names & KEEPING)
 
-    def is_batch_size(self, node: ast.expr, scope: Scope) -> bool:
-        """Whether the expression is the batch size of a shared loader, or a multiple of it."""
+    def is_batch_size(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
+        """Whether the expression is the batch size of a shared loader, or a multiple of it.
+
+        A variable that the batch size is a multiple of is one of each device: the steps it counts are as many times
+        those of the loader as before.
+        """
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             return self.is_batch_size(node.left, scope) or self.is_batch_size(node.right, scope)
         if isinstance(node, ast.Call) and node.args and self.keeps(node, scope):
             return self.is_batch_size(node.args[0], scope)
         if isinstance(node, ast.Attribute) and node.attr == "batch_size" and self.holds(node.value, scope):
             return True
-        return any(self._is_same(node, scope, other.node, other.scope) for other in self._batch_sizes)
+        if any(self._is_same(node, scope, other.node, other.scope) for other in self._batch_sizes):
+            return True
+        if isinstance(node, ast.Call):
+            # ``len(gpus)`` beside ``per_gpu * len(gpus)``.
+            sizes = [other.node for other in self._batch_sizes if other.scope is scope]
+            return any(ast.dump(node) == ast.dump(other) for other in sizes)
+        key = self.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
+        if key is None or depth >= _MAX_ROUNDS:
+            return False
+        # What a caller gives, or another name for it.
+        given = [item for item in self.assigned.get(key, ()) if isinstance(item[0], (ast.Name, ast.Attribute))]
+        return any(self.is_batch_size(value, where, depth + 1) for value, where in given)
 
     def holds(self, node: ast.expr, scope: Scope) -> bool:
         """Whether the expression may be a loader that is shared out."""
@@ -171,6 +201,8 @@ class WholeLengths:
         if any(self._is_same(node, scope, other.node, other.scope) for other in self._data):
             return True
         key = self.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
+        if key is not None and key in self._kept:
+            return True
         if key is None or depth >= _MAX_ROUNDS:
             return False
         # ``len(data)`` of what a caller gives, or of another name for it.
@@ -199,10 +231,21 @@ class WholeLengths:
         }
         return bool(objects) and objects <= others
 
-    @cached_property
+    @property
     def _data(self) -> list[Site]:
         """The datasets of the shared loaders, and what they are made of: tensors, lists of files, indices."""
+        return self._data_and_kept[0]
+
+    @property
+    def _kept(self) -> set[CellKey]:
+        """Variables of the datasets' classes that keep what their length is taken of: those of other objects as well,
+        so that they are known by name alone."""
+        return self._data_and_kept[1]
+
+    @cached_property
+    def _data_and_kept(self) -> tuple[list[Site], set[CellKey]]:
         found: list[Site] = []
+        kept: set[CellKey] = set()
         pending = [site for value in self.loaders for site in self._arguments(value, ("dataset", "sampler"), 1)]
         seen: set[ast.AST] = set()
         while pending:
@@ -212,7 +255,7 @@ class WholeLengths:
             seen.add(site.node)
             found.append(site)
             for value in self.program.flow.values(site.node, site.scope):
-                pending.extend(self._measured(value))
+                pending.extend(self._measured(value, kept))
                 if value.name.rpartition(".")[2] in DATA_PARTS:
                     chosen = DATA_PARTS[value.name.rpartition(".")[2]]
                     pending.extend(
@@ -220,31 +263,60 @@ class WholeLengths:
                         for index, item in enumerate(self._arguments(value, (), None))
                         if chosen is None or index == chosen
                     )
-        return sorted(found, key=lambda site: (str(site.module.path), site.module.start(site.node)))
+        return sorted(found, key=lambda site: (str(site.module.path), site.module.start(site.node))), kept
 
-    def _measured(self, value: Value) -> Iterable[Site]:
+    def _measured(self, value: Value, kept: set[CellKey]) -> Iterable[Site]:
         """What the ``__len__`` of a dataset of the project measures: ``self.files`` of ``return len(self.files)``."""
         info = value.ref.find_method("__len__") if value.kind == "instance" else None
         for node in info.returns if info is not None else ():
-            if isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1:
-                assert info is not None
-                scope = self.program.flow.scopes[info.node]
-                yield Site(scope.module, scope, info.node, node.args[0])
-                key = self.program.flow.key(node.args[0], scope)
+            assert info is not None
+            scope = self.program.flow.scopes[info.node]
+            for measured in self._lengths_in(node, scope):
+                assert isinstance(measured.node, ast.expr)
+                key = self.program.flow.key(measured.node, measured.scope)
+                if key is not None:
+                    kept.add(key)
+                if isinstance(measured.node, ast.Name):
+                    yield from self._given(value, measured.node, measured.scope)
+                    continue
                 for given, where in self.assigned.get(key, ()) if key is not None else ():
-                    yield Site(where.module, where, where.node, given)
                     inner = self.program.flow.key(given, where)
-                    for source, outer in self.assigned.get(inner, ()) if inner is not None else ():
-                        yield Site(outer.module, outer, outer.node, source)
+                    if inner is not None:
+                        kept.add(inner)
+                    else:
+                        yield Site(where.module, where, where.node, given)
+                    yield from self._given(value, given, where)
+
+    def _given(self, value: Value, node: ast.expr, scope: Scope) -> Iterable[Site]:
+        """What a variable of a dataset's constructor was given where this one was made; others were given others."""
+        key = self.program.flow.key(node, scope)
+        made = value.site if isinstance(value.site, ast.Call) else None
+        info = self.program.function_of(scope.node)
+        if made is not None and info is not None and isinstance(node, ast.Name) and node.id in info.parameters:
+            located = self.program.locate(made)
+            given = dict(info.bound(made)).get(node.id)
+            if located is not None and given is not None:
+                yield Site(located[1].module, located[1], located[0], given)
+            return
+        for source, where in self.assigned.get(key, ()) if key is not None else ():
+            yield Site(where.module, where, where.node, source)
+
+    def _lengths_in(self, node: ast.expr, scope: Scope) -> Iterable[Site]:
+        """What ``len(self.files)`` measures, or ``self.size`` where that is all that the attribute is."""
+        key = self.program.flow.key(node, scope) if isinstance(node, ast.Attribute) else None
+        for value, where in [(node, scope)] if key is None else self.assigned.get(key, ()):
+            if isinstance(value, ast.Call) and blocks.path_of(value.func) == "len" and len(value.args) == 1:
+                yield Site(where.module, where, where.node, value.args[0])
 
     @cached_property
     def _batch_sizes(self) -> list[Site]:
-        return [
+        given = [
             site
             for value in self.loaders
             for site in self._arguments(value, ("batch_size",), None)
             if _is_keyword(site, "batch_size") or _is_second(site)
         ]
+        return [*given, *(part for site in given for part in _factors(site))]
 
     def _arguments(self, value: Value, names: tuple[str, ...], first: int | None) -> Iterable[Site]:
         """What the call that made a value was given: its first arguments by place, and those of some names."""
@@ -339,6 +411,19 @@ def _together(parts: Iterable[Reach | None]) -> Reach | None:
 
 def _is_zero(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value == 0 and not isinstance(node.value, bool)
+
+
+def _factors(site: Site) -> list[Site]:
+    """The variables that a product is made of: ``per_gpu`` and ``gpus`` of ``per_gpu * gpus``."""
+    pending: list[ast.AST] = [site.node] if isinstance(site.node, ast.BinOp) else []
+    found = []
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            pending += [node.left, node.right]
+        elif isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
+            found.append(Site(site.module, site.scope, site.body, node))
+    return found
 
 
 def _is_keyword(site: Site, name: str) -> bool:

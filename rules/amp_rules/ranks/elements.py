@@ -11,6 +11,7 @@ from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, 
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.torch.data import LOADER_PREFIXES
+from amp_rules.torch.file_access import LOADERS
 
 _SAMPLING: frozenset[object] = frozenset({"collate_fn", "batch_sampler", "sampler", None})
 """Arguments of a loader that leave less to torch; None where not all are known."""
@@ -24,6 +25,7 @@ class Elements:
         self._world = world
         self._memory = world.memory
         self._loaders: dict[ast.AST, bool] = {}
+        self._named: dict[tuple[ast.AST, str], ast.AST] = {}
 
     def of(self, value: RankValue, node: ast.expr, frame: Frame, *, keys: bool = True) -> RankValue:
         """What iterating over a value gives; of a dictionary its keys, or what stands under them."""
@@ -101,7 +103,7 @@ class Elements:
                     bound = {name: given for name in method.positional[:1]}
                     found.append(self._world.run(Given(method, bound, frame, frozenset((ref,)))))
             else:
-                alias.add(ref.part)
+                alias.add(self._of_file(ref, key) or ref.part)
         joined = join_all(found)
         return RankValue(
             joined.content | owner.content | state,
@@ -109,6 +111,18 @@ class Elements:
             joined.refs | alias,
             joined.constant if not alias and not owner.content and len(found) == 1 else UNKNOWN,
         )
+
+    def _of_file(self, ref: Ref, key: object) -> Ref | None:
+        """What stands under a name in a file that was read: an object of its own, which others do not change with."""
+        if ref.view or not isinstance(key, str) or not isinstance(ref.site, ast.Call):
+            return None
+        located = self._world.program.locate(ref.site)
+        if located is None or not self._world.program.callee_names(ref.site, located[1]) & LOADERS:
+            return None
+        site = self._named.setdefault((ref.site, key), ast.copy_location(ast.Constant(key), ref.site))
+        part = self._memory.made(Ref(site, ref.context))
+        self._memory.write(ref, element(key), RankValue(refs=frozenset((part,))))
+        return part
 
     def _held(self, ref: Ref, key: object) -> RankValue | None:
         if key is UNKNOWN or (isinstance(key, int) and key < 0):

@@ -11,6 +11,9 @@ TENSOR_MAKERS = frozenset(
 )
 """Calls that make a tensor of its own."""
 
+DEVICE_COUNTS = frozenset({"torch.cuda.device_count"})
+"""Calls that say how many GPUs a process sees."""
+
 NUMBER_TESTS = frozenset(
     f"{library}.{name}"
     for library in ("torch", "math", "numpy")

@@ -1,7 +1,8 @@
 """Download data once.
 
 ## What it does
-Statements that may download a data set run under `with amp.main_process_first():`.
+Statements that may download a data set run under `with amp.main_process_first():`, together with a condition around
+them that asks for the files: the others find them, and would not come by.
 
 ## Why
 Processes that download to one folder at the same time break each other's files; those that come later find
@@ -15,7 +16,7 @@ them there.
         train_set = datasets.MNIST("data", download=True)
 
 ## When it declines
-Never.
+In functions that nothing in the program calls: whether all processes come by is not known.
 
 ## Leaving it out
 No: processes that download to one folder break each other's files. Download beforehand, and the call can go.

@@ -1,7 +1,8 @@
 """Make folders that another process may have made in between.
 
 ## What it does
-`os.mkdir(d)` after `if not os.path.exists(d):` becomes `os.makedirs(d, exist_ok=True)`. Where the script did not
+`os.mkdir(d)` after `if not os.path.exists(d):` becomes `os.makedirs(d, exist_ok=True)`, and `d.mkdir()` of a path
+becomes `d.mkdir(exist_ok=True)`. Where the script did not
 look first, and so may mean an existing folder to be an error, only several processes accept it:
 `exist_ok=amp.world_size() > 1`.
 
@@ -38,6 +39,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.text.actions import ExpressionEdit, Replace
 from amp_rules.text.expression_edits import add_keyword
@@ -45,6 +47,7 @@ from amp_rules.text.expression_edits import add_keyword
 _CAUGHT = frozenset(
     {"FileExistsError", "OSError", "EnvironmentError", "IOError", "Exception", "BaseException", "error"}
 )
+_PATHS = frozenset({"pathlib.Path", "pathlib.PosixPath"})
 RULE = Rule("AMP209", "folder-made-once", "A folder may have been made by another process.", "distribution")
 
 
@@ -107,7 +110,7 @@ def _folders(program: Program) -> list[_Folder]:
         is_os = bool(names & {"os.mkdir", "os.makedirs"}) and bool(call.args)
         is_path = isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names and not call.args
         allowed = keywords.get("exist_ok")
-        if not (is_os or (is_path and {"parents", "exist_ok"} & set(keywords))) or None in keywords:
+        if not (is_os or is_path) or None in keywords:
             continue
         if "os.mkdir" in names and not isinstance(call.func, ast.Attribute):
             continue  # ``from os import mkdir``: there is no ``makedirs`` to call instead
@@ -119,8 +122,16 @@ def _folders(program: Program) -> list[_Folder]:
         folder = call.args[0] if call.args else call.func
         path = ast.unparse(folder.value if isinstance(folder, ast.Attribute) and not call.args else folder)
         looked = any(isinstance(parent, ast.If) and _looks_for(parent.test, path) for parent in around)
-        found.append(_Folder(scope.module, scope, body, call, looked, "os.mkdir" in names))
+        if is_os or looked or {"parents", "exist_ok"} & set(keywords) or _is_path(program, call, scope):
+            found.append(_Folder(scope.module, scope, body, call, looked, "os.mkdir" in names))
     return found
+
+
+def _is_path(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a method without arguments that would tell is one of a path."""
+    assert isinstance(call.func, ast.Attribute)
+    values = program.flow.values(call.func.value, scope)
+    return bool(values) and all(value.name in _PATHS for value in values)
 
 
 def _expects_folder(block: ast.Try) -> bool:

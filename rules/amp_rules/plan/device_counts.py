@@ -1,0 +1,63 @@
+"""What a script multiplies by the number of its GPUs, because one process drove them all with ``DataParallel``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.whole_lengths import WholeLengths
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.functions import DEVICE_COUNTS
+from amp_rules.torch.wrappers import DATA_PARALLEL
+
+_MAX_VARIABLES = 4
+"""Variables through which a factor is followed to the number of GPUs."""
+
+
+def times_devices(program: Program, lengths: WholeLengths) -> Iterator[Site]:
+    """Yield products with the number of GPUs in a script that wraps a model with ``DataParallel``."""
+    wrapping = [site for site in program.calls_to(DATA_PARALLEL) if isinstance(site.node, ast.Call)]
+    devices = [
+        Site(site.module, site.scope, site.body, item.value)
+        for site in wrapping
+        if isinstance(site.node, ast.Call)
+        for item in site.node.keywords
+        if item.arg == "device_ids"
+    ]
+    for node, body, scope in program.nodes() if wrapping else ():
+        factors: list[ast.expr] = []
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            factors = [node.left, node.right]
+        elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult):
+            factors = [node.value]
+        if any(_is_count(program, lengths, item, scope, devices) for item in factors):
+            yield Site(scope.module, scope, body, node)
+
+
+def _is_count(
+    program: Program, lengths: WholeLengths, node: ast.expr, scope: Scope, devices: list[Site], depth: int = 0
+) -> bool:
+    """Whether an expression is the number of GPUs: asked for, or the length of what ``device_ids`` is given."""
+    if isinstance(node, ast.Call):
+        if program.callee_names(node, scope) & DEVICE_COUNTS:
+            return True
+        if blocks.path_of(node.func) == "len" and len(node.args) == 1:
+            return any(_is_same(program, node.args[0], scope, other) for other in devices)
+        inside = node.args if lengths.keeps(node, scope) else []
+        return any(_is_count(program, lengths, item, scope, devices, depth) for item in inside)
+    key = program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    if key is None or depth >= _MAX_VARIABLES:
+        return False
+    return any(
+        _is_count(program, lengths, value, where, devices, depth + 1) for value, where in lengths.assigned.get(key, ())
+    )
+
+
+def _is_same(program: Program, node: ast.expr, scope: Scope, other: Site) -> bool:
+    assert isinstance(other.node, ast.expr)
+    key = program.flow.key(node, scope)
+    if key is not None:
+        return key == program.flow.key(other.node, other.scope)
+    return isinstance(node, ast.Attribute) and ast.dump(node) == ast.dump(other.node)
