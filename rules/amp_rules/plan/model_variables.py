@@ -405,7 +405,7 @@ class Homes:
         """Whether an attribute keeps a model that it is given to log or save it: nothing runs the model through it."""
         owner, _, name = item.path.rpartition(".")
         given = {argument.arg for argument in arguments_of(item.body)} if _is_function(item.body) else set()
-        if not owner or not all(blocks.path_of(_assigned(statement)) in given for statement in item.assignments):
+        if not owner or not all(_assigned_name(statement) in given for statement in item.assignments):
             return False
         for node, _, scope in self.program.nodes():
             if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
@@ -650,8 +650,10 @@ def _is_function(body: ast.AST) -> TypeGuard[FunctionNode]:
     return isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef))
 
 
-def _assigned(statement: ast.stmt) -> ast.expr | None:
-    return statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+def _assigned_name(statement: ast.stmt) -> str:
+    """``model`` of ``self.model = model``; empty for anything else."""
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    return value.id if isinstance(value, ast.Name) else ""
 
 
 def _empties(statement: ast.stmt) -> bool:

@@ -466,22 +466,19 @@ def _steps_not_understood(program: Program) -> Iterator[Declined]:
         return  # what starts from gradients of its own belongs to a step that the first reason asks for
     for backward in program.backwards:
         if backward.loss in backward.call.args and len(backward.call.args) + len(backward.call.keywords) > 1:
-            again = gradient_functions.runs_in_backward(program, backward.body)
+            message = "starts from gradients of its own, not all of them scaled"
+            recipe = "sum what is to be differentiated into one loss and call its backward()"
+            if gradient_functions.runs_in_backward(program, backward.body):
+                message = "differentiates what the backward pass of an `autograd.Function` computes again: that runs "
+                message += "without autocast, so it would not be what the forward pass computed"
+                recipe = "give the function's `forward` and `backward` `torch.amp.custom_fwd` and `custom_bwd`, whose "
+                recipe += "autocast is the same, then migrate by hand"
             yield declining.decline(
                 declining.GRADIENT_ACCESS,
                 backward.module,
                 backward.node,
-                f"`{backward.module.text(backward.call)}` "
-                + (
-                    "differentiates what the backward pass of an `autograd.Function` computes again: that runs without "
-                    "autocast, so it would not be what the forward pass computed"
-                    if again
-                    else "starts from gradients of its own, not all of them scaled"
-                ),
-                "give the function's `forward` and `backward` `torch.amp.custom_fwd` and `custom_bwd`, whose autocast is "
-                "the same, then migrate by hand"
-                if again
-                else "sum what is to be differentiated into one loss and call its backward()",
+                f"`{backward.module.text(backward.call)}` {message}",
+                recipe,
             )
         if any(item.arg == "create_graph" and not _is_false(item.value) for item in backward.call.keywords):
             yield declining.decline(

@@ -81,6 +81,7 @@ def is_module_base(name: str) -> bool:
         or name.startswith("torchvision.models.")
     )
 
+
 TELLS_OF_MODEL = frozenset(
     [
         "buffers", "children", "eval", "modules", "named_buffers", "named_children", "named_modules",

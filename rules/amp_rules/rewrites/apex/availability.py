@@ -177,7 +177,7 @@ def _check_names(file: ApexFile, guard: _Guard) -> None:
         return
     handler = guard.node.handlers[0]
     inside = set(walk(handler))
-    gone = {handler.name, *guard.defined} - {None, *guard.names}
+    gone = {handler.name, *(name for item in inside for name in _bound_by(item))} - {None, *guard.names}
     owner = file.references.scope_of(guard.node)
     bound = {name for item in file.module.nodes if item not in inside for name in _bound_by(item)}
     for item in file.module.nodes:
