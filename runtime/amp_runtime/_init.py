@@ -36,6 +36,7 @@ _registered = False
 def init(
     opt_level: OptLevel = "O1",
     *,
+    override: OptLevel | None = None,
     ddp: bool = False,
     enabled: bool = True,
     dtype: DtypeName | torch.dtype = "auto",
@@ -93,12 +94,15 @@ def init(
     ====================  =====  ===========  ==================  ==========
 
     Numbers and flags may be strings, as argparse passes them on: ``loss_scale="128.0"``,
-    ``keep_batchnorm_fp32="True"``. Where ``AMP_OPT_LEVEL`` or ``enabled=False`` chose the level, arguments that
-    it has no use for are ignored; otherwise ``keep_batchnorm_fp32`` and ``master_weights`` are errors at O1.
+    ``keep_batchnorm_fp32="True"``. Where ``override``, ``AMP_OPT_LEVEL`` or ``enabled=False`` chose the level,
+    arguments that it has no use for are ignored; otherwise ``keep_batchnorm_fp32`` and ``master_weights`` are errors
+    at O1.
 
     Args:
         opt_level: O0 plain FP32, O1 autocast, O2 half model with FP32 master weights, O3 half throughout. The
             environment variable ``AMP_OPT_LEVEL`` overrides it, and ``enabled``.
+        override: a level that overrides both, and ``AMP_OPT_LEVEL``; ``None`` overrides nothing. It is for an option of
+            the command line whose default is ``None``: ``override=args.amp``.
         ddp: take part in a torchrun launch. Alone it changes nothing.
         enabled: ``False`` is O0, whatever ``opt_level`` says.
         dtype: the half type, by name or as a ``torch.dtype``. ``auto`` is bfloat16 on the CPU and on GPUs that
@@ -142,6 +146,7 @@ def init(
         return
     chosen = properties.resolve(
         opt_level,
+        override=override,
         enabled=enabled,
         dtype=dtype,
         loss_scale=loss_scale,

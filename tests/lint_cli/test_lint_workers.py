@@ -42,7 +42,6 @@ def test_a_file_that_takes_too_long_is_skipped(write, invoke):
 
 def test_a_process_that_hears_no_alarm_is_killed(write, invoke, monkeypatch):
     monkeypatch.setattr("amp_migrate.run.workers._GRACE", 0.3)
-    monkeypatch.setattr("amp_migrate.run.workers.PATIENCE", 1)
     write({**MANY, "p3/hang.py": "HANG\n"})
     done = invoke(".", "--jobs", "2", "--timeout", "0.3", "--format", "concise")
     assert done.stdout.count("\n") == 90
@@ -69,12 +68,9 @@ def test_a_swallowed_alarm_comes_again(monkeypatch):
     assert heard == ["once"]
 
 
-def test_waiting_counts_less_than_work(monkeypatch):
+def test_waiting_counts_as_work():
     from amp_migrate.run import timelimit
 
-    with timelimit.time_limit(0.1):
-        time.sleep(0.2)
-    monkeypatch.setattr(timelimit, "PATIENCE", 1)
     with pytest.raises(timelimit.TookTooLongError), timelimit.time_limit(0.1):
         time.sleep(5)
 

@@ -22,7 +22,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 def migration(*paths: Path, **options) -> Migration:
     asked = Options(**options)
     found = discovery.discover(paths, (), paths[0].parent, own_only=True)
-    scripts = choose(found.targets, (), modernize=asked.modernize)
+    scripts = choose(found.targets, (), modernize=bool(asked.modernize))
     plan = MigrationJob(asked, scripts.named, {}, 60.0, scripts.parsed)
     run = run_all(scripts.chosen, plan, leftovers=scripts.leftovers, jobs=1)
     if asked.ddp:

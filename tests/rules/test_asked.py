@@ -125,6 +125,7 @@ def test_without_an_optional_rewrite_every_script_is_right_and_stays(code, tmp_p
 # What a script must hold for the rule to have anything to do in it: most fixtures have nothing for most rules. A rule
 # without words here is tried on every fixture, which takes longer.
 WORDS = {
+    "AMP115": [b"add_argument"],
     **{f"AMP23{number}": [b"init_process_group"] for number in range(8)},
     "AMP206": [b"tqdm", b"trange"],
     "AMP210": [b"SummaryWriter", b"isdom", b"Logger"],

@@ -319,3 +319,57 @@ def test_what_is_gone_is_told(line, tmp_path):
     result, report = modern(tmp_path, line + "\n")
     assert result == line + "\n" and [item.code for item in report.refusals] == ["AMP590"]
     assert report.refusals[0].recipe
+
+
+# ---- scripts for Apex ----------------------------------------------------------------------------------------
+
+APEX_STEP = """
+import torch
+import torch.nn as nn
+from torch._six import inf
+from apex import amp
+
+model = nn.Linear(4, 2)
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = amp.initialize(model, optimizer)
+for data, target in torch.utils.data.DataLoader(dataset):
+    optimizer.zero_grad()
+    output = model(data)
+    loss = criterion(output, target)
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+    optimizer.step()
+    right = output.topk(2, 1)[1].t().eq(target)
+    print(right[:1].view(-1).float().sum(0), inf)
+"""
+
+
+def of_modernizing(report):
+    return [item.text for item in report.notes if item.code == "AMP482"]
+
+
+@pytest.mark.parametrize("apex", ["idiom", "compat"])
+def test_a_script_for_apex_is_brought_up_to_date_unless_told_otherwise(tmp_path, apex):
+    report, result = migrated_text(tmp_path / "project", APEX_STEP, Options(apex=apex))
+    assert "from math import inf" in result and "right[:1].reshape(-1)" in result and "from apex" not in result
+    assert {"AMP521", "AMP523"} <= codes(report)
+    (text,) = of_modernizing(report)
+    assert "AMP521, AMP523" in text and "--no-modernize" in text
+    report, result = migrated_text(tmp_path / "left", APEX_STEP, Options(apex=apex, modernize=False))
+    assert "torch._six" in result and "right[:1].view(-1)" in result and not of_modernizing(report)
+    report, _ = migrated_text(tmp_path / "asked", APEX_STEP, Options(apex=apex, modernize=True))
+    assert {"AMP521", "AMP523"} <= codes(report) and not of_modernizing(report)
+
+
+@pytest.mark.parametrize("options", [{"ignore": ("AMP5",)}, {"select": ("AMP1", "AMP4")}])
+def test_the_modern_rewrites_of_a_script_for_apex_can_be_left_out(tmp_path, options):
+    report, result = migrated_text(tmp_path / "project", APEX_STEP, Options(**options))
+    assert report.precision == "migrated" and "torch._six" in result and not of_modernizing(report)
+
+
+def test_a_script_for_apex_that_is_declined_stays_byte_for_byte(tmp_path):
+    text = APEX_STEP.replace("    optimizer.step()", "    optimizer.step(lambda: loss)")
+    report, result = migrated_text(tmp_path / "project", text, Options(apex="idiom"))
+    assert report.precision == "declined" and result == text and not report.edits and not of_modernizing(report)
+    assert all(item.unit != "modern" for item in report.refusals)

@@ -21,7 +21,8 @@ OF_FILES = {"AMP183", "AMP184", "AMP480", "AMP481"}
 
 
 def noted(path: Path) -> Report:
-    return migrate(path, Options(ddp=True, opt_level="O1", shard_eval=path.parent.name == "AMP286"))
+    code = path.parent.name
+    return migrate(path, Options(ddp=True, opt_level="O1", shard_eval=code == "AMP286", switch=code == "AMP185"))
 
 
 def expected(path: Path) -> list[tuple[str, int]]:

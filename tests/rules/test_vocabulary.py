@@ -31,6 +31,9 @@ class Words(Vocabulary):
     def start(self, module, start, width=None):
         return f"X.start({start.opt_level}, {start.ddp})"
 
+    def overridden(self, module, call, override):
+        return Written((Replace(call, substitute(f"X.start({override})")),))
+
     def joined(self, module, call, sync_bn):
         return f"X.start({module.code(call.args[0])}, True)"
 

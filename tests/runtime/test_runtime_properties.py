@@ -69,11 +69,27 @@ def test_disabled_is_o0_and_the_environment_overrides_both(monkeypatch: pytest.M
     assert amp.opt_level() == "O3" and context.keep_batchnorm_fp32 is False
 
 
+def test_an_option_overrides_the_environment_and_that_the_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    amp.init("O1", override=None)
+    assert amp.opt_level() == "O1"
+    monkeypatch.setenv("AMP_OPT_LEVEL", "O0")
+    amp.init("O1", override=None)
+    assert amp.opt_level() == "O0"
+    amp.init("O1", override="O2")
+    assert amp.opt_level() == "O2"
+    amp.init("O2", override="O1", keep_batchnorm_fp32=True)
+    assert amp.opt_level() == "O1" and context.keep_batchnorm_fp32 is None, "a script for O2 also runs at O1"
+    monkeypatch.setenv("AMP_OPT_LEVEL", "O3")
+    amp.init("O1", override="O0", enabled=False)
+    assert amp.opt_level() == "O0"
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
         ({"opt_level": "00"}, ["opt_level='00'", "'O0'", "letter O"]),
         ({"opt_level": None}, ["opt_level=None", "'O3'"]),
+        ({"override": "01"}, ["override='01'", "'O1'", "letter O"]),
         ({"enabled": 1}, ["enabled=1", "True, False"]),
         ({"dtype": torch.float32}, ["dtype=torch.float32", "'auto', 'fp16', 'bf16'"]),
         ({"dtype": ["bf16"]}, ["dtype=['bf16']", "'auto'"]),

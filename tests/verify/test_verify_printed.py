@@ -68,6 +68,23 @@ def test_progress_and_times_alone_are_no_lines(raw: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("raw", "before"),
+    [
+        ("Namespace(lr=0.1, amp=None)", "Namespace(lr=0.1)"),
+        ("Namespace(amp=None, lr=0.1)", "Namespace(lr=0.1)"),
+        ("{'lr': 0.1, 'amp': None, 'epochs': 2}", "{'lr': 0.1, 'epochs': 2}"),
+        ('{"lr": 0.1, "amp": null}', '{"lr": 0.1}'),
+    ],
+)
+def test_the_option_of_the_switch_is_left_out_of_arguments_that_are_shown(raw, before):
+    one, other = printed.line(raw), printed.line(before)
+    assert one is not None and other is not None
+    assert (one.sentence, one.numbers) == (other.sentence, other.numbers)
+    assert printed.line("  amp: None ") is None and printed.line("amp: O1") is not None
+    assert "lamp=None" in printed.line("f(x, lamp=None)").sentence
+
+
+@pytest.mark.parametrize(
     ("number", "worth"), [("0.512", 1e-3), ("3", 1.0), ("2.5e-03", 1e-4), ("1,234", 1.0), (".5", 0.1)]
 )
 def test_the_last_digit_of_a_number(number: str, worth: float) -> None:

@@ -153,7 +153,7 @@ class _Command(CommandWithOthers):
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help=f"Skip a file that takes the processor longer; 0 for no bound. [default: {DEFAULT_TIMEOUT:g}]",
+    help=f"Skip a file that takes longer; 0 for no bound. [default: {DEFAULT_TIMEOUT:g}]",
 )
 @click.option(
     "--cache-dir",

@@ -136,7 +136,7 @@ class _Command(CommandWithOthers):
     type=click.FloatRange(min=0),
     default=120.0,
     metavar="SECONDS",
-    help="Give a script up after this time; 0 for never. [default: 120]",
+    help="Give a script up after this time by the clock; 0 for never. [default: 120]",
 )
 @click.option("--cache/--no-cache", default=True, help="Keep results between runs. [default: yes]")
 @click.option(
@@ -252,7 +252,7 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
             summary.line(("warning: ", "yellow"), note)
     for note in found.notes:
         summary.line("note: ", note)
-    scripts = choose(found.targets, arguments["entries"], modernize=settings.options.modernize)
+    scripts = choose(found.targets, arguments["entries"], modernize=bool(settings.options.modernize))
     plan = MigrationJob(
         settings.options, scripts.named, {given.path: given} if given else {}, arguments["timeout"], scripts.parsed
     )

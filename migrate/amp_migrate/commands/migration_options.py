@@ -66,7 +66,12 @@ _MIGRATION = (
         "--modernize/--no-modernize",
         default=None,
         help="Also replace what a current PyTorch no longer has: Variable, volatile, loss.data[0] and the like. "
-        "[default: no]",
+        "[default: for scripts that use Apex]",
+    ),
+    click.option(
+        "--switch/--no-switch",
+        default=None,
+        help="Where the script has an argument parser, give it an option --amp that chooses the level. [default: no]",
     ),
     click.option(
         "--select",

@@ -131,6 +131,13 @@ class Summary(Messages):
                 "note: the project is too large or too deep to be searched whole for commands that start its scripts"
             )
 
+    def _time(self, report: Report) -> None:
+        """Print how long each phase took, the longest first; nothing of what an earlier run found."""
+        phases = sorted(report.seconds, key=lambda item: -item[1])
+        if phases:
+            told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in phases)
+            self.line(f"  {sum(seconds for _, seconds in phases):.2f} s: {told}")
+
     def _report(self, report: Report, told: set[Refusal], noted: set[Note], *, alone: bool) -> None:
         if alone:
             done = "its interfaces are brought up to date" if report.changes else "it stays as it is"
@@ -148,6 +155,7 @@ class Summary(Messages):
                 else "",
             )
         if self.verbose:
+            self._time(report)
             for edit in sorted(report.edits, key=lambda edit: (str(edit.path), edit.cell or 0, edit.span)):
                 start = edit.span.start
                 where = place(edit.path, start.line, start.column, cell=edit.cell)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,8 +19,9 @@ from amp_migrate.problems import Problem, UserError, shown
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Fewer files are done before anybody could read a bar.
+# Fewer files get a line in place of a bar, after so many seconds and each time that these have passed.
 _BAR_FROM = 8
+_SILENT_FOR = 1.0
 
 
 def wants_colour(choice: str, stream: TextIO) -> bool:
@@ -91,8 +96,12 @@ class Messages:
     @contextmanager
     def progress(self, total: int) -> Iterator[Callable[[Path], None]]:
         """Yield the function to call before each file; it draws a bar where somebody watches."""
-        if self.quiet or total < _BAR_FROM or not sys.stderr.isatty():
+        if self.quiet or not sys.stderr.isatty():
             yield lambda path: None
+            return
+        if total < _BAR_FROM:
+            with _Clock(sys.stderr) as clock:
+                yield clock.show
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -127,6 +136,50 @@ class Messages:
         from rich.text import Text
 
         self.console.print(Text.assemble(*styled), soft_wrap=True)
+
+
+class _Clock:
+    """A line on a terminal with what is worked at and for how long, taken away at the end.
+
+    A thread writes it, for the work itself says nothing; where all is done within a second nothing is written.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._path: Path | None = None
+        self._since = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+        self._written = False
+
+    def __enter__(self) -> _Clock:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._written:
+            self._write("")
+
+    def show(self, path: Path) -> None:
+        """Note which file comes next."""
+        self._path = path
+
+    def _tick(self) -> None:
+        while not self._over.wait(_SILENT_FOR):
+            name = visible(shown(self._path)) if self._path is not None else "the files"
+            text = f"analysing {name} ({time.monotonic() - self._since:.0f} s)"
+            # A line that wraps could not be taken away again.
+            self._write(text[: shutil.get_terminal_size().columns - 1])
+
+    def _write(self, text: str) -> None:
+        self._written = True
+        with contextlib.suppress(OSError, ValueError):
+            width = shutil.get_terminal_size().columns - 1
+            # Blanks rather than an escape: any terminal understands them.
+            self._stream.write(f"\r{text:<{width}}" if text else f"\r{'':<{width}}\r")
+            self._stream.flush()
 
 
 def visible(text: str) -> str:

@@ -325,6 +325,8 @@ def _level(options: Options) -> str:
         words.append("plain PyTorch")
     if options.dtype != "auto":
         words.append(options.dtype)
+    if options.switch:
+        words.append("an option of the script's own for the level")
     if options.modernize:
         words.append("old PyTorch brought up to date")
     return ", ".join(words)

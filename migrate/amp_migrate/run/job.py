@@ -22,7 +22,7 @@ class Job(Protocol[Made]):
     """What is done with each file; to be pickled where processes are not forked.
 
     Attributes:
-        timeout: seconds of the processor's time that a file may take; 0 for no bound.
+        timeout: seconds by the clock that a file may take; 0 for no bound.
         parallel_from: fewer files are done before the processes would have started.
         longest_run: so many files at most are given to a process at a time.
     """

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, Generic
 
 from amp_migrate.run.job import Job, Result
-from amp_migrate.run.timelimit import PATIENCE
 
 # What a worker may take beyond the bound on a file, which it keeps by itself wherever it can.
 _GRACE = 5.0
@@ -112,7 +111,7 @@ class _Pool(Generic[Result]):
     @property
     def _bound(self) -> float:
         """Seconds on the clock after which a worker is given up; 0 for never."""
-        return PATIENCE * self.job.timeout + _GRACE if self.job.timeout else 0.0
+        return self.job.timeout + _GRACE if self.job.timeout else 0.0
 
     def _patience(self) -> float | None:
         """Seconds until the next worker may have to be given up."""

@@ -17,7 +17,8 @@ from amp_migrate.settings.pyproject import Key, boolean, choice, load_table, str
 from amp_migrate.settings.selected_rules import Layer
 
 TOOL = "amp-lint"
-DEFAULT_TIMEOUT = 10.0
+DEFAULT_TIMEOUT = 30.0
+"""Most files take less than one; a busy machine, or one where each core has a process, takes longer by the clock."""
 
 
 @dataclass(frozen=True)

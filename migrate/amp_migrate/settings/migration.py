@@ -80,6 +80,7 @@ KEYS = {
     "target": choice(TARGETS),
     "apex": choice(APEX_MODES),
     "modernize": boolean(),
+    "switch": boolean(),
     "select": CODES,
     "ignore": CODES,
     "vendor": boolean(),

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _OF_RUNTIME = "AMP410"
 """The rewrite that takes Apex's interface from the runtime."""
 
+_SWITCH = "AMP115"
+"""The rewrite that adds an option for the level."""
+
 
 def known_codes(options: Options, origin: str) -> Options:
     """The options with codes of rewrites in ``select`` and ``ignore``, which may hold names too.
@@ -37,7 +40,7 @@ def known_codes(options: Options, origin: str) -> Options:
 
 def left_out(options: Options) -> list[str]:
     """What to say of switches that are on, and of which nothing is left."""
-    from amp_rules.plan.selection import APEX, DISTRIBUTION, OLD_TORCH, PRECISION, wants_any
+    from amp_rules.plan.selection import APEX, DISTRIBUTION, OLD_TORCH, PRECISION, wants, wants_any
 
     found = []
     for on, family, switch in ((options.ddp, DISTRIBUTION, "--ddp"), (options.modernize, OLD_TORCH, "--modernize")):
@@ -45,9 +48,11 @@ def left_out(options: Options) -> list[str]:
             by_ignore = any(family.startswith(item) for item in options.ignore)
             how = "--ignore leaves all of its rewrites out" if by_ignore else "--select names none of its rewrites"
             found.append(f"{switch} says nothing: {how} ({family})")
+    if options.switch and not wants(options, _SWITCH):
+        found.append(f"--switch says nothing: its rewrite, {_SWITCH}, is not asked for")
     if options.target == "torch" and _OF_RUNTIME in options.select:
         found.append(f"{_OF_RUNTIME} says nothing with --target torch, which keeps no interface of Apex")
-    modern = options.modernize or any(item.startswith(OLD_TORCH) for item in options.select)
+    modern = bool(options.modernize) or any(item.startswith(OLD_TORCH) for item in options.select)
     always = (PRECISION, APEX, OLD_TORCH) if modern else (PRECISION, APEX)
     if not any(wants_any(options, family) for family in always):
         if not options.ddp:

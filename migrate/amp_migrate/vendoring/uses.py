@@ -144,6 +144,9 @@ def _levels_of(call: ast.Call) -> Iterator[str]:
     if _starred(call) or any(keyword.arg is None for keyword in call.keywords):
         yield from _LEVELS
         return
+    if any(keyword.arg == "override" for keyword in call.keywords):
+        yield from _LEVELS
+        return
     given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "opt_level")]
     if not given:
         yield _DEFAULT_LEVEL

@@ -15,6 +15,12 @@ from amp_migrate.verify.traces import RankTrace, Said, Trace
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])")
 _BAR = re.compile(r"\d+%\s?\||(?:it|s)/(?:s|it)[\],]|\?(?:it|batch|step)\w*/s|[━█▏▎▍▌▋▊▉]{2}|\[[=>#.\- ]{8,}\]")
+# The option that --switch adds is None in every run here: the arguments that a script shows have one more.
+_SWITCH = re.compile(
+    r"""(?P<sep>,\s)(?P<q>["']?)amp(?P=q)(?:=|:\s)(?:None|null)(?=[,)}])"""
+    r"""|(?<=[({])(?P<r>["']?)amp(?P=r)(?:=|:\s)(?:None|null),\s"""
+)
+_SWITCH_ALONE = re.compile(r"""\W*amp\W+(?:None|null)\W*""")
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,9 @@ def kept_back_by(rank: RankTrace) -> list[Line]:
 def line(raw: str) -> Line | None:
     """One line; None for a progress bar or an empty one."""
     kept = _ESCAPE.sub("", raw.rstrip("\r")).rpartition("\r")[2].rstrip()
-    if not kept.strip() or _BAR.search(kept):
+    if not kept.strip() or _BAR.search(kept) or _SWITCH_ALONE.fullmatch(kept):
         return None
-    kept = steady(kept)
+    kept = steady(_SWITCH.sub("", kept))
     numbers = tuple(match[0] for match in NUMBER.finditer(kept))
     # Columns are as wide as their numbers.
     sentence = re.sub(r"\s+", " ", NUMBER.sub("#", kept)).strip()

@@ -57,8 +57,7 @@ class Containers:
             elif is_loader_value(owner):
                 found.add(Value("batch", owner))
             elif owner.kind in _KEEPS_ELEMENTS:
-                for index in self.keys(owner):
-                    found |= self._store.read(element_key(owner, index))
+                found |= self._store.read_elements(owner)
                 if owner.kind == "instance":
                     found |= self._yielded(owner)
         return found

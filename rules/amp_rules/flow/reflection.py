@@ -193,13 +193,26 @@ class Reflection:
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             members = self._containers.members(Value("module", scope.top.module))
             return {value for value in members if value.kind == "class"}
-        # ``eval("nn." + name)``
-        prefix = self._pattern(node, scope).partition(_ANYTHING)[0].replace("\\", "")
+        # ``eval("nn." + name)``, ``eval("models." + name + ".get_model")``
+        prefix, _, rest = (part.replace("\\", "") for part in self._pattern(node, scope).partition(_ANYTHING))
         owner, dot, _ = prefix.rpartition(".")
         if not dot or not all(part.isidentifier() for part in owner.split(".")):
             return set()
         owners = self._value_of_text(owner, scope)
-        return set().union(*(self._containers.members(value) for value in owners))
+        found = set().union(*(self._containers.members(value) for value in owners))
+        attributes = rest.removeprefix(".").split(".")
+        if not rest.startswith(".") or not all(part.isidentifier() for part in attributes):
+            return found
+        found |= {Value("module", module) for value in owners for module in self._submodules(value)}
+        for attribute in attributes:
+            found = set().union(*(self._attributes.of(value, attribute) for value in found))
+        return found
+
+    def _submodules(self, value: Value) -> list[Module]:
+        """The modules of a package."""
+        if value.kind != "module" or value.ref.path.stem != "__init__":
+            return []
+        return self._modules_in(value.ref.path.parent, _ANYTHING)
 
     def _value_of_text(self, text: str, scope: Scope) -> set[Value]:
         """What an expression in a string holds; what it makes is the same each time it is looked at."""

@@ -30,6 +30,8 @@ class Store:
         self.attribute_names: dict[object, set[str]] = {}
         self.bodies: dict[ast.AST, Scope] = {}
         self.frozen = False
+        # What all elements of a container hold together, by its cell of keys: who iterates asks for that alone.
+        self._elements: dict[SlotKey, Cell] = {}
         self._queue: deque[ast.AST] = deque()
         self._queued: set[ast.AST] = set()
         self._current: ast.AST | None = None
@@ -41,30 +43,44 @@ class Store:
 
         The set is the cell's own: callers copy it before they change it, or write while they go through it.
         """
-        cell = self.cells.get(key)
+        return self._read(self.cells, key)
+
+    def read_elements(self, owner: Value) -> set[Value]:
+        """What the elements of a container hold, whatever their keys; read as a cell is."""
+        return self._read(self._elements, keys_key(owner))
+
+    def _read(self, cells: dict[SlotKey, Cell], key: SlotKey) -> set[Value]:
+        cell = cells.get(key)
         if cell is None:
             if self.frozen:
                 return set()
-            cell = self.cells[key] = Cell()
+            cell = cells[key] = Cell()
         if self._current is not None:
             cell.readers.add(self._current)
         return cell.values
 
-    def write(self, key: SlotKey, values: Iterable[Value]) -> None:
-        """Add to what a cell holds."""
+    def write(self, key: SlotKey, values: Iterable[Value]) -> set[Value]:
+        """Add to what a cell holds; returns what is new in it."""
         if self.frozen:
-            return
+            return set()
         cell = self.cells.get(key)
         if cell is None:
             cell = self.cells[key] = Cell()
         fresh = set(values) - cell.values
         if not fresh or len(cell.values) >= _MAX_VALUES:
-            return
+            return set()
         if not cell.values and key[0].__class__ is ast.ClassDef:
             self._name_attribute(key)
-        cell.values |= fresh
-        for reader in cell.readers:
-            self._enqueue(reader)
+        self._grow(cell, fresh)
+        return fresh
+
+    def _grow(self, cell: Cell, values: set[Value]) -> None:
+        """Put values into a cell; who read it is looked at again where that makes a difference."""
+        size = len(cell.values)
+        cell.values |= values
+        if len(cell.values) > size:
+            for reader in cell.readers:
+                self._enqueue(reader)
 
     def write_attribute(self, owner: Value, name: str | Mark, values: Iterable[Value]) -> None:
         """Add to what an attribute of a value holds."""
@@ -72,8 +88,11 @@ class Store:
 
     def write_element(self, owner: Value, index: object, values: Iterable[Value]) -> None:
         """Add to what an element of a container holds."""
-        self.write(keys_key(owner), {Value("constant", index)})
-        self.write(element_key(owner, index), values)
+        keys, key = keys_key(owner), Value("constant", index)
+        self.write(keys, {key})
+        held = self.write(element_key(owner, index), values)
+        if held and key in self.cells[keys].values:
+            self._grow(self._elements.setdefault(keys, Cell()), held)
 
     def _name_attribute(self, key: SlotKey) -> None:
         """Remember that objects of a class have an attribute, for those who look for it by a part of its name."""

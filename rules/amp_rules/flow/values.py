@@ -85,10 +85,15 @@ class Value:
     site: ast.AST | None = None
     receiver: Value | None = None
     is_result: bool = False
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Values are looked up more often than anything else. The receiver counts: a container can hold the attribute of
+        # one name of each of its elements, and each look would compare them one by one.
+        object.__setattr__(self, "_hash", hash((self.kind, self.ref, self.site, self.receiver)))
 
     def __hash__(self) -> int:
-        # Values are looked up more often than anything else; what these three leave alike is rare.
-        return hash((self.kind, self.ref, self.site))
+        return self._hash
 
     @property
     def name(self) -> str:

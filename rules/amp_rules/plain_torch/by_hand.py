@@ -19,7 +19,7 @@ _GIVEN: dict[str, tuple[int, int, frozenset[str]]] = {
     "init": (
         0,
         0,
-        frozenset({"opt_level", "dtype", "loss_scale", "ddp", "sync_bn", *api.INIT_ARGUMENTS.values()}),
+        frozenset({"opt_level", "override", "dtype", "loss_scale", "ddp", "sync_bn", *api.INIT_ARGUMENTS.values()}),
     ),
     "autocast": (0, 0, frozenset({"enabled"})),
     "float_function": (1, 1, frozenset()),

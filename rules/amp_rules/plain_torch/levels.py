@@ -36,7 +36,9 @@ class Level:
         if start is not None:
             self._find_place(start)
         self.is_constant = start is None or (
-            _is_level(start.use) and start.use.keyword("enabled") is None and self.condition is None
+            _is_level(start.use)
+            and self.condition is None
+            and all(start.use.keyword(name) is None for name in ("enabled", "override"))
         )
         self.uses = [
             use
@@ -50,10 +52,21 @@ class Level:
 
     def _tell(self, start: Start) -> None:
         """Say which levels there are no more."""
+        level = start.use.keyword("opt_level")
+        branches = [level.body, level.orelse] if isinstance(level, ast.IfExp) else []
+        if branches and all(isinstance(item, ast.Constant) and item.value in ("O0", "O1") for item in branches):
+            return
         if not _is_level(start.use):
             self._translation.cannot_keep(start.use.module, "the levels O2 and O3, which are O1 now")
-        elif (level := start.level.strip("\"'")) in ("O2", "O3"):
-            self._translation.cannot_keep(start.use.module, f"the level {level}, which is O1 now")
+        elif (name := start.level.strip("\"'")) in ("O2", "O3"):
+            self._translation.cannot_keep(start.use.module, f"the level {name}, which is O1 now")
+        elif start.use.keyword("override") is not None and self._names_half_models():
+            self._translation.cannot_keep(start.use.module, "the levels O2 and O3, which are O1 now")
+
+    def _names_half_models(self) -> bool:
+        """Whether the program names a level that has a half model, as an option that takes one does."""
+        nodes = (node for module in self._translation.program.flow.modules for node in module.nodes)
+        return any(isinstance(node, ast.Constant) and node.value in ("O2", "O3") for node in nodes)
 
     def _find_place(self, start: Start) -> None:
         """Find the statement, under no condition, above which the script can start, and what the condition was."""
@@ -97,6 +110,9 @@ class Level:
     def _made(self, use: Use) -> str:
         """What the level is made of: the script's own conditions, where it has some, and what the environment says."""
         level = use.keyword("opt_level")
+        override = use.keyword("override")
+        if override is not None:
+            return self._overridden(use, level, override)
         asked = [item for item in (self.condition, use.keyword("enabled")) if item is not None]
         if isinstance(level, ast.IfExp) and _is_o0(level.orelse):
             asked.append(level.test)
@@ -115,6 +131,17 @@ class Level:
         if len(made) > 2 and sum(map(len, made)) > _LONG:
             return "(\n    " + "\n    and ".join(made) + "\n)"
         return " and ".join(made)
+
+    def _overridden(self, use: Use, level: ast.expr | None, override: ast.expr) -> str:
+        """What the level is made of where an option overrides it, and the environment."""
+        if self.condition is not None or use.keyword("enabled") is not None:
+            message = f"`{use.module.text(override)}` overrides the level, which a condition chooses too"
+            recipe = "choose the level in one place; or keep the runtime (--target runtime)"
+            self._translation.decline(use.module, use.node, message, recipe, "precision")
+        text = '"O1"' if level is None or _is_name(level) else source_of(use.module, level)
+        given = source_of(use.module, override)
+        chosen = given if isinstance(override, _PLAIN) else f"({given})"
+        return f'{self._translation.where}({chosen} or {{os}}.environ.get("AMP_OPT_LEVEL", {text})) != "O0"'
 
 
 def _conditions(node: ast.expr) -> list[ast.expr]:

@@ -12,6 +12,7 @@ from amp_rules.plan.options import Options
 from amp_rules.plan.own_half.start import OwnStart
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.switch import Switch
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
@@ -58,6 +59,7 @@ class Context:
         initialised: whether the script calls ``init`` and prepares its models already.
         own_start: what the script's own flag for half precision asked for, where that was taken out.
         keeps_precision: whether the script keeps a mixed precision of its own, with its own scaler.
+        switch: how the command line chooses the level, where it was asked for.
         made: what the rewrites that come first did, for those that are declared ``after`` them.
     """
 
@@ -67,6 +69,7 @@ class Context:
     distribution: Distribution | None
     initialised: bool = False
     keeps_precision: bool = False
+    switch: Switch | None = None
     own_start: OwnStart | None = None
     made: list[Change] = field(default_factory=list)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
 from amp_rules.plan import declining
@@ -16,7 +16,7 @@ from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import called_name, walk
 from amp_rules.torch.file_access import LOADERS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS, OPENERS, READING_METHODS
 
 _FAR = 60
@@ -60,7 +60,7 @@ class FileOrder:
                     found.setdefault(place, (given.module, "the file is read once the main process has written it"))
         for site, path in reads:
             for change in () if self._in_data_set(site) else self._changed_next(site, path):
-                place = self._whole_guard(change.module, change.statement)
+                place = self._whole_guard(change.module, self._before_folder_is_made(change.module, change.statement))
                 found.setdefault(place, (change.module, "the file is changed once all processes have looked at it"))
         inner = {child for statement in found for child in walk(statement) if child is not statement}
         return [(module, item, why) for item, (module, why) in found.items() if item not in inner]
@@ -74,6 +74,14 @@ class FileOrder:
         while found in guarded and index > 0 and where.suite[index - 1] in guarded:
             index -= 1
         return where.suite[index]
+
+    def _before_folder_is_made(self, module: Module, statement: ast.stmt) -> ast.stmt:
+        """The outermost condition that looks at files only to make a folder: no process is to wait inside of it."""
+        found = statement
+        for parent in blocks.enclosing(module, statement):
+            if isinstance(parent, ast.If) and _looks(parent.test) and self._only_makes_folders(parent):
+                found = parent
+        return _out_of_elif(module, found)
 
     def _reads(self) -> Iterator[tuple[Site, ast.expr]]:
         """Calls that read files, or look for them, with the expression of the path; not those of one process alone."""
@@ -128,7 +136,9 @@ class FileOrder:
             return True
         if isinstance(statement, ast.If):
             return all(self._only_makes_folders(item) for item in [*statement.body, *statement.orelse])
-        called = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(statement, ast.Try):
+            return all(self._only_makes_folders(item) for item in statement.body)
+        called = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
         if not isinstance(called, ast.Call):
             return False
         name = blocks.path_of(called.func) or ""
@@ -252,21 +262,35 @@ class FileOrder:
 
 
 def _before_the_look(module: Module, statement: ast.stmt) -> ast.stmt:
-    """The outermost condition around a statement that looks whether a file is there: ranks may see it differently."""
+    """The outermost statement around a read that looks for the file or opens it: ranks may find it differently."""
     found = statement
     for parent in blocks.enclosing(module, statement):
-        if isinstance(parent, ast.If) and any(
-            isinstance(node, ast.Call)
-            and isinstance(node.func, (ast.Name, ast.Attribute))
-            and (node.func.id if isinstance(node.func, ast.Name) else node.func.attr) in _LOOKED
-            for node in walk(parent.test)
-        ):
+        if isinstance(parent, ast.With):
+            is_around = any(_calls(item.context_expr, {"open"}) for item in parent.items)
+        else:
+            is_around = isinstance(parent, ast.If) and _looks(parent.test)
+        if is_around:
             found = parent
+    return _out_of_elif(module, found)
+
+
+def _out_of_elif(module: Module, found: ast.stmt) -> ast.stmt:
+    """The statement; the whole of an ``if`` for an ``elif`` of it, before which nothing can stand."""
     while True:
         above = module.parents[found]
         if not (isinstance(above, ast.If) and above.orelse == [found]):
             return found
-        found = above  # an ``elif``, before which nothing can stand
+        found = above
+
+
+def _looks(test: ast.expr) -> bool:
+    """Whether a test looks whether a file is there."""
+    return _calls(test, _LOOKED)
+
+
+def _calls(node: ast.expr, names: Collection[str]) -> bool:
+    """Whether something of one of the names is called in an expression."""
+    return any(isinstance(item, ast.Call) and called_name(item) in names for item in walk(node))
 
 
 def _is_local(path: ast.expr, site: Site) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from amp_rules.flow.values import CallSite
@@ -15,6 +16,7 @@ from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.loaders import LoaderUse, is_loader
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
+from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
 
 
 @dataclass
@@ -44,15 +46,50 @@ def tell_apart(program: Program, use: LoaderUse, flag: Flag, data: TrainingData)
     info = program.function_of(use.scope.owner(flag.name).node)
     if info is None or use.scope.owner(use.loader.id).node is not info.node:
         return None
+    name = _parameter_behind(program, use, name, info.parameters)
     found = Apart()
     for caller in program.flow.callers(info):
         given = info.argument_or_default(caller.call, flag.name)
-        loader = info.argument_or_default(caller.call, use.loader.id)
+        loader = info.argument_or_default(caller.call, name)
         trains = _decide(program, flag, given, caller) if given is not None else None
         if trains is None or loader is None or loader in info.defaults.values():
             return None
         (found.training if trains else found.evaluated).append(_use(program, loader, calling(caller)))
     return found if found.training and all(use.values for use in found.training) else None
+
+
+def _parameter_behind(program: Program, use: LoaderUse, name: str, parameters: Collection[str]) -> str:
+    """The parameter that a variable goes through: ``loader`` of ``bar = tqdm(loader)``; else the name itself."""
+    seen: set[str] = set()
+    current = name
+    while current not in parameters and current not in seen:
+        seen.add(current)
+        given = [node for node in program.nodes_of(use.body) if current in _assigned(node)]
+        value = _given_to(given[0], current) if len(given) == 1 else None
+        if isinstance(value, ast.Call) and program.callee_names(value, use.scope) & RETURNS_FIRST_ARGUMENT:
+            value = value.args[0] if value.args else None
+        if not isinstance(value, ast.Name):
+            return name
+        current = value.id
+    return name if any(current in _assigned(node) for node in program.nodes_of(use.body)) else current
+
+
+def _assigned(node: ast.AST) -> set[str]:
+    """What a statement assigns itself, not in its suites."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return blocks.writes_target(node)
+    return blocks.writes(node) if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) else set()
+
+
+def _given_to(statement: ast.AST, name: str) -> ast.expr | None:
+    """What a statement assigns to a variable, as one of several too: ``total, bar = 0.0, tqdm(loader)``."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target, value = statement.targets[0], statement.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = zip(target.elts, value.elts, strict=True)
+        return next((given for item, given in pairs if blocks.path_of(item) == name), None)
+    return value if blocks.path_of(target) == name else None
 
 
 def _item(program: Program, use: LoaderUse, loader: ast.Subscript, flag: Flag, data: TrainingData) -> Apart | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_reads import taken_from_call
@@ -15,6 +15,7 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
     found: dict[ast.AST, Site] = {}
     taken: dict[tuple[ast.AST, str], Rebinding] = {}
     late: set[Value] = set()
-    for use in data.uses:
+    for use in [_before_the_bar(program, use) for use in data.uses]:
         sites = _loader_sites(program, use, evaluated)
         if not any(site.module in changed for site in sites):
             place = taken_from_call(program, Site(use.module, use.scope, use.body, use.loader), changed)
@@ -62,6 +63,22 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
         if site.node not in found and (site.body, blocks.path_of(site.node)) not in rebound
     ]
     return [*kept, *lengths], [*rebindings, *taken.values()]
+
+
+def _before_the_bar(program: Program, use: LoaderUse) -> LoaderUse:
+    """What a progress bar is given, for a variable that holds the bar: ``bar = tqdm(self.train_loader)``."""
+    name = blocks.path_of(use.loader)
+    given = [
+        node
+        for node in program.nodes_of(use.body)
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)) and name in blocks.writes(node)
+    ]
+    made = given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else None
+    if not isinstance(made, ast.Call) or not made.args or blocks.path_of(made.args[0]) is None:
+        return use
+    if not program.callee_names(made, use.scope) & PROGRESS_BARS:
+        return use
+    return replace(use, loader=made.args[0], node=made.args[0])
 
 
 def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[Value]) -> Iterator[Site]:

@@ -42,6 +42,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.files import Files
 from amp_rules.source.modules import Module
+from amp_rules.source.phases import measured, phase
 from amp_rules.source.project import Project
 from amp_rules.source.text import SourceFile
 from amp_rules.text.actions import Action
@@ -67,6 +68,12 @@ def migrate(
         SourceError: the entry cannot be read.
     """
     files = files or Files(overrides)
+    with measured("deciding") as seconds:
+        report = _migrate_known(entry, options, files)
+    return replace(report, seconds=tuple(seconds.items()))
+
+
+def _migrate_known(entry: Path, options: Options, files: Files) -> Report:
     try:
         return _migrate_file(entry, options, files)
     except RecursionError:
@@ -91,18 +98,26 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         # What is not understood of Apex cannot have its interface from torch.
         options = replace(options, apex="idiom")
     selection = Selection.of(options)
-    modern = (
-        modernized(entry, files, selection)
-        if selection.options.modernize
-        else Modernized(Program(Project(entry, files)))
-    )
+    with phase("old interfaces"):
+        modern = _modern(entry, files, selection)
     program = modern.program
-    own = completed(program, selection)
+    with phase("processes of its own"):
+        own = completed(program, selection)
     report = modern.joined(own.joined(_decided(own.program, selection)))
     originals = {path: draft.original for path, draft in modern.drafts.items()}
     modules = [originals.get(module.path, module) for module in program.flow.modules]
     of_comments = selection.notes(modules, report.precision, report.distribution)
     return replace(report, notes=notes.in_order([*report.notes, *of_comments]), reach=program.reach())
+
+
+def _modern(entry: Path, files: Files, selection: Selection) -> Modernized:
+    """The program, brought up to a current PyTorch: where that is asked for, or by default where it uses Apex."""
+    if selection.options.modernize:
+        return modernized(entry, files, selection)
+    program = Program(Project(entry, files))
+    if selection.options.modernize is None and uses_apex(program):
+        return replace(modernized(entry, files, selection, program), is_asked=False)
+    return Modernized(program)
 
 
 def _decided(program: Program, selection: Selection) -> Report:
@@ -152,16 +167,25 @@ def _decided_as_it_is(program: Program, selection: Selection) -> Report:
     """The report for a program whose half precision by hand, if it has any, stays."""
     options = selection.options
     if uses_apex(program):
-        return migrate_apex(
+        report = migrate_apex(
             program,
             selection,
             lambda plain, initialised: _migrate(plain, selection, from_apex=True, initialised=initialised),
             lambda left: _distribution_left_alone(left, options),
         )
+        return _without_switch(report, program, options)
     report = _migrate(program, selection)
     if report.precision != "already":
         return report
     return bring_up_to_date(program, selection, report, lambda plain, _: _migrate(plain, selection))
+
+
+def _without_switch(report: Report, program: Program, options: Options) -> Report:
+    """The report, with the word that nothing was added where Apex's interface stays."""
+    if not options.switch or not any(item.code == notes.APEX_KEPT.code for item in report.notes):
+        return report
+    text = "no switch in the script's arguments: `amp.initialize` stays, and the level with it"
+    return replace(report, notes=(*report.notes, notes.note(notes.NO_SWITCH, program.entry, None, text)))
 
 
 def _migrate(
@@ -252,9 +276,11 @@ def _made(
         Declined: something is not asked for that cannot be left out, or a new text is no program that could be right.
     """
     changes = rewrites.all_changes(context, lambda made: selection.settled(made, unit))
-    drafts = _carry_out(changes)
+    with phase("writing texts"):
+        drafts = _carry_out(changes)
     reasons = Reasons()
-    reasons.extend(draft_check.reasons(context.program, drafts, context.distribution is not None))
+    with phase("checking drafts"):
+        reasons.extend(draft_check.reasons(context.program, drafts, context.distribution is not None))
     reasons.decline()
     files = [FileChange(module.path, module.source.text, new.text) for module, new in drafts.items()]
     return changes, tuple(sorted(files, key=lambda item: str(item.path)))

@@ -65,6 +65,20 @@ _PAGES = {
         Nothing, where the other script may compute in half: it should look the same up to rounding. Else give it a
         function of its own, or migrate with `--target runtime`.
         """,
+    notes.NO_SWITCH: """
+        The script's own options got none for the level.
+
+        ## What is noted
+        With `--switch`: why a script got no option `--amp`, and at which place. It is migrated all the same.
+
+        ## Why
+        An option that may clash with another, or that is not in reach where the level is chosen, would break the
+        script.
+
+        ## What to do by hand
+        Add an option without a default to the parser, `parser.add_argument("--amp", choices=["O0", "O1"])`, and give it
+        to the start: `amp.init(opt_level="O1", override=args.amp)`. `AMP_OPT_LEVEL` chooses the level without any.
+        """,
     notes.BATCH_SIZE: """
         The batch of all processes is larger than that of one.
 
@@ -197,6 +211,19 @@ _PAGES = {
 
         ## What to do by hand
         Change the level in `amp.init(...)`, or set `AMP_OPT_LEVEL` for a run.
+        """,
+    notes.OLD_TORCH: """
+        A script for Apex is brought up to a current PyTorch.
+
+        ## What is noted
+        Rewrites of AMP5 that came without `--modernize`, since the script uses Apex.
+
+        ## Why
+        Such scripts were written for PyTorch 1.0 to 1.4. Without Apex they would still stop, at
+        `correct[:k].view(-1)` or `from torch._six import inf`.
+
+        ## What to do by hand
+        Nothing. `--no-modernize`, or `modernize = false` in `[tool.amp-migrate]`, leaves those places as they are.
         """,
 }
 

@@ -19,6 +19,7 @@ NOT_SCALED = Rule("AMP180", "step-not-scaled", "A step came after the migration,
 IDLE_COMMENT = Rule("AMP182", "idle-skip-comment", "A comment `# amp: skip` does nothing.", "precision")
 PLAIN_TORCH = Rule("AMP183", "not-kept-by-torch", "What plain PyTorch does not keep of a migration.", "precision")
 OTHERS = Rule("AMP184", "autocast-for-others", "A script that is not migrated runs under autocast, too.", "precision")
+NO_SWITCH = Rule("AMP185", "no-level-switch", "The script's own options got none for the level.", "precision")
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"
 )
@@ -32,6 +33,9 @@ OWN_LEFT = Rule(
 )
 APEX_KEPT = Rule("AMP480", "apex-interface-kept", "Apex's interface stays, from the runtime.", "precision")
 APEX_LEVEL = Rule("AMP481", "apex-level-kept", "The level stays the one that Apex was given.", "precision")
+OLD_TORCH = Rule(
+    "AMP482", "apex-script-modernized", "A script for Apex is brought up to a current PyTorch.", "precision"
+)
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 

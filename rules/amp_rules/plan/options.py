@@ -29,9 +29,11 @@ class Options:
         loss_scale: ``"dynamic"`` or a fixed scale.
         apex: how scripts for NVIDIA Apex are migrated: ``idiom`` rewrites them like any other, ``compat`` changes their
             imports to the runtime's drop-in, ``auto`` takes the first where the whole project is understood.
-        modernize: also replace what a current PyTorch no longer has.
+        modernize: also replace what a current PyTorch no longer has; None for scripts that use NVIDIA Apex alone, which
+            are as old.
         select: codes of rewrites, or their beginnings, that are wanted; empty for all.
         ignore: codes of rewrites, or their beginnings, that are not wanted.
+        switch: choose the level by an option of the script's own, where it has a parser.
         target: what migrated scripts use: the runtime, or plain PyTorch, see :mod:`amp_rules.plain_torch`.
         shard_eval: with ``ddp``, share evaluations out where that gives what one process would find.
     """
@@ -43,8 +45,9 @@ class Options:
     dtype: Dtype = "auto"
     loss_scale: float | Literal["dynamic"] = "dynamic"
     apex: ApexMode = "auto"
-    modernize: bool = False
+    modernize: bool | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     target: Target = "runtime"
+    switch: bool = False
     shard_eval: bool = False

@@ -25,6 +25,7 @@ _AVERAGED = frozenset({Kind.BATCH, Kind.DRAW})
 _TAKEN = frozenset({Kind.CLOCK, Kind.PROCESS, Kind.GENERATOR})
 """What the main process can say for all: no process knows better."""
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_SEQUENCES = (ast.Tuple, ast.List, ast.JoinedStr)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class Remedies:
         self._ranks = ranks
         self._definitions = definitions
         self._seen: set[tuple[str, ast.AST]] = set()
+        self._elementwise: set[ast.AST] = set()
+        self._single: set[ast.AST] = set()
         self._need = Need.DECISION
 
     def of(self, sink: Sink) -> _Found:
@@ -125,6 +128,9 @@ class Remedies:
             if any(map(_is_whole, parts)) and not any(self._is_loss(part) for part in parts):
                 # ``if count > 0``: where one rank has none, the mean over all would send it into what needs some.
                 return self._each(self._upstream(part, scope, depth + 1) for part in parts)
+            if node not in self._elementwise:
+                # Its truth is asked for as it is: there is one number on either side, whatever it is made of.
+                self._single.update(part for part in parts if not isinstance(part, _SEQUENCES))
             return self._each(self._number(part, scope, depth + 1) for part in parts)
         return self._each(self._upstream(part, scope, depth + 1) for part in parts)
 
@@ -139,6 +145,7 @@ class Remedies:
 
     def _inner(self, node: ast.expr, scope: Scope, depth: int) -> _Found:
         if isinstance(node, (ast.Call, ast.Compare, ast.BoolOp)):
+            self._elementwise.add(node)
             found = self._test(node, scope, depth + 1)
             if found is not None:
                 return found
@@ -235,7 +242,8 @@ class Remedies:
         """Reduce a number where it is read: in a line of its own where other readers of a variable follow."""
         module = scope.module
         is_number = self._definitions.is_number(node, scope)
-        if self._ranks.size_origins(node) and not is_number and not self._is_whole_loss(node, scope):
+        may_be_several = node not in self._single and not is_number and not self._is_whole_loss(node, scope)
+        if may_be_several and self._ranks.size_origins(node):
             return None
         if is_number and isinstance(node, ast.Name) and scope.owner(node.id) is scope:
             statement = blocks.statement_of(module, node)

@@ -86,7 +86,7 @@ class Report:
     """The result for one entry script.
 
     ``absent`` means that the script holds no training step at all, ``completed`` that it has processes of its own,
-    which got what they lacked.
+    which got what they lacked. ``seconds`` tells how long each phase took; it is empty where the result was kept.
     """
 
     entry: Path
@@ -97,3 +97,4 @@ class Report:
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[Note, ...] = ()
     reach: Reach | None = field(default=None, compare=False, repr=False)
+    seconds: tuple[tuple[str, float], ...] = field(default=(), compare=False, repr=False)

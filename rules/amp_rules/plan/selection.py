@@ -48,11 +48,11 @@ def wants_any(options: Options, family: str) -> bool:
 
 def effective(options: Options) -> Options:
     """The options without several processes where their rewrites are left out, and with the modern ones selected."""
+    modernize = True if any(item.startswith(OLD_TORCH) for item in options.select) else options.modernize
     return replace(
         options,
         ddp=options.ddp and wants_any(options, DISTRIBUTION),
-        modernize=(options.modernize or any(item.startswith(OLD_TORCH) for item in options.select))
-        and wants_any(options, OLD_TORCH),
+        modernize=modernize if wants_any(options, OLD_TORCH) else False,
     )
 
 

@@ -13,7 +13,7 @@ from amp_rules.ranks.origins import NOWHERE, Decision, Kind, Origins
 from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
-from amp_rules.source.syntax import children
+from amp_rules.source.syntax import children, is_text
 from amp_rules.torch.replication import SIZES
 
 _MAX_DEPTH = 60
@@ -85,7 +85,7 @@ class Expressions:
         values = [self.evaluate(child, frame) for child in children(node) if isinstance(child, ast.expr)]
         sizes: Origins = frozenset().union(*(self._memory.length(value) for value in values))
         refs = frozenset[Ref]()
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and not is_text(node):
             # Lists that are added keep what they hold.
             refs = frozenset().union(*(value.refs for value in values))
         return RankValue(self._world.deep(values), sizes, refs)

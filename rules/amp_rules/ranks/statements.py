@@ -15,7 +15,7 @@ from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue
 from amp_rules.ranks.world import World
 from amp_rules.source import blocks
-from amp_rules.source.syntax import called_name, children, own_name
+from amp_rules.source.syntax import called_name, children, is_text, own_name
 
 _BUILTIN_ERRORS = frozenset(name for name in dir(builtins) if name.endswith(("Error", "Exception", "Iteration")))
 _MAX_PASSES = 3
@@ -120,6 +120,9 @@ class Statements:
     def _augmented(self, node: ast.AugAssign, frame: Frame) -> bool:
         value = self._world.evaluate(node.value, frame)
         before = self._world.evaluate(blocks.reading(node.target), frame)
+        if isinstance(node.op, ast.Add) and is_text(node.value):
+            # A text is made anew: what it was put together from stays as it is.
+            before = RankValue(self._memory.deep(before), before.size)
         both = RankValue(self._world.deep([before, value]), before.size | value.size, before.refs)
         taken = self._memory.deep(value) | frame.control_origins
         for ref in before.refs:

@@ -16,6 +16,7 @@ from amp_rules.roles.value_roles import Roles
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
+from amp_rules.source.phases import phase
 from amp_rules.source.project import Project
 from amp_rules.source.reach import Reach
 from amp_rules.source.scopes import FunctionNode, Scope
@@ -76,7 +77,8 @@ class Program:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.flow = Flow(project)
+        with phase("following values"):
+            self.flow = Flow(project)
         self.roles = Roles(self.flow)
 
     @property

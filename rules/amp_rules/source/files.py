@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_rules.source.modules import Module, parse
+from amp_rules.source.phases import phase
 from amp_rules.source.text import TOO_DEEP_MESSAGE, SourceError, SourceFile, depth_exceeds, parse_source, read_source
 
 _DEEP = 100
@@ -88,7 +89,8 @@ class Files:
         known = self._modules.get(path)
         if known is None:
             try:
-                known = parse(self.source(path))
+                with phase("reading"):
+                    known = parse(self.source(path))
             except SourceError as error:
                 known = error
             self._modules[path] = known

@@ -75,3 +75,12 @@ def spelling(node: ast.AST) -> str | None:
     if not isinstance(node, ast.Name):
         return None
     return ".".join([node.id, *reversed(parts)])
+
+
+def is_text(node: ast.expr) -> bool:
+    """Whether an expression is certainly a string: a literal, a filled template, or a sum with one."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
+        return is_text(node.left) or (isinstance(node.op, ast.Add) and is_text(node.right))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("format", "join"):
+        return is_text(node.func.value)
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))

@@ -160,6 +160,9 @@ class _Editor(cst.CSTTransformer):
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
         return self._replacing.left(original_node, super().on_leave(original_node, updated_node))
 
+    def visit_Module(self, node: cst.Module) -> None:
+        self._suites.indent = node.default_indent
+
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         body = self._suites.suite(original_node.body, updated_node.body)
         return updated_node.with_changes(body=body) if body is not None else updated_node

@@ -96,18 +96,27 @@ def one_line_each(line: cst.SimpleStatementLine) -> list[cst.SimpleStatementLine
     return found
 
 
-def block(header: str, body: list[cst.BaseStatement]) -> cst.BaseStatement:
+def block(header: str, body: list[cst.BaseStatement], indent: str) -> cst.BaseStatement:
     """``header`` and the statements below it; a comment above the first stays above the block."""
     whole = cst.parse_statement(f"{header}\n    pass\n")
     leading: Sequence[cst.EmptyLine] = getattr(body[0], "leading_lines", ())
     if hasattr(body[0], "leading_lines"):
         body = [body[0].with_changes(leading_lines=()), *body[1:]]
-    indented = cst.IndentedBlock(body).visit(_BlankLines())
+    indented = cst.IndentedBlock(body).visit(_Moved(indent))
     return whole.with_changes(leading_lines=leading, body=indented)
 
 
-class _BlankLines(cst.CSTTransformer):
-    """Takes the indentation out of blank lines, which would grow with the block."""
+class _Moved(cst.CSTTransformer):
+    """Moves what LibCST does not with a block: blank lines lose their indentation, rows below a backslash gain one."""
+
+    def __init__(self, indent: str) -> None:
+        super().__init__()
+        self._indent = indent
+
+    def leave_SimpleWhitespace(
+        self, original_node: cst.SimpleWhitespace, updated_node: cst.SimpleWhitespace
+    ) -> cst.SimpleWhitespace:
+        return updated_node.with_changes(value=updated_node.value.replace("\n", "\n" + self._indent))
 
     def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
         if updated_node.comment is not None:

@@ -67,6 +67,8 @@ class RuntimeVocabulary(Vocabulary):
     def start(self, module: Module, start: InitArguments, width: int | None = None) -> str:
         """``amp.init(opt_level=..., ddp=True)``."""
         parts = [f"opt_level={start.opt_level}"]
+        if start.override is not None:
+            parts.append(f"override={start.override}")
         if start.dtype is not None:
             parts.append(f'dtype="{start.dtype}"')
         if start.loss_scale is not None:
@@ -86,6 +88,10 @@ class RuntimeVocabulary(Vocabulary):
     def starting(self) -> frozenset[str]:
         """``amp.init``."""
         return frozenset({f"{RUNTIME}.init"})
+
+    def overridden(self, module: Module, call: ast.Call, override: str) -> Written:
+        """``amp.init(..., override=args.amp)``."""
+        return Written((Replace(call, add_keyword(f"override={override}")),), needs_import=False)
 
     def joined(self, module: Module, call: ast.Call, sync_bn: bool) -> str:
         """``amp.init(opt_level=args.opt_level, ddp=True)``."""

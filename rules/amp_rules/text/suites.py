@@ -22,9 +22,14 @@ from amp_rules.text.rows import (
 
 
 class Suites:
-    """Rebuilds suites. The four actions meet at one statement, so that one place must know of all."""
+    """Rebuilds suites. The four actions meet at one statement, so that one place must know of all.
+
+    Attributes:
+        indent: by how much a suite stands further right than its head.
+    """
 
     def __init__(self, actions: Sequence[Action], places: Places, done: set[int]) -> None:
+        self.indent = ""
         self._places = places
         self._done = done
         self._carried: list[cst.EmptyLine] = []
@@ -141,7 +146,7 @@ class Suites:
             # What goes before or after a statement at the edge of a block stays outside of it.
             before, after = self._before(rows[start][0]), self._after(rows[end][0])
             inner = self._emit(rows, start, end, remaining, wrap)
-            whole = self._put_above(before, block(wrap.header, inner), rows[start][0])
+            whole = self._put_above(before, block(wrap.header, inner, self.indent), rows[start][0])
             found.extend([*before, whole, *after])
             index = end + 1
         return found

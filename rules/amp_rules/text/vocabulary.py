@@ -40,6 +40,7 @@ class InitArguments:
         loss_scale: a fixed scale.
         ddp: whether several processes join.
         sync_bn: whether batch norm is synchronised over them.
+        override: the source of a level that overrides it and the environment, as in ``args.amp``; it may be None.
         more: further arguments of Apex's ``initialize``, by Apex's names, with the source of each.
     """
 
@@ -48,6 +49,7 @@ class InitArguments:
     loss_scale: float | None = None
     ddp: bool = False
     sync_bn: bool = True
+    override: str | None = None
     more: tuple[tuple[str, str], ...] = ()
 
 
@@ -108,6 +110,10 @@ class Vocabulary(ABC):
     @abstractmethod
     def starting(self) -> frozenset[str]:
         """Qualified names of the functions that start the runtime, to find where a script does so already."""
+
+    @abstractmethod
+    def overridden(self, module: Module, call: ast.Call, override: str) -> Written:
+        """Let a level override the one that a start was given; ``override`` is its source."""
 
     @abstractmethod
     def joined(self, module: Module, call: ast.Call, sync_bn: bool) -> str:

@@ -282,3 +282,16 @@ GONE: dict[str, tuple[str, str]] = {
     "torchtext.legacy": ("is gone", "prepare the text with your own code"),
 }
 """What no rewrite knows a counterpart for: what became of it, and what to do."""
+
+TRANSPOSING = frozenset({"t", "transpose", "permute", "swapaxes", "swapdims", "movedim"})
+"""Methods and functions whose result has the same elements in another order of dimensions."""
+
+ELEMENTWISE = frozenset(
+    "eq ne lt le gt ge add sub mul div abs neg exp log sigmoid tanh logical_not logical_and logical_or "
+    "float double half int long bool byte type to cpu cuda clone detach".split()
+)
+"""Methods and functions whose result is laid out in memory as their operands are, since PyTorch 1.5."""
+
+CASTING = frozenset("float double half int long bool cpu cuda".split())
+REDUCING = frozenset("sum mean any all max min item tolist numel".split())
+"""Methods that may give the tensor itself, and those whose result holds nothing of its memory."""

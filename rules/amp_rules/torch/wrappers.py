@@ -23,6 +23,21 @@ CONVERTS_BATCH_NORM = frozenset(
 PREPARES = frozenset({"amp_runtime.prepare_model"})
 """What prepares a model for its precision."""
 
+PROGRESS_BARS = frozenset(
+    {
+        "tqdm.tqdm",
+        "tqdm.auto.tqdm",
+        "tqdm.std.tqdm",
+        "tqdm.autonotebook.tqdm",
+        "tqdm.notebook.tqdm",
+        "tqdm.rich.tqdm",
+        "tqdm.tqdm_notebook",
+        "progressbar.progressbar",
+        "rich.progress.track",
+    }
+)
+"""Calls that show how far an iteration has come, over what they are given."""
+
 RETURNS_FIRST_ARGUMENT = frozenset(
     {
         *DATA_PARALLEL,
@@ -43,15 +58,7 @@ RETURNS_FIRST_ARGUMENT = frozenset(
         "torch.compile",
         "torch.nn.utils.weight_norm",
         "torch.nn.utils.spectral_norm",
-        "tqdm.tqdm",
-        "tqdm.auto.tqdm",
-        "tqdm.std.tqdm",
-        "tqdm.autonotebook.tqdm",
-        "tqdm.notebook.tqdm",
-        "tqdm.rich.tqdm",
-        "tqdm.tqdm_notebook",
-        "progressbar.progressbar",
-        "rich.progress.track",
+        *PROGRESS_BARS,
         "builtins.iter",
         "builtins.reversed",
         "builtins.sorted",

@@ -70,9 +70,10 @@ def share_evaluation(loader: L) -> L:
 
     ``for x, y in amp.share_evaluation(test_loader):`` gives each rank whole batches, as one process would see them, and
     none twice: rank 0 the first ones, the last rank the last. Ranks can have different numbers of batches, also none,
-    so nothing in the loop may wait for the others; prepared models in evaluation mode do not. The loader itself stays whole: ``len(test_loader)`` counts all.
-    What the loop has counted is put together behind it by :func:`amp.sum_evaluated`, what it has listed by
-    :func:`amp.gather_evaluated`. A shuffled loader has an order that all ranks have alike.
+    so nothing in the loop may wait for the others; prepared models in evaluation mode do not. The loader itself stays
+    whole: ``len(test_loader)`` counts all. What the loop has counted is put together behind it by
+    :func:`amp.sum_evaluated`, what it has listed by :func:`amp.gather_evaluated`. A shuffled loader has an order that
+    all ranks have alike.
 
     The first rank reads alone what has no order that all could know before: a loader of an iterable dataset, one with
     an iteration of its own, and what is no ``DataLoader``.

@@ -93,6 +93,7 @@ _MASTERS: dict[OptLevel, bool | None] = {"O0": None, "O1": None, "O2": True, "O3
 def resolve(
     opt_level: str,
     *,
+    override: Any,
     enabled: Any,
     dtype: Any,
     loss_scale: Any,
@@ -112,14 +113,14 @@ def resolve(
     """Checks the arguments of ``amp.init``, and merges them with the level's own properties.
 
     Every argument is checked at every level. Those that the level in force has no use for are dropped where
-    ``AMP_OPT_LEVEL`` or ``enabled=False`` chose it, so that one script runs at all of them.
+    ``override``, ``AMP_OPT_LEVEL`` or ``enabled=False`` chose it, so that one script runs at all of them.
 
     Raises:
         ValueError: an argument or ``AMP_OPT_LEVEL``, ``AMP_DTYPE`` or ``AMP_LOSS_SCALE`` is not allowed, or contradicts
             the level.
     """
     asked, named = half_name("amp.init", dtype), dtype_of_environment()
-    level, chosen_elsewhere = _level(opt_level, flag("enabled", enabled))
+    level, chosen_elsewhere = _level(opt_level, override, flag("enabled", enabled))
     keep = flag("keep_batchnorm_fp32", keep_batchnorm_fp32, optional=True)
     own_masters = flag("master_weights", master_weights, optional=True)
     outputs = _output_dtype(cast_model_outputs)
@@ -183,8 +184,10 @@ def dtype_of_environment() -> DtypeName | None:
     return None
 
 
-def _level(opt_level: Any, enabled: bool | None) -> tuple[OptLevel, bool]:
+def _level(opt_level: Any, override: Any, enabled: bool | None) -> tuple[OptLevel, bool]:
     """The level in force, and whether another place than the argument ``opt_level`` chose it."""
+    if override is not None:
+        return _known_level(override, f"amp.init got override={override!r}"), True
     text = os.environ.get("AMP_OPT_LEVEL", "").strip()
     if text:
         return _known_level(text, f"AMP_OPT_LEVEL={text!r} in the environment"), True

@@ -10,7 +10,9 @@ from amp_rules.plan.apex.file import ApexFile, NotUnderstood
 from amp_rules.plan.apex.handed_on import HandedOn, handed_on
 from amp_rules.plan.apex.installed import questions
 from amp_rules.plan.apex.references import References
+from amp_rules.plan.apex.remarks import remarks, without
 from amp_rules.plan.drafts import Draft, apart
+from amp_rules.plan.report import Edit
 from amp_rules.plan.selection import Selection
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.rewrites.loading import Rewrite
@@ -100,6 +102,9 @@ def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
     for rewrite in rewrites.of_apex(way):
         for draft in drafts:
             _finish(selection, draft, rewrite, kept)
+    if way == "idiom":
+        for draft in drafts:
+            _without_remarks(selection, draft)
     return [draft for draft in drafts if draft.changed]
 
 
@@ -115,6 +120,23 @@ def _finish(selection: Selection, draft: Draft, rewrite: Rewrite[ApexFile], kept
         if not changes:
             return
         draft.make(replace(change, message=file.vocabulary.shown(change.message)) for change in changes)
+
+
+def _without_remarks(selection: Selection, draft: Draft) -> None:
+    """Take out what is said of Apex in passing, except where a comment keeps a line as it is."""
+    from amp_rules.rewrites.apex.imports import RULE
+
+    skips = [skip for skip in selection.skips(draft.original) if skip.names(RULE.code)]
+    found = []
+    for span in remarks(draft.module):
+        place = draft.place(span)
+        line = place.start.line
+        if not any(skip.line == line or skip.holds_for(line, place.end.line) for skip in skips):
+            found.append(span)
+            message = "what is said of Apex here is no longer so"
+            draft.edits.append(Edit(draft.original.path, place, RULE.code, RULE.name, message))
+    if found:
+        draft.become(without(draft.module, found))
 
 
 def _wanted_by(module: Module) -> set[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amp_rules import rewrites
-from amp_rules.plan import declining
+from amp_rules.plan import declining, notes
 from amp_rules.plan.apex.stages import is_part_of_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart, drafted, joined
@@ -37,28 +37,55 @@ class Modernized:
         program: the program, changed.
         drafts: the files that were changed.
         left: what was left as it is, at its places in the changed files.
+        is_asked: whether the user asked for it; otherwise the program is one that uses Apex.
     """
 
     program: Program
     drafts: dict[Path, Draft] = field(default_factory=dict)
     left: list[Refusal] = field(default_factory=list)
+    is_asked: bool = True
 
     def joined(self, report: Report) -> Report:
-        """The report of the changed program as one of the program on disk."""
+        """The report of the changed program as one of the program on disk.
+
+        A program that nobody asked to modernize is left as it is where nothing else is done to it.
+        """
+        if not self.is_asked:
+            return self._joined_by_default(report)
         kept = sorted(self.left, key=lambda item: (str(item.path), item.span or _NOWHERE, item.message))
         return joined(self.drafts, replace(report, refusals=(*report.refusals, *kept)))
+
+    def _joined_by_default(self, report: Report) -> Report:
+        found = joined(self.drafts, report)
+        if not report.changes:
+            return replace(found, changes=(), edits=())
+        codes = sorted({edit.code for draft in self.drafts.values() for edit in draft.edits})
+        if not codes:
+            return found
+        text = (
+            f"what stops a script of Apex's time on a current PyTorch is replaced too ({', '.join(codes)}); "
+            "--no-modernize leaves it"
+        )
+        return replace(found, notes=(*found.notes, notes.note(notes.OLD_TORCH, self.program.entry, None, text)))
 
 
 _NOWHERE = Span(Position(0, 0), Position(0, 0))
 
 
-def modernized(entry: Path, files: Files, selection: Selection) -> Modernized:
+def modernized(entry: Path, files: Files, selection: Selection, program: Program | None = None) -> Modernized:
     """The program of an entry, brought up to a current PyTorch in memory.
+
+    Args:
+        entry: the script that is run.
+        files: what is on disk.
+        selection: what was asked for.
+        program: the program as it stands, where it was read already.
 
     Raises:
         SourceError: the entry cannot be read.
     """
-    found = _read(entry, files, selection)
+    is_read = program is not None and not program.project.unreadable
+    found = Modernized(program) if program is not None and is_read else _read(entry, files, selection)
     closed: dict[Path, Refusal] = {}
     for _ in range(_MAX_ROUNDS):
         changes, left = _round(found.program, selection, closed)

@@ -126,9 +126,14 @@ class OwnDdp:
         if self._rank_paths(module).decides(node) is Reach.ONE:
             return Reach.ONE
         callers = self.program.flow.callers(info)
-        reached = [self._reach(item.scope.module, item.call, seen | {info.node}) for item in callers]
-        # One of many callers that is not known could be the only one that matters.
-        return max(reached) if reached and Reach.UNKNOWN not in reached else Reach.UNKNOWN
+        most = Reach.UNKNOWN
+        for item in callers:
+            reached = self._reach(item.scope.module, item.call, seen | {info.node})
+            if reached is Reach.UNKNOWN:
+                # One of many callers that is not known could be the only one that matters.
+                return Reach.UNKNOWN
+            most = max(most, reached)
+        return most
 
     def saves(self, module: Module, call: ast.Call) -> bool:
         """Whether a call of a library writes a file or takes one away, as far as its name says."""

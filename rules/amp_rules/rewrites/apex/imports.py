@@ -3,7 +3,8 @@
 ## What it does
 Takes the imports of Apex out, with a condition around them when nothing else is in there. `import amp_runtime as amp`
 stands where `amp` was imported. Layers and kernels, which know no loss scale, come from PyTorch (`LayerNorm`) or from
-the runtime's drop-in (`amp_runtime.apex`).
+the runtime's drop-in (`amp_runtime.apex`). Asides such as `(should be after apex fp16 initialization)` go from comments
+and from the help of options, which is otherwise kept: its options still do what they did.
 
 ## Why
 `from apex import amp` raises ImportError: the package has removed it.

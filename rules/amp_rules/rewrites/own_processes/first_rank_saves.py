@@ -53,12 +53,13 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     paths = Paths(own.program)
 
     def is_left(module: Module, node: ast.AST) -> bool:
-        if module not in own.modules or own.reach(module, node) is not Reach.EVERY:
+        if module not in own.modules:
             return True
-        if not isinstance(node, ast.Call):
-            return False
         # Commands and downloads may be for each machine, and what keeps a log is no file to be saved.
-        return not own.saves(module, node) or own.is_own_file(module, node)
+        if isinstance(node, ast.Call) and (not own.saves(module, node) or own.is_own_file(module, node)):
+            return True
+        # The ways to a place are many: this is asked last.
+        return own.reach(module, node) is not Reach.EVERY
 
     guards = file_guards(own.program, paths, [], is_left)
     order = FileOrder(own.program, paths, guards)

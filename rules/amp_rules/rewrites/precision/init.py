@@ -36,10 +36,10 @@ from dataclasses import replace
 
 from amp_rules.plan import one_start
 from amp_rules.plan.context import Change, Context
-from amp_rules.plan.distribution import visible_devices
-from amp_rules.plan.main_path import anchor
 from amp_rules.plan.own_half.place import below_flag
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.start_place import running, start_place
+from amp_rules.plan.switch import Switch
 from amp_rules.source import blocks
 from amp_rules.source.head import import_place, import_place_in_notebook
 from amp_rules.source.modules import Module
@@ -56,32 +56,38 @@ RULE = Rule(
     shared=True,
 )
 
+_OPTION = "AMP115"
+"""The rewrite that adds an option for the level."""
 # A call that ends behind this column is written on several lines.
 _WIDTH = 110
 
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield the start, unless the script has one, and an import for every file that needs it by the other changes."""
-    entry = context.program.entry
     users = [change for change in context.made if change.needs_import]
     used = [(change.module, _statement(change.module, change.node)) for change in users]
     if context.initialised and context.distribution is None:
         yield from _imports(context, [change.module for change in users], used)
         return
-    earlier = [statement for module, statement in visible_devices(context.program) if module is entry]
-    start, statement, after = anchor(context.program, _running(users), earlier)
+    switch = _switch(context)
+    place = switch.place if switch is not None else start_place(context)
+    start, statement, after = place.module, place.statement, place.after
     if context.own_start is not None:
-        start, statement, after = below_flag(context, (start, statement, after), _running(users))
+        start, statement, after = below_flag(context, (start, statement, after), running(users))
     width = _WIDTH - start.start(statement)[1] if context.own_start is not None else None
-    code = context.vocabulary.start(start, _settings(context), width)
+    code = context.vocabulary.start(start, _settings(context, switch), width)
     used = [*used, *((start, item) for item in _not_before(start, statement, after))]
     moved = _moved(context, start, statement, after)
     if moved is not None:
-        code = context.vocabulary.joined(start, moved[1], _settings(context).sync_bn)
+        code = context.vocabulary.joined(start, moved[1], _settings(context, None).sync_bn)
     follows_import = after and isinstance(statement, (ast.Import, ast.ImportFrom))
     if follows_import or (start.cells and not (after and isinstance(statement, (ast.Assign, ast.AnnAssign)))):
         code = f"\n{code}"  # apart from the imports above
     message = "the level is an argument; AMP_OPT_LEVEL overrides it"
+    if switch is not None and switch.override is not None:
+        message += f", and `{switch.override}` overrides both"
+    elif switch is not None:
+        message = f"`{switch.level}` chooses the level; AMP_OPT_LEVEL overrides it"
     actions: list[Action] = [Insert(statement, code, after=after, order=-1, gap=True)]
     if moved is not None:
         message = "the processes join before the data are shared out; the level is known there"
@@ -92,20 +98,23 @@ def changes(context: Context) -> Iterator[Change]:
     yield from _imports(context, [start, *(change.module for change in users)], used)
 
 
+def _switch(context: Context) -> Switch | None:
+    """The option that chooses the level, unless it is a new one that was left out."""
+    switch = context.switch
+    if switch is None or context.initialised:
+        return None
+    return switch if switch.above is None or _has_option(context) else None
+
+
+def _has_option(context: Context) -> bool:
+    return any(change.rule.code == _OPTION for change in context.made)
+
+
 def _moved(context: Context, module: Module, statement: ast.stmt, after: bool) -> tuple[ast.stmt, ast.Call] | None:
     """The start that took the place of Apex's, where its arguments are known when the processes join."""
-    if not context.initialised:
-        return None
+    if not context.initialised or _has_option(context):
+        return None  # an option is read where the level was chosen before
     return one_start.movable(context.program, context.vocabulary.starting, module, statement, after)
-
-
-def _running(users: Sequence[Change]) -> list[tuple[Module, ast.stmt]]:
-    """The statements that use the runtime when they run; a lambda's body runs later."""
-    return [
-        (change.module, _statement(change.module, change.node))
-        for change in users
-        if not isinstance(blocks.body_of(change.module, change.node), ast.Lambda)
-    ]
 
 
 def _not_before(module: Module, statement: ast.stmt, after: bool) -> list[ast.stmt]:
@@ -134,7 +143,7 @@ def _statement(module: Module, node: ast.AST) -> ast.stmt:
     return blocks.statement_of(module, node)
 
 
-def _settings(context: Context) -> InitArguments:
+def _settings(context: Context, switch: Switch | None) -> InitArguments:
     options = context.options
     if context.program.calls_to(CONVERTS_BATCH_NORM):
         options = replace(options, sync_bn=False)  # the script does it itself, where it is asked to
@@ -151,13 +160,14 @@ def _settings(context: Context) -> InitArguments:
             sync_bn=options.sync_bn,
             more=own.more,
         )
-    return InitArguments(
+    start = InitArguments(
         f'"{options.opt_level}"',
         None if options.dtype == "auto" else options.dtype,
         None if options.loss_scale == "dynamic" else options.loss_scale,
         ddp,
         options.sync_bn,
     )
+    return start if switch is None else replace(start, opt_level=switch.level, override=switch.override)
 
 
 def _import(module: Module, line: str, top: set[ast.stmt]) -> Change:

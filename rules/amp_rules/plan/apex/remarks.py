@@ -1,0 +1,73 @@
+"""What a script says of Apex in passing: in comments and in the help of its options."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+
+from amp_rules.source.modules import Module
+from amp_rules.source.spans import Position, Span
+from amp_rules.source.syntax import own_name
+
+_APEX = re.compile(r"\bapex\b", re.IGNORECASE)
+_ASIDE = re.compile(r"[ \t]*\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
+_BEFORE_AMP = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b)", re.IGNORECASE)
+_NATIVE = re.compile(r"\bnative\b", re.IGNORECASE)
+
+_Range = tuple[tuple[int, int], tuple[int, int]]
+
+
+def remarks(module: Module) -> list[Span]:
+    """Where words can go without any other in their place: asides in brackets, and Apex's name before that of ``AMP``.
+
+    An aside with an address, such as that of an issue, says where something was found, which stays true.
+    """
+    if not _APEX.search(module.source.text):
+        return []
+    helps = list(_helps(module))
+    found: list[Span] = []
+    for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline):
+        if token.type == tokenize.COMMENT:
+            found.extend(_asides(token))
+        elif token.type == tokenize.STRING and any(start <= token.start < end for start, end in helps):
+            if token.start[0] != token.end[0] or "\\" in token.string:
+                continue
+            found.extend(_asides(token))
+            if not _NATIVE.search(token.string):
+                found.extend(_spans(token, _BEFORE_AMP))
+    return found
+
+
+def without(module: Module, found: list[Span]) -> str:
+    """The text of a file without some words."""
+    rows = io.StringIO(module.source.text, newline="").readlines()
+    for span in sorted(found, reverse=True):
+        row = rows[span.start.line - 1]
+        rows[span.start.line - 1] = row[: span.start.column - 1] + row[span.end.column - 1 :]
+    return "".join(rows)
+
+
+def _helps(module: Module) -> Iterator[_Range]:
+    """Where the help of options stands."""
+    for node in module.nodes:
+        if isinstance(node, ast.Call) and own_name(node.func) == "add_argument":
+            for item in node.keywords:
+                if item.arg == "help" and isinstance(item.value, ast.Constant):
+                    yield module.start(item.value), module.end(item.value)
+
+
+def _asides(token: tokenize.TokenInfo) -> Iterator[Span]:
+    for span in _spans(token, _ASIDE):
+        aside = token.string[span.start.column - 1 - token.start[1] : span.end.column - 1 - token.start[1]]
+        rest = token.string.replace(aside, "").strip("#'\" \t")
+        if rest and "://" not in aside and "#" not in aside:
+            yield span
+
+
+def _spans(token: tokenize.TokenInfo, words: re.Pattern[str]) -> Iterator[Span]:
+    line, column = token.start
+    for match in words.finditer(token.string):
+        yield Span(Position(line, column + match.start() + 1), Position(line, column + match.end() + 1))

@@ -1,0 +1,45 @@
+"""Parsers of command lines: the one of the standard library, and packages that read it in their own way."""
+
+from __future__ import annotations
+
+PARSERS = frozenset({"argparse.ArgumentParser"})
+"""Classes of parsers to which options are added one by one.
+
+Source: https://docs.python.org/3/library/argparse.html
+"""
+
+GROUPS = frozenset(
+    {"argparse.ArgumentParser.add_argument_group", "argparse.ArgumentParser.add_mutually_exclusive_group"}
+)
+"""Methods of a parser that give a part of it, to which options are added as well."""
+
+PARSING: dict[str, tuple[int | None]] = {
+    "parse_args": (None,),
+    "parse_intermixed_args": (None,),
+    "parse_known_args": (0,),
+}
+"""Methods that parse, with the index of the arguments in what they return; None where they are all of it."""
+
+OTHER_PARSERS = (
+    "absl",
+    "click",
+    "configargparse",
+    "defopt",
+    "docopt",
+    "fire",
+    "hydra",
+    "jsonargparse",
+    "optparse",
+    "plac",
+    "simple_parsing",
+    "tap",
+    "typer",
+    "tyro",
+)
+"""Packages from which a script may have its command line otherwise."""
+
+HOLDING_ALL = frozenset({"builtins.dict", "argparse.Namespace", "types.SimpleNamespace"})
+"""What takes any arguments by name, and keeps them."""
+
+PRECISION_SWITCHES = frozenset({"amp", "use_amp", "fp16", "use_fp16", "mixed_precision"})
+"""What options are called that turn mixed precision on, by the name of the argument."""

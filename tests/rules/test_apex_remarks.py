@@ -1,0 +1,69 @@
+"""What a script says of Apex in passing, once Apex is gone."""
+
+from __future__ import annotations
+
+import pytest
+from amp_rules.plan.options import Options
+from migrating import migrated_text
+
+STEP = """
+import argparse
+import torch
+import torch.nn as nn
+from apex import amp
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--fp16", {option})
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = amp.initialize(model, optimizer)
+{comment}
+for data, target in torch.utils.data.DataLoader(dataset):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(data), target)
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+    optimizer.step()
+"""
+
+
+def result(tmp_path, option="default=0", comment="# the loop", **options):
+    report, text = migrated_text(tmp_path, STEP.format(option=option, comment=comment), Options(**options))
+    assert report.precision == "migrated"
+    return text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("help='half (through NVIDIA apex), faster'", "help='half, faster'"),
+        ("help='Use NVIDIA Apex AMP'", "help='Use AMP'"),
+        ("help='Use Apex AMP or native AMP'", None),
+        ("help='see (https://nvidia.github.io/apex/amp.html)'", None),
+        ("default='half (by apex)', help='half'", None),
+        ("help=f'half (by apex)'", None),
+        ("help='(apex)'", None),
+        ("help='capex (and apexes)'", None),
+    ],
+)
+def test_the_help_of_an_option(tmp_path, before, after):
+    assert (after or before) in result(tmp_path, option=before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("# train (after apex), then save", "# train, then save"),
+        ("# (apex)", None),
+        ("# kept wide (https://github.com/NVIDIA/apex/issues/1)", None),
+        ("# kept wide (apex #131)", None),
+        ("# as apex did", None),
+        ("# train (after apex)  # amp: skip[AMP408]", None),
+    ],
+)
+def test_a_comment(tmp_path, before, after):
+    assert f"{after or before}\n" in result(tmp_path, comment=before)
+
+
+def test_they_stay_with_the_interface_of_apex(tmp_path):
+    assert "# train (after apex)\n" in result(tmp_path, comment="# train (after apex)", apex="compat")
