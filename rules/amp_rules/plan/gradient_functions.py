@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import called_name, walk
 from amp_rules.torch.gradients import FACTS_OF_TENSORS, NOT_HOMOGENEOUS
@@ -40,6 +41,25 @@ def reasons(program: Program) -> Iterator[Declined]:
                 "divide the gradient by `amp.scaler.get_scale()` first and multiply the result by it, then migrate by "
                 "hand",
             )
+
+
+def runs_in_backward(program: Program, body: ast.AST, around: frozenset[str] = frozenset()) -> bool:
+    """Whether code runs within the backward pass of an ``autograd.Function`` alone, as what computes again does.
+
+    What a context kept is not followed: callers are looked for by the method's name then.
+    """
+    info = program.function_of(body)
+    if info is None or info.name in around:
+        return False
+    if info.name == "backward" and info.cls is not None and info.cls.is_autograd_function:
+        return True
+    callers = [caller.scope.node for caller in program.flow.callers(info)] or [
+        blocks.body_of(module, node)
+        for module in program.flow.modules
+        for node in module.nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == info.name
+    ]
+    return bool(callers) and all(runs_in_backward(program, caller, around | {info.name}) for caller in callers)
 
 
 def _is_applied(program: Program, info: FunctionFacts) -> bool:

@@ -15,11 +15,15 @@ Spared = Callable[[str, ast.AST, Module], bool]
 """Whether a use, by its name, node and file, does not count."""
 
 
-def first_import(program: Program, prefixes: tuple[str, ...]) -> tuple[Module, ast.AST, str] | None:
+def first_import(
+    program: Program, prefixes: tuple[str, ...], spared: Spared | None = None
+) -> tuple[Module, ast.AST, str] | None:
     """The first import of something by one of these names, or below one of them, whether it is used or not."""
     for module in program.flow.modules:
         for node in module.nodes:
             for name in _imported(node):
+                if spared is not None and spared(name, node, module):
+                    continue
                 if _is_below(name, prefixes) and program.project.find(module, name.split(".")[0]) is None:
                     return module, node, name
     return None

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeGuard
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.statements import is_main_guard
@@ -15,9 +16,9 @@ from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import Scope, arguments_of
+from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
-from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.models import RETURNS_RECEIVER, TELLS_OF_MODEL
 from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 
 _PLACING = frozenset(
@@ -380,6 +381,8 @@ class Homes:
         candidates = [item for item in candidates if not self._comes_too_late(item)]
         if not candidates:
             return None
+        if len(candidates) > 1:
+            candidates = [item for item in candidates if not self._only_tells(item)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 
         def score(item: _Candidate) -> tuple[int, int, int, int]:
@@ -397,6 +400,20 @@ class Homes:
             )
 
         return min(candidates, key=score)
+
+    def _only_tells(self, item: _Candidate) -> bool:
+        """Whether an attribute keeps a model that it is given to log or save it: nothing runs the model through it."""
+        owner, _, name = item.path.rpartition(".")
+        given = {argument.arg for argument in arguments_of(item.body)} if _is_function(item.body) else set()
+        if not owner or not all(_assigned_name(statement) in given for statement in item.assignments):
+            return False
+        for node, _, scope in self.program.nodes():
+            if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
+                parent = scope.module.parents[node]
+                told = isinstance(parent, ast.Attribute) and parent.attr in TELLS_OF_MODEL
+                if not told and self.flow.key(node, scope) in (item.key, None):
+                    return False
+        return True
 
     def _comes_too_late(self, item: _Candidate) -> bool:
         """Whether the training is over when the variable gets its model."""
@@ -627,6 +644,16 @@ def _without_placing(node: ast.expr) -> ast.expr:
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER:
         node = node.func.value
     return node
+
+
+def _is_function(body: ast.AST) -> TypeGuard[FunctionNode]:
+    return isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def _assigned_name(statement: ast.stmt) -> str:
+    """``model`` of ``self.model = model``; empty for anything else."""
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    return value.id if isinstance(value, ast.Name) else ""
 
 
 def _empties(statement: ast.stmt) -> bool:

@@ -23,12 +23,19 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.containers import MADE_BY_SETTINGS
 from amp_rules.torch.distributed import OWN_SHARDING
-from amp_rules.torch.frameworks import OWN_FRAMEWORK
-from amp_rules.torch.gradients import GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS
-from amp_rules.torch.mixed_precision import APEX, AUTOCASTS, AUTOCASTS_BY_DEVICE, FOLLOWS_AUTOCAST, TORCH_AMP
+from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
+from amp_rules.torch.gradients import GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS, TESTS_OF_NUMBERS
+from amp_rules.torch.mixed_precision import (
+    APEX,
+    AUTOCASTS,
+    AUTOCASTS_BY_DEVICE,
+    FOLLOWS_AUTOCAST,
+    TORCH_AMP,
+    runs_whole_step,
+)
 
 
 @dataclass
@@ -62,6 +69,7 @@ def plan(
         # With Apex in it, the step is the script's own, whatever calls it.
         declining.decline_at_first(_frameworks(program))
     if not program.backwards:
+        declining.decline_at_first(_stepping_scalers(program))
         declining.decline_at_first(_made_by_settings(program))
         declining.decline_at_first(left_unfollowed.reasons(program))
         return None
@@ -116,7 +124,8 @@ def keep(program: Program) -> Precision:
 
 def _frameworks(program: Program) -> Iterator[Declined]:
     # Where no backward pass is found, settings may make what a framework runs.
-    found = first_use(program, OWN_FRAMEWORK) if program.backwards else first_import(program, OWN_FRAMEWORK)
+    first = first_use if program.backwards else first_import
+    found = first(program, OWN_FRAMEWORK, lambda name, _node, _module: runs_no_step(name))
     if found is not None:
         module, node, name = found
         yield declining.decline(
@@ -219,6 +228,21 @@ def _unreadable(program: Program) -> Iterator[Declined]:
                     )
 
 
+def _stepping_scalers(program: Program) -> Iterator[Declined]:
+    """Objects of a library that run the whole training step, scaled: ``loss_scaler(loss, optimizer)`` of timm."""
+    for call, _, scope in program.calls():
+        name = next((name for name in sorted(program.callee_names(call, scope)) if runs_whole_step(name)), None)
+        if name is not None and not program.flow.callees(call):
+            yield declining.decline(
+                declining.ALREADY_MIXED,
+                scope.module,
+                call,
+                f"the script has mixed precision of its own (`{name}` scales the loss, goes backward and steps)",
+                "nothing to do; a second scaler would scale the gradients twice",
+                already=True,
+            )
+
+
 def has_torch_amp(program: Program) -> bool:
     """Whether the program trains with the mixed precision of PyTorch."""
     return bool(program.backwards) and first_use(program, TORCH_AMP, _mixes_nothing) is not None
@@ -310,6 +334,8 @@ def _gradient_hooks(program: Program) -> Iterator[Declined]:
         if isinstance(call, ast.Call) and call.func is node:
             if program.flow.callees(call) or (call.args and _is_right_in_any_unit(program, call, scope)):
                 continue
+            if _only_tests_the_scale(program, call, scope):
+                continue
             yield _sees_scaled(scope.module, call)
         elif not any(value.kind == "function" for value in program.flow.values(node, scope)):
             yield _sees_scaled(scope.module, node)
@@ -334,6 +360,45 @@ def _is_right_in_any_unit(program: Program, call: ast.Call, scope: Scope) -> boo
     is_tensors = isinstance(call.func, ast.Attribute) and call.func.attr == "register_hook"
     values = program.flow.values(call.args[0], scope)
     return is_tensors and bool(values) and all(value.kind == "function" and keeps_scale(value.ref) for value in values)
+
+
+def _only_tests_the_scale(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a hook of the loss itself asks for no more than whether a number is one, and gives nothing back.
+
+    The gradient of what the backward pass starts from is the scale, which is always a number. Any other gradient may
+    overflow, as the scaler expects; a hook that raises then would end the training.
+    """
+    assert isinstance(call.func, ast.Attribute)
+    owner = blocks.path_of(call.func.value) if isinstance(call.func.value, (ast.Name, ast.Attribute)) else None
+    following = blocks.place(scope.module, blocks.statement_of(scope.module, call))
+    starts = False
+    for later in following.suite[following.index + 1 :]:
+        if owner in blocks.writes(later):
+            break
+        starts = any(
+            isinstance(item.loss, (ast.Name, ast.Attribute)) and blocks.path_of(item.loss) == owner
+            for item in program.backwards
+            if item.statement is later
+        )
+        if starts:
+            break
+    values = program.flow.values(call.args[0], scope) if call.args and starts else set()
+    return bool(values) and all(value.kind == "function" and _only_asks_for_numbers(value.ref) for value in values)
+
+
+def _only_asks_for_numbers(info: FunctionFacts) -> bool:
+    """``if torch.isnan(grad).any(): raise ...``."""
+    if isinstance(info.node, ast.Lambda) or info.cls is not None or info.yields or any(info.returns):
+        return False
+    given = set(info.parameters)
+    parents = info.module.module.parents
+    for node in walk(info.node):
+        if isinstance(node, ast.Name) and node.id in given:
+            parent = parents[node]
+            call = parents.get(parent) if isinstance(parent, ast.Attribute) else parent
+            if not (isinstance(call, ast.Call) and own_name(call.func) in TESTS_OF_NUMBERS):
+                return False
+    return True
 
 
 def _ignores_gradients(program: Program, hook: ast.expr, scope: Scope) -> bool:
@@ -401,12 +466,19 @@ def _steps_not_understood(program: Program) -> Iterator[Declined]:
         return  # what starts from gradients of its own belongs to a step that the first reason asks for
     for backward in program.backwards:
         if backward.loss in backward.call.args and len(backward.call.args) + len(backward.call.keywords) > 1:
+            message = "starts from gradients of its own, not all of them scaled"
+            recipe = "sum what is to be differentiated into one loss and call its backward()"
+            if gradient_functions.runs_in_backward(program, backward.body):
+                message = "differentiates what the backward pass of an `autograd.Function` computes again: that runs "
+                message += "without autocast, so it would not be what the forward pass computed"
+                recipe = "give the function's `forward` and `backward` `torch.amp.custom_fwd` and `custom_bwd`, whose "
+                recipe += "autocast is the same, then migrate by hand"
             yield declining.decline(
                 declining.GRADIENT_ACCESS,
                 backward.module,
                 backward.node,
-                f"`{backward.module.text(backward.call)}` starts from gradients of its own, not all of them scaled",
-                "sum what is to be differentiated into one loss and call its backward()",
+                f"`{backward.module.text(backward.call)}` {message}",
+                recipe,
             )
         if any(item.arg == "create_graph" and not _is_false(item.value) for item in backward.call.keywords):
             yield declining.decline(

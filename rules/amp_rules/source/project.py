@@ -126,6 +126,18 @@ class Importer:
             path = self._at(base, parts)
             if path is not None and path != origin:
                 return path
+        return self._around(origin, parts)
+
+    def _around(self, origin: Path, parts: list[str]) -> Path | None:
+        """The file below a folder around ``origin`` that is called like the package: it needs no ``__init__.py``.
+
+        Nothing else says where the project's top is then; whoever starts the script has put it on the path.
+        """
+        for folder in list(origin.parents)[:_MAX_PARENTS]:
+            if len(parts) > 1 and folder.name == parts[0]:
+                path = self._at(folder.parent, parts)
+                if path is not None and path != origin:
+                    return path
         return None
 
     def find(self, importer: Module, name: str, level: int = 0) -> Module | None:

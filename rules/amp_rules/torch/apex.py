@@ -13,6 +13,12 @@ EXTENSIONS = frozenset({"amp_C", "apex_C"})
 ROOTS = EXTENSIONS | {"apex"}
 """Packages that an installation of Apex brings."""
 
+FINDERS = frozenset({"importlib.util.find_spec", "importlib.find_loader", "pkgutil.find_loader"})
+"""Functions that say by its name whether a package can be imported: something, or None."""
+
+LOADED_MODULES = "sys.modules"
+"""What holds all packages that are imported."""
+
 RENAMED = {
     "apex.amp.master_params": "master_params",
     "apex.amp.state_dict": "scaler.state_dict",

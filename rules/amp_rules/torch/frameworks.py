@@ -56,6 +56,28 @@ WRAPPING_PACKAGES = tuple(item.prefix for item in FRAMEWORKS if item.steps != "n
 """Packages of which a file that imports them may leave backward passes and steps to an object of theirs."""
 
 
+WITHOUT_STEP = (
+    "accelerate.infer_auto_device_map",
+    "accelerate.init_empty_weights",
+    "accelerate.init_on_device",
+    "accelerate.load_checkpoint_in_model",
+    "fairscale.nn.checkpoint",
+    "fairscale.nn.misc.checkpoint_activations",
+)
+"""Parts of frameworks that neither step nor look after processes: they load models, or compute activations again.
+
+Source: https://huggingface.co/docs/accelerate/package_reference/big_modeling;
+https://fairscale.readthedocs.io/en/latest/api/nn/checkpoint/checkpoint_activations.html
+"""
+
+
+def runs_no_step(name: str) -> bool:
+    """Whether a dotted name is a part of a framework that leaves the training step to the script."""
+    return any(name == part or name.startswith(part + ".") for part in WITHOUT_STEP)
+
+
 def looks_after_processes(name: str) -> bool:
     """Whether a dotted name is part of a framework that joins processes itself."""
+    if runs_no_step(name):
+        return False
     return any(name == item.prefix or name.startswith(item.prefix + ".") for item in FRAMEWORKS if item.processes)

@@ -94,6 +94,9 @@ SCALE_FREE = frozenset({"argmax", "argmin", "argsort", "sgn", "sign"})
 Source: https://docs.pytorch.org/docs/stable/generated/torch.sign.html; of what is no number the sign is zero.
 """
 
+TESTS_OF_NUMBERS = frozenset({"isnan"})
+"""Methods and functions that ask whether something is a number; of a loss in half the scale itself may be infinite."""
+
 GROWS_WITH_GRADIENT = frozenset(
     [
         "T", "abs", "clone", "contiguous", "cpu", "cuda", "data", "detach", "div", "double", "expand", "flatten",

@@ -82,3 +82,25 @@ STAYING_SPARSE = frozenset(
 
 TYPES_OF_BITS = frozenset(f"torch.{name}" for name in "int int8 int16 int32 int64 long short uint8".split())
 """Types as which ``view`` gives the bits of a tensor, of which a half one has half as many."""
+
+KERNELS_IN_FLOAT32 = frozenset(
+    {
+        "fast_rnnt.rnnt_loss",
+        "fast_rnnt.rnnt_loss_pruned",
+        "fast_rnnt.rnnt_loss_simple",
+        "fast_rnnt.rnnt_loss_smoothed",
+        "k2.rnnt_loss",
+        "k2.rnnt_loss_pruned",
+        "k2.rnnt_loss_simple",
+        "k2.rnnt_loss_smoothed",
+        "warp_rnnt.rnnt_loss",
+        "warpctc_pytorch.CTCLoss",
+        "warprnnt_pytorch.RNNTLoss",
+        "warprnnt_pytorch.rnnt_loss",
+    }
+)
+"""Losses of other libraries that compute in compiled code of their own, which takes FP32 alone; autocast knows none.
+
+Source: https://github.com/SeanNaren/warp-ctc; https://github.com/1ytic/warp-rnnt;
+https://github.com/HawkAaron/warp-transducer; https://github.com/k2-fsa/k2
+"""

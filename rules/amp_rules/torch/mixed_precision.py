@@ -66,6 +66,11 @@ def has_loss_scale(name: str) -> bool:
     return is_scaler_name(name) or name.rpartition(".")[2].startswith("NativeScaler")
 
 
+def runs_whole_step(name: str) -> bool:
+    """Whether a dotted name is a library's class whose object scales, goes backward and steps in one call: timm's."""
+    return name.rpartition(".")[2] in ("NativeScaler", "NativeScalerWithGradNormCount", "ApexScaler")
+
+
 SCALERS_OF_DATA = ("sklearn.", "cuml.", "dask_ml.", "pyspark.", "tslearn.", "torch_geometric.")
 """Libraries whose ``...Scaler`` classes scale data, with methods ``scale`` and ``update`` of their own in places."""
 

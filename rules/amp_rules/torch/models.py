@@ -80,3 +80,12 @@ def is_module_base(name: str) -> bool:
         or (name.startswith("torch.nn.") and last[:1].isupper() and not name.startswith(NOT_MODULES))
         or name.startswith("torchvision.models.")
     )
+
+
+TELLS_OF_MODEL = frozenset(
+    [
+        "buffers", "children", "eval", "modules", "named_buffers", "named_children", "named_modules",
+        "named_parameters", "parameters", "state_dict", "train", "training", "zero_grad",
+    ]
+)  # fmt: skip
+"""Attributes and methods of a module that run no forward pass: what only logs or saves a model uses these alone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.installed import answer
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
@@ -24,8 +25,11 @@ def simplified(file: ApexFile, node: ast.expr, known: Known) -> bool | str:
         if isinstance(inner, bool):
             return not inner
         return f"not {_grouped(inner, node.operand)}"
+    told = answer(file.names, node)
+    if told is not None:
+        return told
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and _is_none(node.comparators[0]):
-        if isinstance(node.left, ast.Name) and simplified(file, node.left, known) is True:
+        if isinstance(node.left, (ast.Name, ast.Call)) and simplified(file, node.left, known) is True:
             return isinstance(node.ops[0], ast.IsNot)
     if isinstance(node, ast.BoolOp):
         return _bool_op(file, node, known)
@@ -48,23 +52,37 @@ def emptied(file: ApexFile, statement: ast.stmt) -> ast.stmt:
 
 def _bool_op(file: ApexFile, node: ast.BoolOp, known: Known) -> bool | str:
     decisive = isinstance(node.op, ast.Or)
-    rest = []
+    rest: list[str] = []
+    settled = False
     for value in node.values:
         part = simplified(file, value, known)
         if part is decisive:
             # What stands before it would still run; a condition without calls does nothing else.
             return decisive
+        settled = settled or part != file.source(value)
         if isinstance(part, str):
-            rest.append((part, value))
-    if not rest:
-        return not decisive
-    if len(rest) == 1:
-        return rest[0][0]
-    return (" or " if decisive else " and ").join(_grouped(part, value) for part, value in rest)
+            rest.append(_grouped(part, value))
+    if settled and _excludes(rest):
+        return decisive
+    if len(rest) > 1:
+        return (" or " if decisive else " and ").join(rest)
+    return rest[0] if rest else not decisive
+
+
+def _excludes(parts: list[str]) -> bool:
+    """Whether one part is the opposite of another: ``not fp16 or fp16`` holds, whatever the name holds."""
+    return any(_is_path(part) and f"not {part}" in parts for part in parts)
 
 
 def _grouped(text: str, node: ast.expr) -> str:
-    return f"({text})" if isinstance(node, (ast.BoolOp, ast.IfExp, ast.Lambda)) and not text.startswith("(") else text
+    if _is_path(text) or text.startswith("("):
+        return text
+    return f"({text})" if isinstance(node, (ast.BoolOp, ast.IfExp, ast.Lambda)) else text
+
+
+def _is_path(text: str) -> bool:
+    """``fp16``, ``self.args.fp16``."""
+    return all(part.isidentifier() for part in text.split("."))
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from amp_rules import rewrites
 from amp_rules.plan.apex.file import ApexFile, NotUnderstood
 from amp_rules.plan.apex.handed_on import HandedOn, handed_on
+from amp_rules.plan.apex.installed import questions
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.apex.remarks import remarks, without
 from amp_rules.plan.drafts import Draft, apart
@@ -30,6 +31,15 @@ def uses_apex(program: Program) -> list[Module]:
         for module in program.flow.modules
         if _mentions(module) and not is_part_of_apex(program, module) and _imports(module)
     ]
+
+
+def _asking(program: Program) -> set[Module]:
+    """The files that ask by its name whether Apex is there, whether they import it or not."""
+    return {
+        module
+        for module in program.flow.modules
+        if _mentions(module) and not is_part_of_apex(program, module) and any(questions(module))
+    }
 
 
 def calls_amp(program: Program) -> bool:
@@ -80,7 +90,7 @@ def up_to_date(program: Program, selection: Selection) -> list[Draft]:
 
 
 def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
-    users = set(uses_apex(program))
+    users = set(uses_apex(program)) | _asking(program)
     kept = handed_on(program, users) if way == "idiom" else HandedOn()
     wanted = {module: _wanted_by(module) for module in program.project.modules}
     users |= kept.files

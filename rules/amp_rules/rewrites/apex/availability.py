@@ -3,7 +3,8 @@
 ## What it does
 `try: from apex import amp` with an `except ImportError` becomes the import alone, and the flag that remembers the
 outcome (`APEX_AVAILABLE`, `amp = None`) goes: conditions on it are simplified. Where the `except` offers a substitute
-of its own, such as a layer norm, the substitute stays: it is what runs today.
+of its own, such as a layer norm, the substitute stays: it is what runs today. `"apex" in sys.modules` and
+`find_spec("apex")` are the same question.
 
 ## Why
 The runtime is a package that the script needs; there is nothing left to ask.
@@ -23,7 +24,8 @@ The runtime is a package that the script needs; there is nothing left to ask.
 
 ## When it declines
 When some of the names have a substitute and others have none, or when something else than imports can fail there; the
-file then keeps its `try`.
+file then keeps its `try`. When something reads a name that only the handler binds (`except ImportError as error`), and
+when what `find_spec("apex")` found is used for more than the question.
 
 ## Leaving it out
 No: what asks for Apex would then decide that there is no mixed precision. With any part of Apex kept, the rewriting
@@ -41,11 +43,12 @@ from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.flag_conditions import Known, emptied, simplified
+from amp_rules.plan.apex.installed import questions
 from amp_rules.plan.apex.references import is_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
-from amp_rules.source.resolver import imported
+from amp_rules.source.resolver import bound_name, imported
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
@@ -73,7 +76,10 @@ def changes(file: ApexFile) -> Iterator[Change]:
             known.update(learned)
             message = "the import is not a question any more"
             guarded.append(Change(RULE, file.module, guard.node, message, actions))
-    conditions = list(_conditions(file, known)) if known else []
+    conditions = [*_asked_by_name(file, known), *(_conditions(file, known) if known else ())]
+    if not conditions:
+        for guard in _guards(file):
+            _check_names(file, guard)
     yield from conditions or guarded
 
 
@@ -165,6 +171,31 @@ def _unguarded(file: ApexFile, guard: _Guard) -> tuple[list[Action], Known]:
     return actions, known
 
 
+def _check_names(file: ApexFile, guard: _Guard) -> None:
+    """A name that the handler alone binds goes with it; what still reads it would find nothing."""
+    if guard.names & guard.defined:
+        return
+    handler = guard.node.handlers[0]
+    inside = set(walk(handler))
+    gone = {handler.name, *(name for item in inside for name in _bound_by(item))} - {None, *guard.names}
+    owner = file.references.scope_of(guard.node)
+    bound = {name for item in file.module.nodes if item not in inside for name in _bound_by(item)}
+    for item in file.module.nodes:
+        if item in inside or not isinstance(item, ast.Name) or item.id not in gone - bound:
+            continue
+        if file.references.scope_of(item).owner(item.id) is owner.owner(item.id):
+            raise file.not_understood(item, f"`{item.id}` is bound by the `except` of an import of Apex alone")
+
+
+def _bound_by(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+        yield node.name
+    elif isinstance(node, ast.alias):
+        yield bound_name(node)
+
+
 def _flags(file: ApexFile, node: ast.Try) -> Iterator[tuple[str, bool, list[ast.stmt]]]:
     """Variables that hold nothing but the outcome of the ``try``: name, value when it succeeds, assignments."""
     scope = file.references.scope_of(node)
@@ -207,6 +238,18 @@ def _value(assignment: ast.stmt) -> bool:
     return bool(assignment.value.value)
 
 
+def _asked_by_name(file: ApexFile, known: Known) -> Iterator[Change]:
+    """Simplify what asks for Apex by a string with its name."""
+    done: set[ast.AST] = set()
+    for node in questions(file.module):
+        parent = file.module.parents[node]
+        if isinstance(node, ast.Call) and not _asks(file, node):
+            if not (isinstance(parent, ast.Call) and blocks.path_of(parent.func) == "bool"):
+                raise file.not_understood(node, "what it finds of Apex is used for more than a condition")
+        if node not in done:
+            yield from _condition(file, node, known, done)
+
+
 def _conditions(file: ApexFile, known: Known) -> Iterator[Change]:
     """Simplify what asks for a flag."""
     done: set[ast.AST] = set()
@@ -221,8 +264,8 @@ def _conditions(file: ApexFile, known: Known) -> Iterator[Change]:
         yield from _condition(file, node, known, done)
 
 
-def _asks(file: ApexFile, node: ast.Name) -> bool:
-    """Whether a module's name stands where a truth value is wanted, or is compared with None."""
+def _asks(file: ApexFile, node: ast.expr) -> bool:
+    """Whether a module's name, or what finds it, stands where a truth value is wanted, or is compared with None."""
     parent = file.module.parents[node]
     if isinstance(parent, ast.Compare):
         return all(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
@@ -231,15 +274,16 @@ def _asks(file: ApexFile, node: ast.Name) -> bool:
     return isinstance(parent, (ast.If, ast.IfExp, ast.Assert)) and parent.test is node
 
 
-def _condition(file: ApexFile, node: ast.Name, known: Known, done: set[ast.AST]) -> Iterator[Change]:
-    message = f"`{node.id}` is always true now"
+def _condition(file: ApexFile, node: ast.expr, known: Known, done: set[ast.AST]) -> Iterator[Change]:
+    asked = node.id if isinstance(node, ast.Name) else file.source(node)
+    message = f"`{asked}` is always {str(simplified(file, node, known)).lower()} now"
     top: ast.expr = node
     for parent in file.module.ancestors(node):
         if isinstance(parent, (ast.BoolOp, ast.UnaryOp, ast.Compare)):
             top = parent
             continue
         break
-    done.update(item for item in walk(top) if isinstance(item, ast.Name))
+    done.update(item for item in walk(top) if isinstance(item, (ast.Name, ast.Compare, ast.Call)))
     holder = file.module.parents[top]
     result = simplified(file, top, known)
     actions: list[Action]

@@ -17,7 +17,8 @@ fallback for projects in which some use of Apex is not understood, or on request
 
 ## When it declines
 When the script needs a part of Apex that the runtime does not have: `apex.pyprof`, `apex.transformer`, some of
-`apex.contrib`. In a `try` such an import stays as it is, and its handler does what it did without Apex.
+`apex.contrib`. In a `try` such an import stays as it is, and its handler does what it did without Apex. When it asks
+for Apex by its name: `"apex" in sys.modules`.
 
 ## Leaving it out
 No: it is the whole of what is done where it is done.
@@ -32,6 +33,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.installed import questions
 from amp_rules.plan.apex.references import is_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
@@ -49,6 +51,8 @@ RULE = Rule("AMP410", "apex-compat", "Apex's interface comes from the runtime.",
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each import."""
     _check_uses(file)
+    for question in questions(file.module):
+        raise file.not_understood(question, "it asks for Apex by its name, which no import of the runtime answers")
     statements = [*file.references.statements, *file.references.star_imports]
     there: set[str] = set()
     for statement in sorted(set(statements), key=lambda node: node.lineno):

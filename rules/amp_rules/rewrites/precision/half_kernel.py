@@ -3,7 +3,8 @@
 ## What it does
 Decompositions, quantiles and Fourier transforms of half tensors, and products of sparse matrices, are computed in FP32:
 `amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
-`x.view(torch.int32)` reads.
+`x.view(torch.int32)` reads, and losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
+`warpctc_pytorch`.
 
 ## Why
 They raise: "linalg_inv: Low precision dtypes not supported. Got Half". The backward pass of a sparse product raises
@@ -18,7 +19,8 @@ where autocast made one operand half.
     h = amp.float_function(torch.sparse.mm)(adjacency, h)
 
 ## When it declines
-Never. Where the type of an operand is not known, the call stays.
+Never. Where the type of an operand is not known, the call stays, and so does compiled code of a library that is not
+known.
 
 ## Leaving it out
 No: the training step raises.
@@ -39,7 +41,14 @@ from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.resolver import names_of
-from amp_rules.torch.half_precision import PRODUCTS, SPARSE_MAKERS, SPARSE_PRODUCTS, STAYING_SPARSE, TYPES_OF_BITS
+from amp_rules.torch.half_precision import (
+    KERNELS_IN_FLOAT32,
+    PRODUCTS,
+    SPARSE_MAKERS,
+    SPARSE_PRODUCTS,
+    STAYING_SPARSE,
+    TYPES_OF_BITS,
+)
 
 RULE = Rule("AMP113", "no-half-kernel", "What has no half kernel runs in FP32.", "precision")
 
@@ -57,6 +66,12 @@ def changes(context: Context) -> Iterator[Change]:
         elif _reads_bits(context.program, site):
             message = f"`{site.module.text(site.node)}` reads the bits of FP32, of which a half type has half as many"
             yield from _in_float32(context, site, message)
+    for call, _, scope in context.program.calls():
+        name = next(iter(sorted(context.program.callee_names(call, scope) & KERNELS_IN_FLOAT32)), None)
+        if name is not None:
+            message = f"`{name}` runs in FP32: its compiled code takes nothing else, and autocast does not know it"
+            made = call if name.rpartition(".")[2][0].isupper() else call.func  # what a class makes, or a function
+            yield Change.written(RULE, scope.module, call, message, context.vocabulary.in_float32(scope.module, made))
 
 
 def _in_float32(context: Context, site: Site, message: str) -> Iterator[Change]:
