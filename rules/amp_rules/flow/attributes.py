@@ -9,6 +9,7 @@ from amp_rules.flow.records import Records
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import Member, MemberOf, Value, dictionary_of
 from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.torch.models import MAKES_OWN_CLASS
 
 _ITSELF = frozenset({"module", "data"})
 """``model.module`` of a wrapped model and ``tensor.data``: another view of the same object."""
@@ -86,6 +87,8 @@ class Attributes:
         values = self._records.by_item(owner, name)
         if values:
             return values
+        if owner.kind == "class" and name in MAKES_OWN_CLASS and owner.ref.external_bases():
+            return {_member(owner, name)}
         return {_member(owner, name)} if owner.kind == "instance" else set()
 
     def _of_object(self, owner: Value, name: str) -> set[Value]:

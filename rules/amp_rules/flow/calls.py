@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from amp_rules.flow.call_graph import CallGraph
 from amp_rules.flow.cells import Mark
@@ -133,6 +134,8 @@ class CallEvaluator:
                 return self._partials.make(given)
             return self._libraries.apply(target.ref, given)
         if target.kind == "attribute":
+            if target.receiver is not None and target.receiver.kind == "class":
+                return {self._apply_inherited(target.receiver.ref, given)}
             return self._libraries.apply_method(target, given)
         if target.kind == "object":
             return {self._apply_object(target, given)}
@@ -157,6 +160,10 @@ class CallEvaluator:
         elif is_container(made):
             self._containers.fill(made, given)
         return made
+
+    def _apply_inherited(self, info: ClassInfo, given: Invocation) -> Value:
+        """``OwnModel.from_pretrained(name, option=...)``: the initializer gets what is given by name."""
+        return self._apply_class(info, replace(given, arguments=[]))
 
     def _apply_instance(self, target: Value, given: Invocation) -> set[Value]:
         for name in ("forward", "__call__"):

@@ -18,6 +18,9 @@ TORCH_MODULE_BASES = frozenset(
 MODULE_BASE_SUFFIXES = ("PreTrainedModel", "Module", "MessagePassing", "ModelMixin", "LightningModule")
 """Last parts of library classes whose subclasses are models (transformers, torch_geometric, ...)."""
 
+MAKES_OWN_CLASS = frozenset({"from_pretrained", "from_config", "_from_config", "load_from_checkpoint"})
+"""Methods that a class has from its base in a library (transformers, diffusers, Lightning); they give its objects."""
+
 RETURNS_RECEIVER = frozenset(
     [
         "to",
