@@ -266,7 +266,28 @@ class Homes:
                 return replace(
                     home, module=scope.module, scope=scope, statement=statement, inline=argument, in_place=True
                 )
-        return home
+        return self._behind_wrapping(home)
+
+    def _behind_wrapping(self, home: Home) -> Home:
+        """Behind the condition under which the script spreads a model that it was given: other paths have it too."""
+        statement = home.statement
+        call = statement.value if isinstance(statement, ast.Assign) else None
+        if not (_is_function(home.body) and isinstance(call, ast.Call) and call.args):
+            return home
+        own = home.variable == blocks.path_of(call.args[0])
+        if not own or not self.program.callee_names(call, home.scope) & DATA_PARALLEL:
+            return home
+        around = [parent for parent in blocks.enclosing(home.module, statement) if isinstance(parent, ast.If)]
+        given = {argument.arg for argument in arguments_of(home.body)}
+        if not around or home.variable not in given:
+            return home
+        others = [
+            node
+            for node in walk(around[-1])
+            if isinstance(node, (ast.Name, ast.Attribute)) and blocks.path_of(node) == home.variable
+        ]
+        # Once assigned and once given to the wrapper: anything else there would use the model before it is prepared.
+        return replace(home, statement=around[-1], inline=None) if len(others) == 2 else home
 
     def _before_branch(self, home: Home, wrapping: ast.stmt) -> ast.stmt | None:
         """The statement before the condition under which the script wraps its model, where other paths do not."""
