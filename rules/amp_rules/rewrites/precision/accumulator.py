@@ -3,7 +3,8 @@
 ## What it does
 What a model counts, numbers or sums up in a tensor of an activation's type gets at least FP32:
 `x.new_zeros(n, dtype=amp.at_least_float32(x.dtype))`. These are counters and sums (`count += 1`, `index_add_`,
-`total = total + part` in a loop), positions (`torch.arange(n, dtype=x.dtype)`), and whole numbers beyond 256.
+`total = total + part` in a loop), positions (`torch.arange(n, dtype=x.dtype)`), indices
+(`x.new_tensor(places).long()`), and whole numbers beyond 256.
 
 ## Why
 Under autocast the activation is half. In bfloat16 256 + 1 is 256: counters stand still, positions beyond are alike,
@@ -56,7 +57,7 @@ def changes(context: Context) -> Iterator[Change]:
         if not isinstance(site.node, ast.Call):
             continue
         like = _type_of_another(program, site.node, site)
-        if like is None or not (_is_numbered(program, site.node, site) or _accumulates(site)):
+        if like is None or not (_is_numbered(program, site.node, site) or _is_index(site) or _accumulates(site)):
             continue
         module = site.module
         wide = context.vocabulary.at_least_float32(module, f"{ast.unparse(like)}.dtype")
@@ -105,6 +106,18 @@ def _is_numbered(program: Program, call: ast.Call, site: Site) -> bool:
         and abs(item.value) > BFLOAT16.largest_exact_integer
         and float(item.value).is_integer()
         for item in _contents(call)
+    )
+
+
+def _is_index(site: Site) -> bool:
+    """``x.new_tensor(places).long()``: whole numbers that pass through the type of an activation."""
+    maker = site.node.func if isinstance(site.node, ast.Call) else None
+    parent = site.module.parents.get(site.node)
+    return (
+        isinstance(maker, ast.Attribute)
+        and maker.attr == "new_tensor"
+        and isinstance(parent, ast.Attribute)
+        and parent.attr in ("long", "int")
     )
 
 
