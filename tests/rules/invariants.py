@@ -245,10 +245,12 @@ def check_comments(run: Run, name: str) -> None:
     kept = [text for line, text in before if line not in removed]
     every = Counter(text for _, text in before)
     new = Counter(text for _, text in after)
-    assert not new - every, f"{name}: comments came from nowhere: {new - every}"
+    unknown = [text for text in new - every if not any(other.startswith(text) for other in every)]
+    assert not unknown, f"{name}: comments came from nowhere: {unknown}"
     rest = iter([text for _, text in after])
     for text in kept:
-        assert any(other == text for other in rest), f"{name} lost the comment {text!r}, or holds it elsewhere"
+        # An aside on Apex at the end of a comment goes.
+        assert any(text.startswith(other) for other in rest), f"{name} lost the comment {text!r}, or holds it elsewhere"
 
 
 def removed_lines(run: Run, name: str) -> set[int]:

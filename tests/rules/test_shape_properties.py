@@ -17,8 +17,9 @@ from test_properties import few, scripts
 
 pytestmark = pytest.mark.heavy
 
-# What is made within a call in one file stands in a variable in the other, so that another text is quoted.
-OTHER_WORDS = {("inside_the_loader", "two files")}
+# What is made within a call in one file stands in a variable in the other, so that another text is quoted; a counter
+# that no loop counts is the epoch by its name.
+OTHER_WORDS = {("inside_the_loader", "two files"), ("one_sampler_or_another", "renamed")}
 # Shapes that each script is tried in, of all: enough for each shape to meet a hundred scripts.
 OF_EACH = 3
 
