@@ -478,7 +478,7 @@ def _comprehension(frame: Frame, node: ast.ListComp | ast.SetComp | ast.Generato
     bind_generators(frame, node.generators)
     item = evaluate(frame, node.elt)
     frame.loops -= 1
-    frame.variables = kept
+    _forget_targets(frame, kept)
     made = Value("list", node, (item,))
     made.data = "comprehension"
     return made
@@ -489,8 +489,14 @@ def _dict_comprehension(frame: Frame, node: ast.DictComp) -> Value:
     frame.variables = dict(kept)
     bind_generators(frame, node.generators)
     evaluate(frame, node.value)
-    frame.variables = kept
+    _forget_targets(frame, kept)
     return Value("dict", node)
+
+
+def _forget_targets(frame: Frame, kept: dict[str, Value]) -> None:
+    """Give the variables back as they were before a comprehension; what rules follow in order has gone on."""
+    followed = {name: value for name, value in frame.variables.items() if name.startswith("$")}
+    frame.variables = {name: value for name, value in kept.items() if not name.startswith("$")} | followed
 
 
 def bind_generators(frame: Frame, generators: list[ast.comprehension]) -> None:

@@ -56,21 +56,36 @@ class Passes:
                 continue
             site = Site(scope.module, scope, body, node)
             direct = list(loaders.direct(begun, site))
-            for use in direct or loaders.iterated(begun, site):
+            for known in direct or loaders.iterated(begun, site):
+                use = self._of_a_bar(known, loaders, beside) or known
                 values = use.values if use.loader in beside else use.values & self._shared.values
-                is_inside = bool(direct) and _is_handed_on(self._program, begun, use.loader, scope.module)
+                is_inside = bool(direct) and _is_handed_on(self._program, begun, known.loader, scope.module)
                 if not direct and use.body is not body:
                     behind.append((use, Pass(scope.module, scope, body, begun, None, values, begun is node)))
                     continue
                 if values and not is_inside and not self._is_another(use, use.loader, values):
                     loader = self._renamed(use.loader)
-                    key = use.loader if direct else begun
+                    key = known.loader if direct else begun
                     found[key] = Pass(scope.module, scope, body, begun, loader, values, begun is node)
         for use, item in behind:
             # Mostly it is behind a loop of another function, which has been found by itself.
             if use.loader not in found and item.values:
                 found[item.node] = item
         return list(found.values())
+
+    def _of_a_bar(self, use: LoaderUse, loaders: Loaders, beside: set[ast.expr]) -> LoaderUse | None:
+        """The loader that stands beside the whole one, and that a variable's bar goes over: ``bar = tqdm(loader)``."""
+        if not isinstance(use.loader, ast.Name) or use.loader in beside:
+            return None
+        name = use.loader.id
+        given = [
+            node.value
+            for node in self._program.nodes_of(use.body)
+            if isinstance(node, ast.Assign) and name in blocks.writes(node)
+        ]
+        if len(given) != 1:
+            return None
+        return next((inner for inner in loaders.direct(given[0], use) if inner.loader in beside), None)
 
     def _is_another(self, site: Site, loader: ast.expr, values: frozenset[Value]) -> bool:
         """Whether it is plainly another one of the loaders that one constructor makes: ``loaders["val"]``."""

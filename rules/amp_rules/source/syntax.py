@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
 _LEAVES = frozenset(
     """
     ctx op ops id attr arg name kind type_comment module level asname conversion simple tag rest kwd_attrs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from abc import abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from amp_rules.lattice.paths import LOST, Path, is_about_precision, unite
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
-from amp_rules.source.syntax import last_name
+from amp_rules.source.syntax import COMPREHENSIONS, last_name
 from amp_rules.torch.frameworks import WRAPPING_PACKAGES
 from amp_rules.torch.gradients import CLIP_METHODS
 from amp_rules.torch.idioms import NAMED_WRAPPER, SCALER
@@ -163,18 +163,26 @@ def _scale(op: Value, node: ast.Call, receiver: Value | None, holder: ast.expr, 
 def _unscale(op: Value, node: ast.Call, receiver: Value | None, holder: ast.expr, frame: Frame) -> Event | None:
     if not is_scaler(receiver, holder, frame):
         return Event("escape", node)
-    return Event("unscale", node, key_of(receiver, holder), _argument(op, node), value=op)
+    return Event("unscale", node, key_of(receiver, holder), _argument(op, node, frame), value=op)
 
 
-def _argument(op: Value, node: ast.Call) -> Hashable:
-    """The optimizer that ``scaler.step(optimizer)`` is given."""
+def _argument(op: Value, node: ast.Call, frame: Frame) -> Hashable:
+    """The optimizer that ``scaler.step(optimizer)`` is given; another each time for one of several."""
     given = op.arg(1, "optimizer")
+    if given is not None and any(isinstance(item, COMPREHENSIONS) for item in _around(given, frame)):
+        return op
     return key_of(given, node.args[0] if node.args else node)
+
+
+def _around(value: Value, frame: Frame) -> Iterator[ast.AST]:
+    """What stands around the place where a value is made, in the file that is looked at."""
+    index = frame.module.index
+    return index.ancestors(value.node) if value.node in index.module.parents else iter(())
 
 
 def _step(op: Value, node: ast.Call, receiver: Value | None, holder: ast.expr, frame: Frame) -> Event | None:
     if is_scaler(receiver, holder, frame):
-        return Event("scaler_step", node, key_of(receiver, holder), _argument(op, node), value=op)
+        return Event("scaler_step", node, key_of(receiver, holder), _argument(op, node, frame), value=op)
     if is_scheduler(receiver, holder, frame):
         return Event("schedule", node, value=op)
     if is_optimizer(receiver, holder, frame):

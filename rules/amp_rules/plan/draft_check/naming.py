@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import children, walk
+from amp_rules.source.syntax import COMPREHENSIONS, children, walk
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def loads(node: ast.AST) -> Iterator[str]:
             stack += [(item, hidden) for item in (*current.args.defaults, *current.args.kw_defaults) if item]
         elif isinstance(current, ast.AnnAssign):
             stack += [(item, hidden) for item in (current.target, current.value) if item]
-        elif isinstance(current, _COMPREHENSIONS):
+        elif isinstance(current, COMPREHENSIONS):
             bound = {item.id for part in current.generators for item in walk(part.target) if isinstance(item, ast.Name)}
             stack += [(item, hidden | bound) for item in children(current)]
         else:
@@ -115,7 +114,7 @@ def certain_reads(node: ast.AST) -> Iterator[str]:
             stack.append(current.values[0])
         elif isinstance(current, ast.IfExp):
             stack.append(current.test)
-        elif isinstance(current, _COMPREHENSIONS):
+        elif isinstance(current, COMPREHENSIONS):
             stack.append(current.generators[0].iter)
         elif isinstance(current, ast.Compare):
             stack += [current.left, current.comparators[0]]
