@@ -11,6 +11,7 @@ from pathlib import Path
 from amp_rules import rewrites
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.plain_torch.stage import from_runtime, in_plain_torch
+from amp_rules.plain_torch.written import joins_as_written
 from amp_rules.plan import (
     carried_state,
     declining,
@@ -31,7 +32,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.notebooks import is_notebook, migrate_notebook
 from amp_rules.plan.old_torch.modernizing import Modernized, modernized
 from amp_rules.plan.options import Options
-from amp_rules.plan.own_ddp.stage import completed
+from amp_rules.plan.own_ddp.stage import Completed, completed
 from amp_rules.plan.own_half.programs import migrate_own_half, own_half_beside_apex, prepared_in_a_branch
 from amp_rules.plan.own_half.start import OwnStart
 from amp_rules.plan.precision import Precision
@@ -102,7 +103,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         modern = _modern(entry, files, selection)
     program = modern.program
     with phase("processes of its own"):
-        own = completed(program, selection)
+        own = Completed(program) if joins_as_written(program) else completed(program, selection)
     report = modern.joined(own.joined(_decided(own.program, selection)))
     originals = {path: draft.original for path, draft in modern.drafts.items()}
     modules = [originals.get(module.path, module) for module in program.flow.modules]
