@@ -46,8 +46,8 @@ def is_same(folder: Path, tmp_path: Path, options: Options) -> bool:
         without_words = (at_once.precision, on_runtime.precision) == ("declined", "migrated")
         alone = (at_once.distribution, on_runtime.distribution) == ("declined", "migrated")
         if kept or without_words or alone:
-            # The first run did what torch has no words for, or kept a part of Apex's interface: only the script as it was
-            # says enough, and one process cannot be had from it any more.
+            # The first run did what torch has no words for, or kept a part of Apex's interface: only the script as it
+            # was says enough, and one process cannot be had from it any more.
             assert not later.changes and {later.precision, later.distribution} & {"declined"}, script
             assert "AMP392" in {refusal.code for refusal in later.refusals}, script
             continue
