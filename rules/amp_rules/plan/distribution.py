@@ -146,7 +146,7 @@ class Distribution:
 
     @cached_property
     def keeps_names(self) -> bool:
-        """Whether something stays where ``DataParallel`` was: for its names, or because it moved what models are given."""
+        """Whether something stays in the place of ``DataParallel``: for its names, or as it moved a model's inputs."""
         return self.shows_names or inputs_are_moved(self.program)
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+
 from amp_rules.flow.values import Value
 from amp_rules.plan.definitions import Definitions
 from amp_rules.roles.steps import Program

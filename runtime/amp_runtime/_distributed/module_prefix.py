@@ -18,7 +18,7 @@ def keep_module_prefix(model: nn.Module) -> nn.DataParallel[Any]:
     All names are those of ``nn.DataParallel(model)``: the keys of its state dict begin with ``module.``, and
     ``.module`` is the model. So a script that had ``DataParallel`` goes on to read and to write the checkpoints it
     always did, and so does whatever reads them. What ``nn.DataParallel`` does with one GPU goes on: a model
-    of the CPU moves to the GPU of this process, if there is one, and what the model is called with is taken to the model's device.
+    of the CPU moves to the GPU of this process, if there is one, and inputs are taken to the device of the model.
 
     Args:
         model: the model; ``amp.prepare_model`` prepares it inside of what is returned.
