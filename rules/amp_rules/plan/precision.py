@@ -13,6 +13,7 @@ from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.plan.scale_free import keeps_scale
+from amp_rules.plan.unprepared import without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
@@ -99,7 +100,8 @@ def plan(
     reasons.decline()
     evaluation = EvaluationRegions(program, over_losses=over_losses)
     found.full_precision = within_cells(program, _full_precision(program, evaluation))
-    found.runs = within_cells(program, _without_idle(evaluation.with_evaluation(found.runs), found.full_precision))
+    regions = without_unprepared(program, found.homes, found.training, evaluation.with_evaluation(found.runs))
+    found.runs = within_cells(program, _without_idle(regions, found.full_precision))
     return found
 
 
