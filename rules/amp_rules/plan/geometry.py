@@ -11,6 +11,8 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from amp_rules.lattice.torch_operations import function_named
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.roles.steps import Program
 from amp_rules.source.scopes import Scope
@@ -24,6 +26,23 @@ _PLACES = frozenset({"grid_sample", "meshgrid", "inverse", "inv"})
 def before_geometry(program: Program, runs: Iterable[StatementRun]) -> list[StatementRun]:
     """The regions, those that end in such a loss without it, where all that goes out of them is FP32."""
     return [run if (last := _last(program, run)) is None else StatementRun(run.module, run.first, last) for run in runs]
+
+
+def reasons_in_torch(program: Program, runs: Iterable[StatementRun]) -> Iterator[Declined]:
+    """Yield such losses for plain torch, where nothing makes the outputs of models FP32."""
+    for run in runs:
+        for statement in run.statements():
+            if _last(program, run) is not None and _computes_places(program, statement):
+                yield declining.decline(
+                    declining.NOT_IN_TORCH,
+                    run.module,
+                    statement,
+                    f"`{run.module.text(statement)}` computes where pixels lie, for which half has too few digits, and "
+                    "plain torch gives it the outputs of models in half",
+                    "take --target runtime, whose models give FP32; or write the region around the models alone, and "
+                    "`.float()` after each of their outputs",
+                )
+                break
 
 
 def _last(program: Program, run: StatementRun) -> ast.stmt | None:

@@ -6,9 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from amp_rules.plan import declining, gradient_functions, left_unfollowed, method_values, worker_functions
+from amp_rules.plan import declining, geometry, gradient_functions, left_unfollowed, method_values, worker_functions
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.geometry import before_geometry
 from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
@@ -88,7 +87,10 @@ def plan(
     not_understood = list(_steps_not_understood(program))
     reasons.extend(not_understood)
     runs, lost = Regions(program).training(program.backwards)
-    runs = before_geometry(program, runs)
+    if over_losses:
+        reasons.extend(geometry.reasons_in_torch(program, runs))
+    else:
+        runs = geometry.before_geometry(program, runs)
     reasons.extend(_unknown_loss(site) for site in lost)
     found = Precision(runs=runs, training=runs, backwards=list(program.backwards), steps=list(program.steps))
     # Whose gradients nothing steps as far as is known, nothing unscales either, and its model is not known to be
@@ -102,7 +104,9 @@ def plan(
     reasons.decline()
     evaluation = EvaluationRegions(program, over_losses=over_losses)
     found.full_precision = within_cells(program, _full_precision(program, evaluation))
-    regions = before_geometry(program, evaluation.with_evaluation(found.runs))
+    regions = evaluation.with_evaluation(found.runs)
+    if not over_losses:
+        regions = geometry.before_geometry(program, regions)
     regions = without_unprepared(program, found.homes, found.training, regions)
     found.runs = within_cells(program, _without_idle(regions, found.full_precision))
     return found
