@@ -68,7 +68,7 @@ class Distribution:
     @cached_property
     def step_counts(self) -> ShareSteps:
         """Numbers of steps that are worked out of the length of the dataset."""
-        return ShareSteps(self.program, self.whole_lengths, self.loops)
+        return ShareSteps(self.program, self.whole_lengths, self.loops, self.data)
 
     @cached_property
     def ranks(self) -> Ranks:
