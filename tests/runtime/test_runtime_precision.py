@@ -501,3 +501,11 @@ def test_the_names_of_data_parallel_are_kept(level: str, tmp_path: Path) -> None
     assert type(torch.load(tmp_path / "whole.pt", weights_only=False)) is nn.DataParallel
     with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
         amp.keep_module_prefix(state)  # type: ignore[arg-type]
+
+
+def test_a_model_with_the_names_of_data_parallel_is_given_its_inputs_on_its_own_device():
+    model = copy.deepcopy(amp.keep_module_prefix(nn.Bilinear(2, 3, 4, device="meta")))
+    assert model(torch.ones(5, 2), input2=torch.ones(5, 3)).is_meta
+    here = amp.keep_module_prefix(nn.Identity())
+    x = torch.ones(5, 2)
+    assert here(x) is x

@@ -9,6 +9,7 @@ from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
 from amp_rules.torch.functions import DEVICE_COUNTS
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
@@ -26,14 +27,36 @@ def times_devices(program: Program, lengths: WholeLengths) -> Iterator[Site]:
         for item in site.node.keywords
         if item.arg == "device_ids"
     ]
+    compared = {key for site in wrapping for key in _compared(site)}
     for node, body, scope in program.nodes() if wrapping else ():
         factors: list[ast.expr] = []
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             factors = [node.left, node.right]
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult):
             factors = [node.value]
-        if any(_is_count(program, lengths, item, scope, devices) for item in factors):
+        if any(
+            _is_count(program, lengths, item, scope, devices) or _variable(item, scope) in compared for item in factors
+        ):
             yield Site(scope.module, scope, body, node)
+
+
+def _compared(site: Site) -> Iterator[tuple[str, ast.AST]]:
+    """The variable of a condition on the number of GPUs around a wrapper: ``if args.n_gpu > 1:``."""
+    for statement in blocks.enclosing(site.module, site.node):
+        if not isinstance(statement, ast.If):
+            continue
+        for test in walk(statement.test):
+            if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Gt, ast.GtE)) and len(test.ops) == 1:
+                key = _variable(test.left, site.scope)
+                limit = test.comparators[0]
+                if key is not None and isinstance(limit, ast.Constant) and limit.value in (1, 2):
+                    yield key
+
+
+def _variable(node: ast.expr, scope: Scope) -> tuple[str, ast.AST] | None:
+    """A variable or an option by its path and the body that its first name belongs to."""
+    path = blocks.path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    return (path, scope.owner(path.split(".")[0]).node) if path is not None else None
 
 
 def _is_count(

@@ -13,6 +13,7 @@ from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.gradient_averaging import Averaging, averaging
 from amp_rules.plan.loaders_to_prepare import share
+from amp_rules.plan.moved_inputs import inputs_are_moved
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.share_steps import ShareSteps
@@ -67,7 +68,7 @@ class Distribution:
     @cached_property
     def step_counts(self) -> ShareSteps:
         """Numbers of steps that are worked out of the length of the dataset."""
-        return ShareSteps(self.program, self.whole_lengths, self.loops)
+        return ShareSteps(self.program, self.whole_lengths, self.loops, self.data)
 
     @cached_property
     def ranks(self) -> Ranks:
@@ -145,7 +146,12 @@ class Distribution:
 
     @cached_property
     def keeps_names(self) -> bool:
-        """Whether names of models go on to begin with ``module.``, as inside of ``DataParallel``."""
+        """Whether something stays in the place of ``DataParallel``: for its names, or as it moved a model's inputs."""
+        return self.shows_names or inputs_are_moved(self.program)
+
+    @cached_property
+    def shows_names(self) -> bool:
+        """Whether checkpoints or the script itself have the names of a model inside of ``DataParallel``."""
         return names_are_seen(self.program)
 
     @cached_property

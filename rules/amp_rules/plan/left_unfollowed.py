@@ -95,6 +95,15 @@ def _is_named_for_training(name: str) -> bool:
     return bool(words) and not set(words) & NO_TRAINING and bool({words[0], words[-1]} & NAMED_TRAINING)
 
 
+def unfound_imports(program: Program) -> Iterator[tuple[Module, ast.stmt, str]]:
+    """Yield imports that lead to no file of the project and to no library that is known."""
+    for module in program.flow.modules:
+        for statement in module.nodes:
+            found = _unfound(program, module, statement)
+            if found is not None and isinstance(statement, ast.stmt):
+                yield module, statement, found
+
+
 def _import_of(program: Program, node: ast.expr, scope: Scope) -> tuple[Module, ast.stmt, str] | None:
     """The import that gives what is called, where it leads to no file and to no library that is known."""
     path = blocks.path_of(node)
@@ -102,16 +111,23 @@ def _import_of(program: Program, node: ast.expr, scope: Scope) -> tuple[Module, 
     for statement in scope.module.nodes:
         if not isinstance(statement, (ast.Import, ast.ImportFrom)):
             continue
-        if name not in {item.asname or item.name.split(".")[0] for item in statement.names}:
-            continue
-        level = statement.level if isinstance(statement, ast.ImportFrom) else 0
-        origin = (statement.module or "") if isinstance(statement, ast.ImportFrom) else statement.names[0].name
-        if program.project.find(scope.module, origin, level) is not None or (not level and is_known_library(origin)):
-            return None
-        if not level and program.project.is_folder(scope.module, origin):
-            return None
-        return scope.module, statement, "." * level + origin
+        if name in {item.asname or item.name.split(".")[0] for item in statement.names}:
+            origin = _unfound(program, scope.module, statement)
+            return (scope.module, statement, origin) if origin is not None else None
     return None
+
+
+def _unfound(program: Program, module: Module, statement: ast.AST) -> str | None:
+    """What an import names, where it leads to no file and to no library that is known."""
+    if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return None
+    level = statement.level if isinstance(statement, ast.ImportFrom) else 0
+    origin = (statement.module or "") if isinstance(statement, ast.ImportFrom) else statement.names[0].name
+    if program.project.find(module, origin, level) is not None or (not level and is_known_library(origin)):
+        return None
+    if not level and program.project.is_folder(module, origin):
+        return None
+    return "." * level + origin
 
 
 def _is_librarys(program: Program, call: ast.Call, scope: Scope) -> bool:

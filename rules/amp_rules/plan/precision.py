@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from amp_rules.plan import declining, gradient_functions, left_unfollowed, method_values, worker_functions
+from amp_rules.plan import declining, geometry, gradient_functions, left_unfollowed, method_values, worker_functions
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.plan.scale_free import keeps_scale
+from amp_rules.plan.unprepared import without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
@@ -86,6 +87,10 @@ def plan(
     not_understood = list(_steps_not_understood(program))
     reasons.extend(not_understood)
     runs, lost = Regions(program).training(program.backwards)
+    if over_losses:
+        reasons.extend(geometry.reasons_in_torch(program, runs))
+    else:
+        runs = geometry.before_geometry(program, runs)
     reasons.extend(_unknown_loss(site) for site in lost)
     found = Precision(runs=runs, training=runs, backwards=list(program.backwards), steps=list(program.steps))
     # Whose gradients nothing steps as far as is known, nothing unscales either, and its model is not known to be
@@ -99,7 +104,11 @@ def plan(
     reasons.decline()
     evaluation = EvaluationRegions(program, over_losses=over_losses)
     found.full_precision = within_cells(program, _full_precision(program, evaluation))
-    found.runs = within_cells(program, _without_idle(evaluation.with_evaluation(found.runs), found.full_precision))
+    regions = evaluation.with_evaluation(found.runs)
+    if not over_losses:
+        regions = geometry.before_geometry(program, regions)
+    regions = without_unprepared(program, found.homes, found.training, regions)
+    found.runs = within_cells(program, _without_idle(regions, found.full_precision))
     return found
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from amp_rules.plan import notes
 from amp_rules.plan.device_counts import times_devices
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.rank_averages import averages, is_shown, meters
 from amp_rules.plan.report import Note
-from amp_rules.plan.training_loops import SHOWING, added_to, variable
+from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.roles.kinds import is_scheduler
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Program, Site
@@ -50,7 +51,8 @@ def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: 
 def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     """Yield the numbers that are shown and count what one process sees."""
     told: set[ast.AST] = set()
-    for site, text in [*_progress(processes), *_totals(processes), *_lists(processes), *_bars(program, processes)]:
+    found = [*_progress(processes), *_totals(processes), *_lists(processes), *_bars(program, processes)]
+    for site, text in [*found, *averages(processes), *meters(program, processes)]:
         if site.statement not in told:
             told.add(site.statement)
             yield notes.note(notes.TOTALS, site.module, site.node, text)
@@ -153,7 +155,7 @@ def _progress(processes: Distribution) -> Iterator[_Told]:
         for node in loop.inner:
             if node in shares or not isinstance(node, ast.expr) or not lengths.is_length(node, loop.scope):
                 continue
-            if _is_shown(loop, node):
+            if is_shown(loop, node):
                 yield (
                     Site(loop.module, loop.scope, loop.body, node),
                     f"`{loop.module.text(node)}` counts the samples of all processes, what the loop has counted those "
@@ -183,7 +185,7 @@ def _lists(processes: Distribution) -> Iterator[_Told]:
             if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1):
                 continue
             path = variable(node.args[0])
-            if path in place.lists and _is_shown(place, node):
+            if path in place.lists and is_shown(place, node):
                 text = f"`{path}` holds what one process sees, about one Nth of the whole"
                 yield Site(place.module, place.scope, place.body, node), text
 
@@ -196,22 +198,6 @@ def _bars(program: Program, processes: Distribution) -> Iterator[_Told]:
                 if any(name.startswith("tqdm.") for name in program.callee_names(call, scope)):
                     text = f"`{scope.module.text(item.value)}` counts the samples of all processes: the bar of one "
                     yield Site(scope.module, scope, body, item.value), f"{text}ends at one Nth"
-
-
-def _is_shown(loop: Site, node: ast.expr) -> bool:
-    child: ast.AST = node
-    for parent in loop.module.ancestors(node):
-        divides = isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Div, ast.FloorDiv))
-        if isinstance(parent, ast.stmt) or (divides and child is getattr(parent, "right", None)):
-            return False
-        child = parent
-        if isinstance(parent, ast.JoinedStr) or (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod)):
-            return True
-        if isinstance(parent, ast.Call):
-            name = parent.func.attr if isinstance(parent.func, ast.Attribute) else blocks.path_of(parent.func)
-            if name in SHOWING:
-                return True
-    return False
 
 
 # ---- steps ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop, variable
 from amp_rules.plan.whole_lengths import WholeLengths
+from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import Loaders
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -52,9 +53,10 @@ class ShareSteps:
         unclear: those that stay, with what is to be known of them.
     """
 
-    def __init__(self, program: Program, lengths: WholeLengths, loops: list[TrainingLoop]) -> None:
+    def __init__(self, program: Program, lengths: WholeLengths, loops: list[TrainingLoop], data: TrainingData) -> None:
         self.program = program
         self.lengths = lengths
+        self._data = data
         self.loaders = Loaders(program)
         self.counts: list[StepCount] = []
         self.reasons: list[Declined] = []
@@ -68,6 +70,7 @@ class ShareSteps:
             for loop in loops:
                 if not loop.evaluates:
                     self.counts.extend(self._progress(loop))
+            self.counts.extend(self._of_whole_loaders())
             self.reasons.extend(self._unknown_schedules())
 
     # ---- finding -------------------------------------------------------------------------------------------------
@@ -197,6 +200,24 @@ class ShareSteps:
             f"`{site.module.text(whole)}` counts the steps of all processes together; each makes a share of them",
             _RECIPE,
         )
+
+    def _of_whole_loaders(self) -> Iterator[StepCount]:
+        """Yield lengths, times a number of epochs, of a loader that is prepared only where a step takes its batches.
+
+        One that is evaluated as well is whole everywhere else, so its length is that of all processes.
+        """
+        evaluated = {value for use in self._data.evaluated for value in use.values}
+        both = {value for use in self._data.uses for value in use.values} & evaluated
+        places = {use.body for use in (*self._data.uses, *self._data.evaluated)}
+        for call, body, scope in self.program.calls() if both else ():
+            if body in places or blocks.path_of(call.func) != "len" or len(call.args) != 1:
+                continue
+            parent = scope.module.parents[call]
+            if not (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult)):
+                continue
+            values = self.program.flow.values(call.args[0], scope)
+            if values and values <= both and isinstance(call.args[0], ast.Name):
+                yield StepCount(scope.module, scope, body, call, scope.module.text(call.args[0]), "steps")
 
     # ---- within the loop -----------------------------------------------------------------------------------------
 

@@ -36,6 +36,11 @@ WRITERS = frozenset(
     {
         "torch.utils.tensorboard.SummaryWriter",
         "torch.utils.tensorboard.writer.SummaryWriter",
+        "tensorflow.summary.FileWriter",
+        "tensorflow.compat.v1.summary.FileWriter",
+        "tensorflow.train.SummaryWriter",
+        "tensorflow.summary.create_file_writer",
+        "tensorflow.compat.v2.summary.create_file_writer",
         "tensorboardX.SummaryWriter",
         "visdom.Visdom",
         "tensorboard_logger.Logger",

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from amp_rules.plan import declining, notes
+from amp_rules.plan import declining, left_unfollowed, notes
 from amp_rules.plan.apex import stages
 from amp_rules.plan.apex.file import NotUnderstood
 from amp_rules.plan.declining import Declined
@@ -168,6 +168,7 @@ def _why_not(program: Program, refusals: tuple[Refusal, ...]) -> tuple[Refusal, 
 
 
 def _by_imports(program: Program, selection: Selection, reason: Refusal | None, distribution: Outcome) -> Report:
+    _decline_half(program)
     drafts = stages.compatible(program, selection)
     text = "Apex's interface stays: the runtime has it"
     if reason is not None:
@@ -188,6 +189,33 @@ def _by_imports(program: Program, selection: Selection, reason: Refusal | None, 
         ),
         notes=(notes.note(notes.APEX_KEPT, program.entry, None, text),),
     )
+
+
+def _decline_half(program: Program) -> None:
+    """Decline where the scaled step may stand in a file that was not found: it would stay with another Apex.
+
+    Raises:
+        Declined: optimizers are initialised, nothing that was found scales a loss, and an import leads nowhere.
+    """
+    optimizers = [
+        call
+        for call in stages.initializing(program)
+        if len(call.args) > 1 or any(item.arg == "optimizers" for item in call.keywords)
+    ]
+    if not optimizers or any("scale_loss" in module.source.text for module in program.flow.modules):
+        return
+    for module, statement, name in left_unfollowed.unfound_imports(program):
+        if name.split(".")[0] == "apex":
+            continue
+        raise declining.decline(
+            declining.APEX,
+            module,
+            statement,
+            f"`amp.initialize` is given an optimizer, nothing that was found calls `amp.scale_loss`, and `{name}` was "
+            "not found in this project: with this file alone, half of the program would have left Apex",
+            "start from a folder that has it, or say where it is: in `sys.path`, the packaging, or `PYTHONPATH` in a "
+            "script of the project",
+        )
 
 
 def _told(program: Program, reason: Refusal) -> str:

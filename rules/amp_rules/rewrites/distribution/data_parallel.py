@@ -3,7 +3,8 @@
 ## What it does
 Removes `model = nn.DataParallel(model)`, with the condition around it when nothing else is left in there. Where the
 script sees the names of the wrapped model, in `model.state_dict()`, `model.named_parameters()` or a model that is saved
-whole, it becomes `model = amp.keep_module_prefix(model)`: on one device, with the same names.
+whole, it becomes `model = amp.keep_module_prefix(model)`: on one device, with the same names. So it does where the
+script hands the model tensors that only `DataParallel` moved to the GPU: `keep_module_prefix` moves them as well.
 `data_parallel(model, x, devices)`, the function, becomes `model(x)`.
 
 ## Why
@@ -50,6 +51,9 @@ from amp_rules.torch.wrappers import DATA_PARALLEL, SPREAD_BY_HAND, SPREAD_IN_ON
 
 RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
 
+_SHOWS_NAMES = "one device for each process; the names keep `module.`, as checkpoints have it"
+_MOVES_INPUTS = "one device for each process, to which it takes what the model is given, as `DataParallel` did"
+
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield a removal for each ``DataParallel``."""
@@ -58,7 +62,7 @@ def changes(context: Context) -> Iterator[Change]:
     for site in program.calls_to(DATA_PARALLEL):
         assert isinstance(site.node, ast.Call)
         if keeps_names and _model_of(site.node) is not None:
-            message = "one device for each process; the names keep `module.`, as checkpoints have it"
+            message = _SHOWS_NAMES if context.processes.shows_names else _MOVES_INPUTS
             written = context.vocabulary.names_of_data_parallel(site.module, site.node)
             yield Change.written(RULE, site.module, site.node, message, written)
             continue

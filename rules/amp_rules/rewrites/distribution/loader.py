@@ -33,6 +33,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.counted_batches import counted_batches
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.loaders_to_prepare import share
@@ -42,14 +43,11 @@ from amp_rules.plan.rule import EVERY_OTHER, Rule
 from amp_rules.plan.sample_queues import sample_queues
 from amp_rules.plan.sample_tables import sample_tables
 from amp_rules.plan.selection import wants
-from amp_rules.plan.share_steps import StepCount, covers
 from amp_rules.plan.told_apart import told_apart
 from amp_rules.roles.batches import TrainingData
-from amp_rules.roles.loaders import Loaders, is_loader
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
 from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
 
 _SHARING = "AMP223"
@@ -99,7 +97,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     """Yield where the training data cannot be shared out."""
     data = context.processes.data
     yield from _unfed(data)
-    yield from _counted(context.program, data, context.processes.step_counts.counts)
+    yield from _counted(context.program, context.processes)
     yield from told_apart(context.program, data).reasons
     yield from _mixed(data)
     yield from _tables(context.program, data)
@@ -182,47 +180,14 @@ def _mixed(data: TrainingData) -> Iterator[Declined]:
         )
 
 
-def _counted(program: Program, data: TrainingData, shares: list[StepCount]) -> Iterator[Declined]:
+def _counted(program: Program, processes: Distribution) -> Iterator[Declined]:
     """Yield loops that count an epoch's batches by hand and take them by ``next``: a share has fewer."""
-    trained = {use.node for use in data.uses}
-    loaders = Loaders(program)
-    for call, body, scope in program.calls():
-        site = Site(scope.module, scope, body, call)
-        if len(call.args) > 1 or not any(use.node in trained for use in loaders.taken(call, site)):
-            continue
-        for parent in blocks.enclosing(scope.module, call):
-            if isinstance(parent, ast.Try):
-                break
-            if not isinstance(parent, blocks.LOOPS):
-                continue
-            if isinstance(parent, ast.For) and _is_counted(program, parent.iter, site, shares):
-                yield declining.decline(
-                    declining.HAND_BATCHES,
-                    scope.module,
-                    parent,
-                    f"`{scope.module.text(parent.iter)}` counts the batches of all processes; each has a share of them",
-                    "write `range(len(loader))`, or iterate over the loader itself",
-                )
-            break
-
-
-def _is_counted(program: Program, node: ast.expr, site: Site, shares: list[StepCount]) -> bool:
-    """Whether a range ends at a quotient, as ``size // batch_size``, that no loader's length is part of.
-
-    One of ``shares``, which are made those of a rank, is none.
-    """
-    if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "range" and node.args):
-        return False
-    bounds: list[ast.expr] = [node.args[-1 if len(node.args) == 1 else 1]]
-    for name in blocks.reads(bounds[0]):
-        for other in program.nodes_of(site.body):
-            if isinstance(other, ast.Assign) and name in {blocks.path_of(target) for target in other.targets}:
-                bounds.append(other.value)
-    if any(covers(shares, bound) for bound in bounds):
-        return False
-    parts = [part for bound in bounds for part in walk(bound)]
-    for part in parts:
-        if isinstance(part, ast.Call) and blocks.path_of(part.func) == "len" and part.args:
-            if any(is_loader(value) for value in program.flow.values(part.args[0], site.scope)):
-                return False
-    return any(isinstance(part, ast.BinOp) and isinstance(part.op, (ast.Div, ast.FloorDiv)) for part in parts)
+    for site in counted_batches(program, processes.data, processes.whole_lengths, processes.step_counts.counts):
+        assert isinstance(site.node, ast.For)
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            site.node,
+            f"`{site.module.text(site.node.iter)}` counts the batches of all processes; each has a share of them",
+            "write `range(len(loader))`, or iterate over the loader itself",
+        )

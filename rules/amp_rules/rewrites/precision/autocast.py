@@ -3,11 +3,13 @@
 ## What it does
 Wraps the statements that compute a loss, and those that evaluate a trained model, in `with
 amp.autocast():`. The region ends before the backward pass, which runs in the types that autocast chose for
-the forward pass.
+the forward pass. It ends earlier, after the models, where the loss computes where pixels lie: matrix products of
+cameras, poses and grids. An evaluation gets no region where the script never prepares its model.
 
 ## Why
 Autocast chooses a type for each operation: matrix products in half, reductions and losses in FP32. The loss belongs
-inside, because it is where half outputs would overflow first.
+inside, because it is where half outputs would overflow first. A coordinate of 400 has steps of 2 in bfloat16; outside
+of the region it is FP32, as the outputs of prepared models are.
 
 ## Before
     output = model(x)

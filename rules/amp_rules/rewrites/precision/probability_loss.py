@@ -4,7 +4,8 @@
 `nn.BCELoss()` becomes `amp.float_function(nn.BCELoss())`, and a call of `F.binary_cross_entropy` likewise:
 inputs are cast to FP32 and autocast is off inside.
 
-A sigmoid at the end of a model is kept in FP32 too where such a loss or a logarithm takes its output.
+A sigmoid at the end of a model is kept in FP32 too where such a loss or a logarithm takes its output, and so is any
+whose output a logarithm within a region takes, as that of a focal loss does: `log(1 - p)`, `log(p.clamp(...))`.
 
 ## Why
 On CUDA, autocast refuses binary cross entropy on probabilities with an error; in half, a probability of
@@ -39,9 +40,12 @@ from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.torch_operations import function_named, layer_named
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.models import PUTS_AT_END
 
@@ -56,10 +60,10 @@ def changes(context: Context) -> Iterator[Change]:
         message = (
             f"`{text}` of probabilities runs in FP32: autocast refuses it on CUDA; with logits it would be safe in half"
         )
-        yield _in_float32(context, site, message)
-    for site in _probabilities(context.program, losses):
+        yield from _in_float32(context, site, message)
+    for site in _probabilities(context, losses):
         message = f"`{_called(site)}` runs in FP32: in half a probability is 1.0 long before its logarithm is 0"
-        yield _in_float32(context, site, message)
+        yield from _in_float32(context, site, message)
 
 
 def _called(site: Site) -> str:
@@ -67,12 +71,39 @@ def _called(site: Site) -> str:
     return site.module.text(site.node.func)
 
 
-def _in_float32(context: Context, site: Site, message: str) -> Change:
-    """Around the module that a class makes, or around a function."""
-    assert isinstance(site.node, ast.Call)
-    is_class = _called(site).rpartition(".")[2][:1].isupper()
-    written = context.vocabulary.in_float32(site.module, site.node if is_class else site.node.func)
-    return Change.written(RULE, site.module, site.node, message, written)
+def _in_float32(context: Context, site: Site, message: str) -> Iterator[Change]:
+    """Around the module that a class makes, or around a function; ``x.sigmoid()`` becomes a function."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    if _is_method(site):
+        torch = names_of(site.module).name_of("torch")
+        if torch is not None:
+            written = context.vocabulary.called_in_float32(site.module, call, f"{torch}.Tensor.sigmoid")
+            yield Change.written(RULE, site.module, call, message, written)
+        return
+    written = context.vocabulary.in_float32(site.module, call if _is_class(site) else call.func)
+    yield Change.written(RULE, site.module, call, message, written)
+
+
+def _is_method(site: Site) -> bool:
+    """Whether a tensor's own ``sigmoid`` is called, and no library's."""
+    func = site.node.func if isinstance(site.node, ast.Call) else None
+    return isinstance(func, ast.Attribute) and func.attr == "sigmoid" and not _is_library(site.module, func.value)
+
+
+def _is_library(module: Module, node: ast.expr) -> bool:
+    """Whether a name is one that the file imports: ``torch``, ``F``."""
+    root = (blocks.path_of(node) or "").split(".")[0]
+    return any(
+        root == (item.asname or item.name.split(".")[0])
+        for statement in module.nodes
+        if isinstance(statement, (ast.Import, ast.ImportFrom))
+        for item in statement.names
+    )
+
+
+def _is_class(site: Site) -> bool:
+    return _called(site).rpartition(".")[2][:1].isupper()
 
 
 def _is_refused(name: str) -> bool:
@@ -90,13 +121,42 @@ def _probability_losses(program: Program) -> list[Site]:
     return found
 
 
-def _probabilities(program: Program, losses: list[Site]) -> list[Site]:
-    """Sigmoids at the end of a trained model whose output is taken for a probability by a loss or a logarithm."""
-    if not losses and not program.calls_to(frozenset({"torch.log"})):
-        return []
-    endings = _Endings(program)
-    endings.follow(program.trained)
-    return sorted(endings.sigmoids.values(), key=lambda site: (str(site.module.path), site.line))
+def _probabilities(context: Context, losses: list[Site]) -> list[Site]:
+    """Sigmoids whose output is taken for a probability: at a trained model's end, or by a logarithm in a region."""
+    program = context.program
+    found: dict[ast.AST, Site] = {}
+    if losses or program.calls_to(frozenset({"torch.log"})):
+        endings = _Endings(program)
+        endings.follow(program.trained)
+        found |= endings.sigmoids
+    logged = list(_logarithms(context)) if any(map(_has_logarithm, program.flow.modules)) else []
+    if logged:
+        behind = _Logged(program)
+        behind.follow_into(logged)
+        inside = {site.node for site in nodes_in(program, context.precision.runs)}
+        found |= {node: site for node, site in behind.sigmoids.items() if node in inside or _is_class(site)}
+    return sorted(found.values(), key=lambda site: (str(site.module.path), site.line))
+
+
+_LOGARITHMS = frozenset({"log", "log2", "log10", "log1p", "logit"})
+
+
+def _has_logarithm(module: Module) -> bool:
+    return any(f"{name}(" in module.source.text for name in _LOGARITHMS)
+
+
+def _logarithms(context: Context) -> Iterator[Site]:
+    """Yield what logarithms within regions of autocast are taken of."""
+    for site in nodes_in(context.program, context.precision.runs):
+        if not isinstance(site.node, ast.Call):
+            continue
+        taken: ast.expr | None = None
+        if any(function_named(name) in _LOGARITHMS for name in context.program.callee_names(site.node, site.scope)):
+            taken = site.node.args[0] if site.node.args else None
+        elif isinstance(site.node.func, ast.Attribute) and site.node.func.attr in _LOGARITHMS and not site.node.args:
+            taken = site.node.func.value
+        if taken is not None:
+            yield Site(site.module, site.scope, site.body, taken)
 
 
 _SHAPE_ONLY = frozenset({"view", "squeeze", "unsqueeze", "reshape", "flatten", "contiguous", "clone", "t", "transpose"})
@@ -208,3 +268,56 @@ class _Endings:
         located = self.program.locate(node) if node is not None else None
         if located is not None and node is not None:
             self.sigmoids[node] = Site(located[1].module, located[1], located[0], node)
+
+
+_SAME_PROBABILITY = frozenset({"clamp", "clip", "clamp_min", "clamp_max", "where", "cat", "stack", "gather", "select"})
+"""Operations, besides those on shapes, that give probabilities of what they are given."""
+
+
+class _Logged(_Endings):
+    """What logarithms are taken of, as far as that is a sigmoid: ``1 - p`` and ``p + eps`` included."""
+
+    def follow_into(self, logged: Iterable[Site]) -> None:
+        """Mark the sigmoids that the expressions come from."""
+        for site in logged:
+            assert isinstance(site.node, ast.expr)
+            self._expressions.append((site.node, site.scope, site.body))
+        self.follow(())
+
+    def _expression(self, node: ast.expr, scope: Scope, body: ast.AST) -> None:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            self._expressions += [(node.left, scope, body), (node.right, scope, body)]
+        elif isinstance(node, ast.UnaryOp):
+            self._expressions.append((node.operand, scope, body))
+        elif isinstance(node, ast.IfExp):
+            self._expressions += [(node.body, scope, body), (node.orelse, scope, body)]
+        elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+            self._expressions.append((node.elt, scope, body))
+        else:
+            if isinstance(node, ast.Name) and (body, node.id) not in self._seen:
+                self._parameter(node, body)
+            super()._expression(node, scope, body)
+
+    def _parameter(self, node: ast.Name, body: ast.AST) -> None:
+        """What callers give for a parameter."""
+        info = self.program.function_of(body)
+        for caller in self.program.flow.callers(info) if info is not None and node.id in info.parameters else ():
+            assert info is not None
+            given = info.argument_or_default(caller.call, node.id)
+            located = self.program.locate(caller.call)
+            if given is not None and located is not None:
+                self._expressions.append((given, located[1], located[0]))
+
+    def _call(self, node: ast.Call, scope: Scope, body: ast.AST) -> None:
+        names = {function_named(name) for name in self.program.callee_names(node, scope)}
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        shapes = names & (_SHAPE_ONLY | {"permute", "expand"})
+        if names & _SAME_PROBABILITY or shapes:
+            self._expressions += [(item, scope, body) for item in node.args if not isinstance(item, ast.Starred)]
+        elif not names - {""} and method in _SAME_PROBABILITY | {"permute", "expand", "expand_as", "detach", "float"}:
+            assert isinstance(node.func, ast.Attribute)
+            self._expressions.append((node.func.value, scope, body))
+        elif method == "sigmoid" and not node.args and not self.program.flow.callees(node) and not names - {""}:
+            self._mark(node)
+        else:
+            super()._call(node, scope, body)
