@@ -29,7 +29,17 @@ THIRD_PARTY_OPTIMIZERS = frozenset(
     }
 )
 
-OF_OTHER_FRAMEWORKS = ("tensorflow.", "keras.", "paddle.", "mxnet.", "jax.", "flax.", "optax.", "chainer.", "mindspore.")
+OF_OTHER_FRAMEWORKS = (
+    "tensorflow.",
+    "keras.",
+    "paddle.",
+    "mxnet.",
+    "jax.",
+    "flax.",
+    "optax.",
+    "chainer.",
+    "mindspore.",
+)
 """Where classes with the names of torch's optimizers do not step tensors of torch."""
 
 FUSED_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})

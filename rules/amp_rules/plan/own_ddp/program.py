@@ -149,9 +149,7 @@ class OwnDdp:
         if info is None or info.node in seen:
             return True
         below = seen | {info.node}
-        return all(
-            self._only_together(item.scope.module, item.call, below) for item in self.program.flow.callers(info)
-        )
+        return all(self._only_together(item.scope.module, item.call, below) for item in self.program.flow.callers(info))
 
     def saves(self, module: Module, call: ast.Call) -> bool:
         """Whether a call of a library writes a file or takes one away, as far as its name says."""

@@ -313,9 +313,28 @@ def _prepared(file: ApexFile, statement: ast.stmt, call: ast.Call, arguments: di
         lines = [f"{file.source(pair.target)} = {_prepare(file, pair.given)}" for pair in pairs]
     if optimizers is not None and len(targets) == 2:
         for pair in _pairs(file, targets[1], optimizers):
-            if blocks.path_of(pair.target) is None or blocks.path_of(pair.target) != blocks.path_of(pair.given):
+            same = blocks.path_of(pair.target) is not None and blocks.path_of(pair.target) == blocks.path_of(pair.given)
+            if not same and not _is_unread(file, pair.target):
                 lines.append(f"{file.source(pair.target)} = {file.source(pair.given)}")
     return lines
+
+
+def _is_unread(file: ApexFile, target: ast.expr) -> bool:
+    """Whether a function gives a value to a variable of its own that nothing reads."""
+    if not isinstance(target, ast.Name):
+        return False
+    scope = file.references.scope_of(target)
+    return (
+        scope.is_function
+        and scope.owner(target.id) is scope
+        and not any(
+            isinstance(node, ast.Name)
+            and node.id == target.id
+            and isinstance(node.ctx, ast.Load)
+            and file.references.scope_of(node).owner(node.id) is scope
+            for node in file.module.parents
+        )
+    )
 
 
 def _prepare(file: ApexFile, model: ast.expr) -> str:
