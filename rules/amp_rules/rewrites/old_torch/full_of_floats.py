@@ -35,6 +35,7 @@ from amp_rules.plan.old_torch.old import OldProgram, change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
+from amp_rules.source.scopes import Scope
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword
 from amp_rules.torch.losses import OF_FLOATS
@@ -58,7 +59,7 @@ def changes(old: OldProgram) -> Iterator[Change]:
         yield change(RULE, use.module, call, message, Replace(call, add_keyword(f"dtype={torch}.float")))
 
 
-def _targets(old: OldProgram) -> Iterator[tuple[ast.expr, object]]:
+def _targets(old: OldProgram) -> Iterator[tuple[ast.expr, Scope]]:
     """What the losses of floats compare with."""
     program = old.program
     for call, _, scope in program.calls():

@@ -92,7 +92,7 @@ def changes(context: Context) -> Iterator[Change]:
     actions: list[Action] = [Insert(statement, code, after=after, order=-1, gap=True)]
     if moved is not None:
         message = "the processes join before the data are shared out; the level is known there"
-        actions.append(Remove(moved[0]))
+        actions.append(Remove(moved[0], keep_comments=True))
     elif context.initialised:
         message = "the processes join before the data are shared out; the level is chosen where it was before"
     yield Change(RULE, start, statement, message, actions)
