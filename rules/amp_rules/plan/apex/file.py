@@ -63,7 +63,9 @@ class ApexFile:
         return chosen(self.options).for_drafts()
 
     def source(self, node: ast.AST) -> str:
-        """The exact source of an expression; of several lines, in one."""
+        """The exact source of an expression; of several lines, in one; of one put together, what it says."""
+        if isinstance(node, ast.IfExp) and not hasattr(node, "lineno"):
+            return f"{self.source(node.body)} if {self.source(node.test)} else None"
         return self.module.code(node)
 
     def not_understood(self, node: ast.AST, reason: str) -> NotUnderstood:

@@ -139,8 +139,8 @@ def _only_for(file: ApexFile, call: ast.Call) -> Iterator[ast.stmt]:
     """The statements that make arguments for the call, and nothing else."""
     for item in call.keywords:
         made = written_out(file, item.value) if item.arg is None else None
-        if made is not None and made[0] is not None:
-            yield made[0]
+        if made is not None:
+            yield from made[0]
 
 
 def _check_wrapped(file: ApexFile, statement: ast.stmt, models: ast.expr) -> None:
