@@ -85,7 +85,7 @@ class Containers:
         found: set[Value] = set()
         for attribute in sorted(self._reached.scopes[tree].bound):
             held = self._store.read((tree, attribute))
-            found |= {value for value in held if value.kind in ("class", "function")}
+            found |= {value for value in held if value.kind in ("class", "function", "module")}
         return found
 
     def made(self, form: Form, node: ast.AST, elements: Iterable[Value]) -> Value:

@@ -33,6 +33,7 @@ from amp_rules.flow.registries import Registries
 from amp_rules.flow.returns import Returns
 from amp_rules.flow.statements import Statements
 from amp_rules.flow.store import Store
+from amp_rules.flow.unknown_models import UnknownModels
 from amp_rules.flow.values import CallSite, ClassInfo, Value
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.project import Project
@@ -82,6 +83,7 @@ class Flow:
         self._expressions = ExpressionEvaluator(store, reached, containers, attributes, variables, calls)
         self._statements = Statements(store, reached, containers, self._expressions, calls, Imports(store, reached))
         self._given_models = GivenModels(store, reached, graph, self._expressions)
+        self._unknown_models = UnknownModels(store, reached, graph, self._expressions)
         evaluation.calls, evaluation.expressions, evaluation.definitions = calls, self._expressions, self._statements
 
         self.project = project
@@ -107,6 +109,8 @@ class Flow:
                 self._reached.reach(info)
         self._look(_MAX_VISITS)
         self._given_models.add()
+        self._look(_MAX_VISITS)
+        self._unknown_models.add()
         self._look(_MAX_VISITS)
         self._store.freeze()
 

@@ -18,7 +18,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.torch.models import RETURNS_RECEIVER
 
-_ASKED = frozenset({"parameters", "named_parameters"})
+ASKED = frozenset({"parameters", "named_parameters"})
 """What only a model is asked for, as a method: optimizers are made of it."""
 
 
@@ -52,7 +52,7 @@ class GivenModels:
         for item in info.nodes:
             if isinstance(item, ast.Assign) and _plain(item.value) == name:
                 keys += [key for target in item.targets if (key := self._key(target, scope)) is not None]
-        return any(self._expressions.uses.get(key, set()) & _ASKED for key in keys)
+        return any(self._expressions.uses.get(key, set()) & ASKED for key in keys)
 
     def _key(self, target: ast.expr, scope: Scope) -> CellKey | None:
         is_variable = isinstance(target, (ast.Name, ast.Attribute))

@@ -12,6 +12,7 @@ from amp_rules.flow.parts import Evaluation, Invocation
 from amp_rules.flow.reflection import Reflection
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import Form, MemberOf, Value
+from amp_rules.roles.kinds import is_module
 from amp_rules.torch.containers import CONFIG_LOADERS, CONTAINERS, NAMESPACES
 from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
@@ -149,7 +150,9 @@ class Libraries:
         # Chains of methods on what methods gave (tensors, mostly) end in one value, or they would never stop growing.
         if of is MemberOf.RESULT:
             return {Value("object", "", is_result=True)}
-        return {Value("object", f"{receiver.ref}.{name}", given.node, is_result=True)}
+        # Whose method it was is of interest for models: an optimizer may be given what it gave.
+        owner = receiver if is_module(receiver) else None
+        return {Value("object", f"{receiver.ref}.{name}", given.node, owner, is_result=True)}
 
     def _container_method(self, receiver: Value, name: str, given: Invocation) -> set[Value]:
         last = given.arguments[-1] if given.arguments else set()

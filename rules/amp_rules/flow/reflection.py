@@ -187,12 +187,12 @@ class Reflection:
     # ---- members -------------------------------------------------------------------------------------------
 
     def _evaluated(self, node: ast.expr, scope: Scope) -> set[Value]:
-        """``eval("Net")``, ``eval(name)``: a class or function of this file."""
+        """``eval("Net")``, ``eval(name)``: a class or an imported module of this file, of a text also a function."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return self._value_of_text(node.value.strip(), scope)
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             members = self._containers.members(Value("module", scope.top.module))
-            return {value for value in members if value.kind == "class"}
+            return {value for value in members if value.kind in ("class", "module")}
         # ``eval("nn." + name)``, ``eval("models." + name + ".get_model")``
         prefix, _, rest = (part.replace("\\", "") for part in self._pattern(node, scope).partition(_ANYTHING))
         owner, dot, _ = prefix.rpartition(".")

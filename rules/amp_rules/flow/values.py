@@ -76,7 +76,7 @@ class Value:
         kind: see :data:`Kind`.
         ref: what it is, by kind.
         site: where it was made.
-        receiver: the object that a method or an attribute is bound to.
+        receiver: the object that a method or an attribute is bound to; of a result, the model whose method gave it.
         is_result: of an object of a library: a method of what ``ref`` names made it, or calling what it names.
     """
 

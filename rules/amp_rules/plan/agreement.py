@@ -75,7 +75,7 @@ class Agreement:
             has_progressed = len(made) > known
             if not has_progressed:
                 # What no remedy mends may only follow from what one did: it is asked again on the mended program.
-                found = Agreed(tuple(made), alike, tuple(left or sinks), ranks)
+                found = Agreed(tuple(made), alike, tuple(_to_blame(left, sinks)), ranks)
                 return found if found.left else self._without_needless(found)
             ranks = Ranks(self._program, self._with(tuple(made), alike))
         return Agreed(tuple(made), alike, tuple(self._sinks(ranks, tuple(made))), ranks)
@@ -115,3 +115,14 @@ class Agreement:
                 *((item.node, item.variable) for item in made if item.variable and isinstance(item.node, ast.stmt)),
             ),
         )
+
+
+def _to_blame(left: list[Sink], sinks: list[Sink]) -> list[Sink]:
+    """The places that nothing mends: for a schedule that took up a decision, the decision before it."""
+    blamed: list[Sink] = []
+    for sink in left or sinks:
+        taken_up = sink.need is Need.RATE and isinstance(sink.what, ast.Call) and sink.node not in sink.what.args
+        decisions = [other for other in sinks if other.need in (Need.DECISION, Need.ROUNDS)]
+        causes = [other for other in decisions if taken_up and other.origins & sink.origins]
+        blamed.extend(item for item in causes or [sink] if item not in blamed)
+    return blamed

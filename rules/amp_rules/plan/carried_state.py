@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from amp_rules.plan import declining
@@ -12,7 +12,7 @@ from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Backward, Program, Site
 from amp_rules.source import blocks
-from amp_rules.source.scopes import FunctionNode, Scope
+from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
 
 
@@ -70,10 +70,12 @@ class _Round:
     Attributes:
         carried: paths that are read before they are certain to be written.
         written: paths that are written in every case.
+        settled: for a condition that decides the same in each round, the paths that one of its sides alone makes.
     """
 
     carried: set[str] = field(default_factory=set)
     written: set[str] = field(default_factory=set)
+    settled: Callable[[ast.If], set[str]] = lambda _: set()
 
     def run(self, statements: Sequence[ast.stmt]) -> None:
         """Go through statements."""
@@ -89,15 +91,16 @@ class _Round:
             self.run(statement.body)
         elif isinstance(statement, ast.If):
             self._read(statement.test)
-            branches = [_Round(written={*self.written}) for _ in range(2)]
+            branches = [_Round(written={*self.written}, settled=self.settled) for _ in range(2)]
             for branch, suite in zip(branches, (statement.body, statement.orelse), strict=True):
                 branch.run(suite)
                 self.carried |= branch.carried
             self.written |= branches[0].written & branches[1].written
+            self.written |= (branches[0].written | branches[1].written) & self.settled(statement)
         elif isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
             self._read(statement.test if isinstance(statement, ast.While) else statement.iter)
             heads = set() if isinstance(statement, ast.While) else blocks.writes_target(statement)
-            branch = _Round(written=self.written | heads)  # of its first turn, which may be none
+            branch = _Round(written=self.written | heads, settled=self.settled)  # of its first turn, which may be none
             branch.run(statement.body)
             self.carried |= branch.carried
             self.run(statement.orelse)
@@ -119,8 +122,7 @@ def _carried_by_loop(program: Program, loop: Site) -> Iterator[tuple[Site, str]]
         for node in blocks.walk_own(item)
         if isinstance(node, ast.Call) and _runs_model(program, node, loop.scope)
     ]
-    head = blocks.writes_target(loop.node) if isinstance(loop.node, (ast.For, ast.AsyncFor)) else set()
-    yield from _carried(body, calls, Site(loop.module, loop.scope, loop.body, loop.node), head)
+    yield from _carried(body, calls, Site(loop.module, loop.scope, loop.body, loop.node), _heads(loop.node))
 
 
 def _carried(
@@ -129,7 +131,7 @@ def _carried(
     """Calls of a body that are given what an earlier round of it computed; ``head`` is what each round begins with."""
     if not calls:
         return
-    entry = _Round(written=set(head or ()))
+    entry = _Round(written=set(head or ()), settled=lambda branch: _settled(branch, body, site))
     entry.run(body)
     given = _derived(body, calls, set())
     # What the last round's call gave, and is read in this one before it is written.
@@ -140,6 +142,43 @@ def _carried(
         for path in sorted(path for item in arguments for path in blocks.reads(item) & (reached | carried)):
             yield Site(site.module, site.scope, site.body, call), path
             break
+
+
+def _settled(branch: ast.If, body: list[ast.stmt], site: Site) -> set[str]:
+    """The variables that only this condition makes, where it decides the same in each round.
+
+    Where it decides for the side that does not make one, nothing else would: there is no value of the last round.
+    """
+    changed = {path for item in body for path in blocks.writes(item)} | _heads(site.node)
+    inside = [node for node in blocks.walk_own(branch) if isinstance(node, ast.stmt)]
+    for node in inside:
+        if isinstance(node, blocks.LOOPS):
+            return set()
+        if isinstance(node, ast.If) and (_asks(node.test) or blocks.touches(blocks.reads(node.test), changed)):
+            return set()
+    given = {item.arg for item in arguments_of(site.body)} if isinstance(site.body, FunctionNode) else set()
+    found = {path for path in blocks.writes(branch) if "." not in path} - given - _heads(site.node)
+    for current in blocks.walk_body(site.body):
+        if isinstance(current, ast.stmt) and current not in inside and not hasattr(current, "body"):
+            found -= blocks.writes(current) - blocks.reads(current)
+        elif isinstance(current, (ast.For, ast.AsyncFor)):
+            found -= blocks.writes_target(current)
+        elif isinstance(current, (ast.With, ast.AsyncWith)):
+            found -= {path for item in current.items for path in _names(item.optional_vars)}
+    return found
+
+
+def _asks(node: ast.expr) -> bool:
+    """Whether an expression calls something, which may answer otherwise the next time."""
+    return any(isinstance(part, ast.Call) for part in walk(node))
+
+
+def _heads(node: ast.AST) -> set[str]:
+    return blocks.writes_target(node) if isinstance(node, (ast.For, ast.AsyncFor)) else set()
+
+
+def _names(node: ast.expr | None) -> set[str]:
+    return {item.id for item in walk(node) if isinstance(item, ast.Name)} if node is not None else set()
 
 
 def _is_called(path: str, calls: list[ast.Call]) -> bool:

@@ -129,7 +129,9 @@ class GradientOwners:
 
     @staticmethod
     def _owners_among(values: Iterable[Value]) -> set[Value]:
+        values = set(values)
         parameters = {value.ref for value in values if value.kind == "parameters"}
+        parameters |= {value.receiver for value in values if value.is_result and value.receiver is not None}
         tensors = {value for value in values if value.kind == "object" and isinstance(value.ref, str)}
         return parameters | {value for value in tensors if not is_optimizer(value)}
 
@@ -273,9 +275,9 @@ def _iterated_for(name: str, scope: Scope) -> list[ast.expr]:
 
 
 def _owner(value: Value) -> Value:
-    """The model, optimizer or tensor that an attribute belongs to, however deep."""
-    while value.kind in ("attribute", "parameters"):
-        inner = value.receiver if value.kind == "attribute" else value.ref
+    """The model, optimizer or tensor that an attribute belongs to, however deep, or what a method gave."""
+    while value.kind in ("attribute", "parameters") or (value.is_result and value.receiver is not None):
+        inner = value.ref if value.kind == "parameters" else value.receiver
         if not isinstance(inner, Value):
             return value
         value = inner

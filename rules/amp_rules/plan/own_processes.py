@@ -10,6 +10,8 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.worker_functions import training_workers
 from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import ASKS_GROUP, OWN_DISTRIBUTION
 
 
@@ -26,7 +28,7 @@ def reasons(program: Program) -> Iterator[Declined]:
             "nothing to do for several processes; remove its own set-up first to have it written anew",
             already=True,
         )
-    elif (asked := first_use(program, OWN_DISTRIBUTION)) is not None:
+    elif (asked := first_use(program, OWN_DISTRIBUTION, lambda _, *place: _is_idle(program, *place))) is not None:
         module, node, name = asked
         yield declining.decline(
             declining.OWN_DISTRIBUTION,
@@ -66,3 +68,30 @@ def reasons(program: Program) -> Iterator[Declined]:
             f"`{info.name}` trains in processes of its own",
             "start the processes with torchrun instead, and train one model in each",
         )
+
+
+def _is_idle(program: Program, node: ast.AST, module: Module) -> bool:
+    """Whether a use stands in a function that nothing in the program calls or mentions: a method that nobody needs."""
+    info = program.function_of(blocks.body_of(module, node))
+    if info is None or isinstance(info.node, ast.Lambda) or info.decorator_list or program.flow.callers(info):
+        return False
+    if info.name.startswith("__"):
+        return False  # Python itself calls it
+    owner = program.flow.class_of(info)
+    if owner is not None and owner.external_bases() - {"builtins.object"}:
+        return False  # a library that knows the base can call it
+    return info.name not in _mentioned(program)
+
+
+def _mentioned(program: Program) -> set[str]:
+    """The names and texts in what the program runs, by which a function could be reached."""
+    found: set[str] = set()
+    for other, _, scope in program.nodes():
+        if isinstance(other, ast.Attribute):
+            if not program.names(other, scope):  # a library's own: ``dist.all_reduce``
+                found.add(other.attr)
+        elif isinstance(other, ast.Name):
+            found.add(other.id)
+        elif isinstance(other, ast.Constant) and isinstance(other.value, str):
+            found.add(other.value)
+    return found

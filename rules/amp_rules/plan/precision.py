@@ -262,10 +262,12 @@ def _mixes_nothing(name: str, node: ast.AST, module: Module) -> bool:
     if name.rpartition(".")[2] in FOLLOWS_AUTOCAST:
         return True
     call = module.parents.get(node)
-    if not (isinstance(call, ast.Call) and call.func is node and name in AUTOCASTS):
+    # `partial(autocast, enabled=False)` is kept for later, and says the same.
+    is_kept = isinstance(call, ast.Call) and own_name(call.func) == "partial" and call.args == [node]
+    if not (isinstance(call, ast.Call) and (call.func is node or is_kept) and name in AUTOCASTS):
         return False
     enabled = next((item.value for item in call.keywords if item.arg == "enabled"), None)
-    if enabled is None and name in AUTOCASTS_BY_DEVICE and call.args:
+    if enabled is None and name in AUTOCASTS_BY_DEVICE and call.args and not is_kept:
         enabled = call.args[0]
     return isinstance(enabled, ast.Constant) and not enabled.value
 

@@ -86,9 +86,20 @@ def _is_made(code: _Code, path: str, write: ast.stmt) -> bool:
         isinstance(node, ast.Assign)
         and node is not write
         and path not in blocks.reads(node.value)
-        and any(not isinstance(item, ast.Subscript) and blocks.path_of(item) == path for item in node.targets)
+        and any(not isinstance(item, ast.Subscript) and blocks.path_of(item) == path for item in _targets(node))
         for node in code.nodes
     )
+
+
+def _targets(node: ast.Assign) -> Iterator[ast.expr]:
+    """What is assigned, each of several at once by itself."""
+    pending = [*node.targets]
+    while pending:
+        target = pending.pop()
+        if isinstance(target, (ast.Tuple, ast.List)):
+            pending.extend(target.elts)
+        else:
+            yield target
 
 
 def _rows(program: Program, code: _Code, node: ast.AST) -> ast.expr | None:

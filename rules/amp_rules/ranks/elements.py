@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.memory import ELEMENTS, LENGTH, STATE, element, has_known_keys, nothing
@@ -10,11 +11,14 @@ from amp_rules.ranks.origins import NOWHERE, Kind, Origins
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_loader_value
+from amp_rules.source.syntax import called_name
 from amp_rules.torch.data import LOADER_PREFIXES
 from amp_rules.torch.file_access import LOADERS
 
 _SAMPLING: frozenset[object] = frozenset({"collate_fn", "batch_sampler", "sampler", None})
 """Arguments of a loader that leave less to torch; None where not all are known."""
+_OWN_SAMPLING = _SAMPLING - {"collate_fn", None}
+"""Those that choose the samples of a batch, and so how many they are."""
 _DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 
 
@@ -172,15 +176,57 @@ class Elements:
         origin = self._world.origin(Kind.BATCH, frame.scope.module, node)
         ref = self._memory.made(Ref(node, SHARED))
         sizes = NOWHERE if self._has_equal_batches(node, frame) else origin
-        self._memory.write(ref, ELEMENTS, RankValue(origin, sizes))
+        calls = [value.site for value in self._world.flow.values(node, frame.scope)]
+        self._memory.write(ref, ELEMENTS, self._batch(calls, origin, sizes, frame))
         return RankValue(value.content, value.size, value.refs | {ref})
 
     def rebound(self, statement: ast.stmt, variable: str, value: RankValue, frame: Frame) -> RankValue:
         """A variable's loader, shared out before a statement."""
         ref = self._memory.made(Ref(statement, SHARED))
         origin = self._world.origin(Kind.BATCH, frame.scope.module, statement)
-        self._memory.write(ref, ELEMENTS, RankValue(origin, self._sizes(value, origin)))
+        calls = [other.site for other in value.refs]
+        self._memory.write(ref, ELEMENTS, self._batch(calls, origin, self._sizes(value, origin), frame))
         return RankValue(value.content, value.size, value.refs | {ref})
+
+    def _batch(self, sites: Sequence[ast.AST | None], origin: Origins, sizes: Origins, frame: Frame) -> RankValue:
+        """A batch; where a function of the project collates it into a list, that says how long the list is."""
+        if not sizes or len(sites) != 1 or not isinstance(sites[0], ast.Call):
+            return RankValue(origin, sizes)
+        length = self._length_of_collated(sites[0], origin, frame)
+        if length is None:
+            return RankValue(origin, sizes)
+        batch = self._memory.made(
+            Ref(next(item for item in sites[0].keywords if item.arg == "collate_fn"), frame.context)
+        )
+        self._memory.write(batch, ELEMENTS, RankValue(origin, sizes))
+        return RankValue(origin, length, frozenset((batch,)))
+
+    def _length_of_collated(self, loader: ast.Call, origin: Origins, frame: Frame) -> Origins | None:
+        """Why the length of the list differs that a loader's ``collate_fn`` makes; None where it makes no list."""
+        given = {item.arg: item.value for item in loader.keywords}
+        located = self._world.program.locate(loader)
+        if located is None or None in given or "collate_fn" not in given or given.keys() & _OWN_SAMPLING:
+            return None
+        values = self._world.flow.values(given["collate_fn"], located[1])
+        infos = [value.ref for value in values if value.kind == "function" and value.receiver is None]
+        if len(infos) != 1 or len(values) != 1 or len(infos[0].positional) != 1:
+            return None
+        samples = self._memory.made(Ref(given["collate_fn"], frame.context))
+        self._memory.write(samples, ELEMENTS, RankValue(origin, origin))
+        dropped = given.get("drop_last")
+        if not (isinstance(dropped, ast.Constant) and dropped.value):
+            # The last batch of one rank can have a sample less than that of another.
+            self._memory.write(samples, LENGTH, RankValue(origin))
+        bound = {infos[0].positional[0]: RankValue(refs=frozenset((samples,)))}
+        apart, frame.state.apart = frame.state.apart, True
+        made = self._world.run(Given(infos[0], bound, frame))
+        frame.state.apart = apart
+        are_lists = all(
+            isinstance(ref.site, _DISPLAYS)
+            or (isinstance(ref.site, ast.Call) and called_name(ref.site) in ("list", "tuple", "dict"))
+            for ref in made.refs
+        )
+        return self._memory.length(made) | made.content if made.refs and are_lists else None
 
     def _sizes(self, value: RankValue, origin: Origins) -> Origins:
         """Why the shapes of a loader's batches differ: because some object that it may be was told how to collate."""

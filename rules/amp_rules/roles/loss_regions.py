@@ -9,6 +9,7 @@ from functools import cached_property
 
 from amp_rules.flow.values import Value
 from amp_rules.roles.gradient_paths import GradientPaths
+from amp_rules.roles.prepared_models import PreparedModels
 from amp_rules.roles.statement_runs import StatementRun, outermost
 from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
@@ -61,11 +62,22 @@ class Regions:
             self._visited = set()
             before, self._marked = self._marked, {}
             self._slice(site, self._read_by(site))
-            computed = self.program.runs_model(site.loss) or any(self.program.runs_model(node) for node in self._marked)
-            if not computed:
+            nodes = [site.loss, *self._marked]
+            if not any(self.program.runs_model(node) for node in nodes) and not any(map(self._runs_prepared, nodes)):
                 lost.append(site)
             self._marked = {**before, **self._marked}
         return self._runs(), lost
+
+    @cached_property
+    def _runs_prepared(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node runs a model of which it is known alone that the script prepares it."""
+        prepared = PreparedModels(self.program)
+
+        def runs(node: ast.AST) -> bool:
+            located = self.program.locate(node) if isinstance(node, ast.Call) else None
+            return located is not None and isinstance(node, ast.Call) and prepared.is_called(node, located[1])
+
+        return self.program.closure(runs)
 
     def _read_by(self, site: Backward) -> set[str]:
         """The paths that the loss is read from, and what a comprehension around it takes it from."""

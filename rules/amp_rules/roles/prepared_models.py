@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.roles.steps import Program
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.torch.wrappers import PREPARES
+from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL, PREPARES, RETURNS_FIRST_ARGUMENT
+
+_WRAPS = DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL | RETURNS_FIRST_ARGUMENT
 
 _MAX_CALLS = 4
 """How many calls a prepared model is followed through, as deep as trainers go; what is called deeper evaluates as it
@@ -24,6 +27,7 @@ class PreparedModels:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._variables: set[CellKey] = set()
+        self._asked: set[CellKey] = set()
         for site in program.calls_to(PREPARES):
             if isinstance(site.statement, ast.Assign) and site.statement.value is site.node:
                 keys = (program.flow.key(target, site.scope) for target in site.statement.targets)
@@ -39,6 +43,8 @@ class PreparedModels:
         return self._holds(call.func, scope, 0)
 
     def _holds(self, node: ast.expr, scope: Scope, depth: int) -> bool:
+        if isinstance(node, ast.Call):
+            return self._gives(node, scope, depth)
         if isinstance(node, ast.Attribute) and node.attr == "module":
             node = node.value  # what a wrapper holds
         key = self._program.flow.key(node, scope)
@@ -46,6 +52,18 @@ class PreparedModels:
             return False
         if key in self._variables:
             return True
+        if key in self._asked:
+            return False  # it is made of itself: the other values decide
+        self._asked.add(key)
+        try:
+            if any(self._holds(value, where, depth) for value, where in self._values.get(key, ())):
+                return True
+            return self._is_given(key, depth)
+        finally:
+            self._asked.discard(key)
+
+    def _is_given(self, key: CellKey, depth: int) -> bool:
+        """Whether a parameter is given a prepared model by some caller."""
         owner = key[0]
         info = self._program.function_of(owner) if isinstance(owner, FunctionNode) else None
         if info is None or depth >= _MAX_CALLS or key[1] not in info.parameters:
@@ -55,3 +73,31 @@ class PreparedModels:
             if given is not None and self._holds(given, caller.scope, depth + 1):
                 return True
         return False
+
+    def _gives(self, call: ast.Call, scope: Scope, depth: int) -> bool:
+        """Whether a wrapper around a prepared model is made, or a function of the project gives one back."""
+        names = self._program.callee_names(call, scope)
+        if names & _WRAPS:
+            return bool(call.args) and self._holds(call.args[0], scope, depth)
+        if depth >= _MAX_CALLS:
+            return False
+        return any(
+            self._holds(result, self._program.flow.scopes[info.node], depth + 1)
+            for info in self._program.flow.callees(call)
+            for result in info.returns
+            if not isinstance(result, ast.Tuple)
+        )
+
+    @cached_property
+    def _values(self) -> dict[CellKey, list[tuple[ast.expr, Scope]]]:
+        """What plain assignments put into each variable."""
+        found: dict[CellKey, list[tuple[ast.expr, Scope]]] = {}
+        for node, _, scope in self._program.nodes():
+            if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute, ast.Call)):
+                for target in node.targets:
+                    key = (
+                        self._program.flow.key(target, scope) if isinstance(target, (ast.Name, ast.Attribute)) else None
+                    )
+                    if key is not None:
+                        found.setdefault(key, []).append((node.value, scope))
+        return found

@@ -320,6 +320,7 @@ class Program:
                 continue
             seen.add(current)
             arguments = [*current.args, *(item.value for item in current.keywords)]
+            found |= self._asked_for_tensors(current)
             for value in self.given(current, arguments):
                 if value.kind != "parameters":
                     continue
@@ -328,6 +329,19 @@ class Program:
                 elif isinstance(value.ref.site, ast.Call):
                     pending.append(value.ref.site)
         return found
+
+    def _asked_for_tensors(self, call: ast.Call) -> set[Value]:
+        """Models of which a method that is not known gives what an optimizer is made of: ``model.get_weights()``.
+
+        An optimizer takes no single tensor there, as a method may make one to be trained beside a model.
+        """
+        given = (
+            call.args[0] if call.args else next((item.value for item in call.keywords if item.arg == "params"), None)
+        )
+        located = self.locate(call) if given is not None else None
+        if given is None or located is None:
+            return set()
+        return {value.receiver for value in self.flow.values(given, located[1]) if value.is_result and value.receiver}
 
     def loose_parameters(self, call: ast.Call) -> set[Value]:
         """Tensors that this constructor call of an optimizer, or what adds a group, is given and that no model owns."""

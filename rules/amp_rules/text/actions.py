@@ -51,7 +51,7 @@ class Wrap:
 
 @dataclass(frozen=True)
 class Remove:
-    """Take a statement out. A suite that it leaves empty gets a ``pass``.
+    """Take a statement out. A suite that it leaves empty gets a ``pass``; an ``else`` goes.
 
     ``keep_comments`` leaves the comments above it to the statement below.
     """
@@ -93,6 +93,14 @@ class AddParameter:
 
 
 @dataclass(frozen=True)
+class RemoveParameter:
+    """Take a parameter without a default out of a function that calls can give by place or by name."""
+
+    definition: ast.FunctionDef | ast.AsyncFunctionDef
+    name: str
+
+
+@dataclass(frozen=True)
 class EditNames:
     """Take some names out of an import that binds others too, or ask for them by another name.
 
@@ -103,7 +111,7 @@ class EditNames:
     names: Mapping[str, str | None]
 
 
-Action = Replace | Insert | Wrap | Remove | Unwrap | Decorate | AddParameter | EditNames
+Action = Replace | Insert | Wrap | Remove | Unwrap | Decorate | AddParameter | RemoveParameter | EditNames
 
 
 def node_of(action: Action) -> ast.stmt | ast.expr:
@@ -112,4 +120,4 @@ def node_of(action: Action) -> ast.stmt | ast.expr:
         return action.node
     if isinstance(action, Wrap):
         return action.first
-    return action.definition if isinstance(action, (Decorate, AddParameter)) else action.statement
+    return action.definition if isinstance(action, (Decorate, AddParameter, RemoveParameter)) else action.statement

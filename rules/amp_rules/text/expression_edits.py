@@ -56,6 +56,19 @@ def change_function(code: str) -> ExpressionEdit:
     return lambda node: cst.ensure_type(node, cst.Call).with_changes(func=cst.parse_expression(code))
 
 
+def without_argument(index: int) -> ExpressionEdit:
+    """``f(a, b)`` becomes ``f(a)``: the argument at that place, by position or by name, goes."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        rows = [item for place, item in enumerate(call.args) if place != index]
+        if rows and index == len(call.args) - 1:
+            rows[-1] = rows[-1].with_changes(comma=call.args[-1].comma)
+        return call.with_changes(args=rows)
+
+    return edit
+
+
 def add_keyword(code: str) -> ExpressionEdit:
     """``f(a)`` becomes ``f(a, code)``; comments stay with the arguments that they stand beside."""
 

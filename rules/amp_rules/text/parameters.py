@@ -1,4 +1,4 @@
-"""Carrying out new parameters of functions."""
+"""Carrying out new parameters of functions, and those that go."""
 
 from __future__ import annotations
 
@@ -7,29 +7,42 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from amp_rules.text.actions import Action, AddParameter
+from amp_rules.text.actions import Action, AddParameter, RemoveParameter
 from amp_rules.text.places import Place, Places
 
 
 class Parameters:
-    """Adds parameters to the heads of functions."""
+    """Adds parameters to the heads of functions, and takes some out."""
 
     def __init__(self, actions: Sequence[Action], places: Places, done: set[int]) -> None:
         self._places = places
         self._done = done
         self._added: defaultdict[Place, list[AddParameter]] = defaultdict(list)
+        self._gone: defaultdict[Place, list[RemoveParameter]] = defaultdict(list)
         for action in actions:
             if isinstance(action, AddParameter):
                 self._added[places.of_definition(action.definition)].append(action)
+            elif isinstance(action, RemoveParameter):
+                self._gone[places.of_definition(action.definition)].append(action)
 
     def extended(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
-        """The function with its new parameters."""
+        """The function with its new parameters, and without those that go."""
+        for gone in self._gone.get(self._places.start(original) or (0, 0), ()):
+            self._done.add(id(gone))
+            updated = updated.with_changes(params=_without(updated.params, gone.name))
         for action in self._added.get(self._places.start(original) or (0, 0), ()):
             self._done.add(id(action))
             has_place = action.before_defaults and not any(item.default for item in updated.params.posonly_params)
             add = _before_defaults if has_place else _with
             updated = updated.with_changes(params=add(updated.params, action.name))
         return updated
+
+
+def _without(given: cst.Parameters, name: str) -> cst.Parameters:
+    rows = [item for item in given.params if item.name.value != name]
+    if rows and given.params[-1].name.value == name:
+        rows[-1] = rows[-1].with_changes(comma=given.params[-1].comma)
+    return given.with_changes(params=rows)
 
 
 def _with(given: cst.Parameters, name: str) -> cst.Parameters:

@@ -78,6 +78,9 @@ class RuntimeVocabulary(Vocabulary):
             parts.append("ddp=True")
             if not start.sync_bn:
                 parts.append("sync_bn=False")
+        return self._start(module, parts, width)
+
+    def _start(self, module: Module, parts: list[str], width: int | None) -> str:
         function = self._code(module, "{amp}.init")
         code = f"{function}({', '.join(parts)})"
         if width is None or len(code) <= width:
@@ -93,11 +96,11 @@ class RuntimeVocabulary(Vocabulary):
         """``amp.init(..., override=args.amp)``."""
         return Written((Replace(call, add_keyword(f"override={override}")),), needs_import=False)
 
-    def joined(self, module: Module, call: ast.Call, sync_bn: bool) -> str:
+    def joined(self, module: Module, call: ast.Call, sync_bn: bool, width: int | None = None) -> str:
         """``amp.init(opt_level=args.opt_level, ddp=True)``."""
         parts = [f"{item.arg}={module.code(item.value)}" for item in call.keywords]
         parts += ["ddp=True"] if sync_bn else ["ddp=True", "sync_bn=False"]
-        return f"{self._code(module, '{amp}.init')}({', '.join(parts)})"
+        return self._start(module, parts, width)
 
     @property
     def preparing(self) -> frozenset[str]:

@@ -33,6 +33,7 @@ class Suites:
         self._places = places
         self._done = done
         self._carried: list[cst.EmptyLine] = []
+        self._emptied: list[cst.IndentedBlock] = []
         self._apart: list[tuple[cst.BaseStatement, cst.BaseStatement]] = []
         self._inserts: defaultdict[Place, list[Insert]] = defaultdict(list)
         self._wraps: defaultdict[Place, list[Wrap]] = defaultdict(list)
@@ -57,7 +58,11 @@ class Suites:
             return updated_node
         if body and self._places.start_of_row(original_node.body[0]) in self._removals:
             body[0] = without_blank_lines_above(body[0])
-        return updated_node.with_changes(body=body or [cst.parse_statement("pass\n")])
+        if not body:
+            emptied = updated_node.with_changes(body=[cst.parse_statement("pass\n")])
+            self._emptied.append(emptied)
+            return emptied
+        return updated_node.with_changes(body=body)
 
     def one_line(
         self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
@@ -74,7 +79,11 @@ class Suites:
         return cst.IndentedBlock(body if body is not None else lines, header=updated_node.trailing_whitespace)
 
     def branch(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
-        """An ``elif`` stands in no suite: what happens to it happens here."""
+        """An ``elif`` stands in no suite: what happens to it happens here. An ``else`` left empty goes."""
+        last = updated_node.orelse
+        if isinstance(last, cst.Else) and any(block is last.body for block in self._emptied):
+            if not any(line.comment for line in (*last.leading_lines, *getattr(last.body, "footer", ()))):
+                return updated_node.with_changes(orelse=None)
         if not isinstance(original_node.orelse, cst.If) or not isinstance(updated_node.orelse, cst.If):
             return updated_node
         place = self._places.start(original_node.orelse)

@@ -116,8 +116,8 @@ class Vocabulary(ABC):
         """Let a level override the one that a start was given; ``override`` is its source."""
 
     @abstractmethod
-    def joined(self, module: Module, call: ast.Call, sync_bn: bool) -> str:
-        """A start, see :attr:`starting`, at which the processes join too."""
+    def joined(self, module: Module, call: ast.Call, sync_bn: bool, width: int | None = None) -> str:
+        """A start, see :attr:`starting`, at which the processes join too; on several lines, if it is wider."""
 
     @property
     @abstractmethod

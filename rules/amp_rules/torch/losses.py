@@ -13,3 +13,20 @@ OF_ALL_PAIRS = ("pytorch_metric_learning.losses.", "pytorch_metric_learning.mine
 
 SUMMED_BY: dict[str, object] = {"reduction": "sum", "size_average": False}
 """Arguments by which a loss is a sum over samples."""
+
+OF_FLOATS = frozenset(
+    {
+        *(f"torch.nn.{name}" for name in ("BCELoss", "BCEWithLogitsLoss", "MSELoss", "L1Loss", "SmoothL1Loss")),
+        *(
+            f"torch.nn.functional.{name}"
+            for name in (
+                "binary_cross_entropy",
+                "binary_cross_entropy_with_logits",
+                "mse_loss",
+                "l1_loss",
+                "smooth_l1_loss",
+            )
+        ),
+    }
+)
+"""Losses whose target is of floats, their second argument: of whole numbers they or their gradients raise an error."""

@@ -29,6 +29,19 @@ THIRD_PARTY_OPTIMIZERS = frozenset(
     }
 )
 
+OF_OTHER_FRAMEWORKS = (
+    "tensorflow.",
+    "keras.",
+    "paddle.",
+    "mxnet.",
+    "jax.",
+    "flax.",
+    "optax.",
+    "chainer.",
+    "mindspore.",
+)
+"""Where classes with the names of torch's optimizers do not step tensors of torch."""
+
 FUSED_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
 """Optimizers of torch that have a fused kernel, and a class of the same name in ``amp_runtime.optim``."""
 
@@ -46,7 +59,11 @@ def is_optimizer_name(name: str) -> bool:
     """Whether a dotted name is that of an optimizer, or makes one."""
     if is_scheduler_name(name):
         return False
-    return name.startswith(OPTIMIZER_PREFIXES) or name in THIRD_PARTY_OPTIMIZERS
+    if name.startswith(OPTIMIZER_PREFIXES) or name in THIRD_PARTY_OPTIMIZERS:
+        return True
+    head, _, last = name.rpartition(".")
+    # Libraries name theirs as torch does: `pytorch_transformers.optimization.AdamW`, `bitsandbytes.optim.Adam`.
+    return bool(head) and last in OPTIMIZERS - {"Optimizer"} and not name.startswith(OF_OTHER_FRAMEWORKS)
 
 
 EXACT_SCHEDULES = frozenset({"torch.optim.lr_scheduler.OneCycleLR"})

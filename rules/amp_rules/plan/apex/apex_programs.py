@@ -17,6 +17,8 @@ from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at
 from amp_rules.source.syntax import walk
+from amp_rules.torch import apex as api
+from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 
 MigratePlain = Callable[[Program, bool], Report]
 
@@ -183,7 +185,7 @@ def _by_imports(program: Program, selection: Selection, reason: Refusal | None, 
         refusals=_not_distributed(
             program,
             distribution,
-            "Apex's interface stays, which the script's own wrapper of the model belongs to",
+            _one_process(program),
             "wrap the model in `DistributedDataParallel` after `amp.initialize`, and give its loader a "
             "`DistributedSampler`",
         ),
@@ -216,6 +218,15 @@ def _decline_half(program: Program) -> None:
             "start from a folder that has it, or say where it is: in `sys.path`, the packaging, or `PYTHONPATH` in a "
             "script of the project",
         )
+
+
+def _one_process(program: Program) -> str:
+    """Why a program that keeps Apex's interface is not distributed."""
+    wrapped = next(iter(program.calls_to(api.WRAPPERS | DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL)), None)
+    if wrapped is None:
+        return "Apex's interface stays (AMP480 says why), and prepares the model for one process"
+    place = f"{wrapped.module.path.name}:{wrapped.line}"
+    return f"Apex's interface stays (AMP480 says why), which the script's own wrapper of the model belongs to ({place})"
 
 
 def _told(program: Program, reason: Refusal) -> str:

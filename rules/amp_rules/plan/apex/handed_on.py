@@ -67,7 +67,7 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
         else:
             is_lost |= parent not in writes[attribute.attr]
     elsewhere = any(
-        attribute.attr in _OF_AMP_ALONE
+        (attribute.attr in _OF_AMP_ALONE or (attribute.attr in _FUNCTIONS and _is_called_amp(attribute.value)))
         and attribute.value not in reads
         and attribute.value not in known.get(module, ())
         for module, attribute in _attributes(program)
@@ -76,6 +76,11 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
         return HandedOn(is_used_elsewhere=elsewhere or bool(reads))
     stored = frozenset(item for items in writes.values() for item in items)
     return HandedOn(stored, frozenset(reads), frozenset(reads.values()), elsewhere)
+
+
+def _is_called_amp(node: ast.expr) -> bool:
+    """A parameter, as far as its name tells."""
+    return isinstance(node, ast.Name) and node.id == "amp"
 
 
 def _attributes(program: Program) -> Iterator[tuple[Module, ast.Attribute]]:

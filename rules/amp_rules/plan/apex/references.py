@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from amp_rules.source.resolver import Binding, Names, imported
+from amp_rules.source import blocks
+from amp_rules.source.resolver import Binding, Names, bound_name, imported, names_of
 from amp_rules.torch import apex as api
 
 
@@ -27,6 +28,35 @@ class References(Names):
         for name in sorted(api.EXPORTS.get(node.module or "", ())):
             if name not in scope.bound:
                 yield Binding(name, f"{node.module}.{name}", node, scope.owner(name))
+
+    def targets(self, node: ast.expr) -> set[str]:
+        """What an expression means of Apex; where branches import a name from other packages too, as its own does."""
+        found = super().targets(node)
+        if found and isinstance(node, ast.Name) and node.id in self._of_others:
+            nearest = self._imported_above(node)
+            if nearest is not None:
+                return {nearest} if is_apex(nearest) else set()
+        return found
+
+    @cached_property
+    def _of_others(self) -> frozenset[str]:
+        """Names that imports of other packages bind."""
+        return frozenset(item.name for item in names_of(self.module).bindings if not is_apex(item.target))
+
+    def _imported_above(self, node: ast.Name) -> str | None:
+        """What the last import of the name in the suites around it gives it."""
+        statement: ast.AST = blocks.statement_of(self.module, node)
+        while isinstance(statement, ast.stmt):
+            where = blocks.place(self.module, statement)
+            for previous in reversed(where.suite[: where.index]):
+                if isinstance(previous, (ast.Import, ast.ImportFrom)):
+                    for alias in previous.names:
+                        if bound_name(alias) == node.id:
+                            return imported(previous, alias)
+            if isinstance(where.parent, (*blocks.BODIES, ast.ClassDef)):
+                break
+            statement = where.parent
+        return None
 
     @cached_property
     def statements(self) -> list[ast.Import | ast.ImportFrom]:

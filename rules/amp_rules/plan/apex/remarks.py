@@ -15,6 +15,13 @@ from amp_rules.source.syntax import own_name
 _APEX = re.compile(r"\bapex\b", re.IGNORECASE)
 _ASIDE = re.compile(r"[ \t]*\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
 _BEFORE_AMP = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b)", re.IGNORECASE)
+_BEFORE_PRECISION = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b|fp16\b|half\b|mixed\b)", re.IGNORECASE)
+# What is left of such a line says nothing: `# add apex`, `# Apex initialization`.
+_ALONE = re.compile(
+    r"#+\s*(?:(?:add|enable|for|init|initiali[sz]ation|initiali[sz]e|load|nvidia|set|setup|start|the|use|using|with)\W+)*"
+    r"apex(?:\W+(?:init|initiali[sz]ation|initiali[sz]e|setup|part|stuff|here))*\W*",
+    re.IGNORECASE,
+)
 _NATIVE = re.compile(r"\bnative\b", re.IGNORECASE)
 
 _Range = tuple[tuple[int, int], tuple[int, int]]
@@ -22,6 +29,8 @@ _Range = tuple[tuple[int, int], tuple[int, int]]
 
 def remarks(module: Module) -> list[Span]:
     """Where words can go without any other in their place: asides in brackets, and Apex's name before that of ``AMP``.
+
+    Lines of a comment go too that say no more than that Apex is used there.
 
     An aside with an address, such as that of an issue, says where something was found, which stays true.
     """
@@ -31,7 +40,14 @@ def remarks(module: Module) -> list[Span]:
     found: list[Span] = []
     for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline):
         if token.type == tokenize.COMMENT:
-            found.extend(_asides(token))
+            line, column = token.start
+            if _ALONE.fullmatch(token.string) and not module.lines[line - 1][:column].strip():
+                found.append(Span(Position(line, column + 1), Position(line, token.end[1] + 1)))
+                continue
+            asides = list(_asides(token))
+            words = _spans(token, _BEFORE_PRECISION)
+            found += asides
+            found += [span for span in words if not any(item.start <= span.start < item.end for item in asides)]
         elif token.type == tokenize.STRING and any(start <= token.start < end for start, end in helps):
             if token.start[0] != token.end[0] or "\\" in token.string:
                 continue
@@ -46,7 +62,8 @@ def without(module: Module, found: list[Span]) -> str:
     rows = io.StringIO(module.source.text, newline="").readlines()
     for span in sorted(found, reverse=True):
         row = rows[span.start.line - 1]
-        rows[span.start.line - 1] = row[: span.start.column - 1] + row[span.end.column - 1 :]
+        rest = row[: span.start.column - 1] + row[span.end.column - 1 :]
+        rows[span.start.line - 1] = rest if rest.strip() else ""
     return "".join(rows)
 
 

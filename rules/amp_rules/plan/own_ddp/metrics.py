@@ -110,7 +110,13 @@ class Metrics:
             for metric in self._means(place, reduced | moved.keys(), sums):
                 found.setdefault(metric.site.node, metric)
         candidates = [*several, *found.values()]
-        every = [item for item in candidates if self._own.reach(item.site.module, item.site.node) is Reach.EVERY]
+        # A process that came alone would wait for the others for ever.
+        every = [
+            item
+            for item in candidates
+            if self._own.reach(item.site.module, item.site.node) is Reach.EVERY
+            and self._own.only_together(item.site.module, item.site.node)
+        ]
         return sorted(
             self._reached_alike(every), key=lambda item: (str(item.site.module.path), item.site.line, item.path or "")
         )

@@ -135,6 +135,22 @@ class OwnDdp:
             most = max(most, reached)
         return most
 
+    def only_together(self, module: Module, node: ast.AST) -> bool:
+        """Whether no process gets to a place that others do not get to: by no way on which a test asks for one."""
+        return self._only_together(module, node, frozenset())
+
+    def _only_together(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        paths = self._rank_paths(module)
+        if any(in_several(test) is (not holds) for test, holds in paths.index.branches(node)):
+            return True  # where there are several, none gets there
+        if paths.decides(node) is not Reach.EVERY:
+            return False
+        info = self.program.function_of(blocks.body_of(module, node))
+        if info is None or info.node in seen:
+            return True
+        below = seen | {info.node}
+        return all(self._only_together(item.scope.module, item.call, below) for item in self.program.flow.callers(info))
+
     def saves(self, module: Module, call: ast.Call) -> bool:
         """Whether a call of a library writes a file or takes one away, as far as its name says."""
         access = access_of(self._facts(module), call)

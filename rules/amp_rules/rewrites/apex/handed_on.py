@@ -2,7 +2,9 @@
 
 ## What it does
 Where a script keeps the module in an attribute of another object, `args.amp = amp`, and calls it there,
-`args.amp.scale_loss(...)`, the calls name the module, and the attribute goes. The other rewrites then do the rest.
+`args.amp.scale_loss(...)`, the calls name the module, and the attribute goes. Where a variable is the module under a
+condition and `None` otherwise, what asks the variable asks the condition, and functions of the file that are given it
+lose that parameter. The other rewrites then do the rest.
 
 ## Why
 Scripts import Apex only where it is asked for, and hand it on to functions of other files. The runtime is imported by
@@ -20,7 +22,7 @@ every file that uses it.
 ## When it declines
 When something else is put into an attribute of this name anywhere in the program, when the attribute is used for
 something else than a call of Apex's functions, and when the file has another use for the name `amp`. A module that is
-handed on as an argument is not followed.
+handed on as an argument is followed within the file, to functions that ask for the same condition by the same names.
 
 ## Leaving it out
 No: the attribute would hold a module that does not have these functions.
@@ -34,14 +36,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.apex.amp_or_none import amp_or_none
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.flag_conditions import emptied
 from amp_rules.plan.apex.handed_on import AMP
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.head import import_place
-from amp_rules.text.actions import Action, Insert, Remove, Replace
-from amp_rules.text.expression_edits import substitute
+from amp_rules.source.syntax import walk
+from amp_rules.text.actions import Action, Insert, Remove, RemoveParameter, Replace
+from amp_rules.text.expression_edits import substitute, without_argument
 
 RULE = Rule(
     "AMP413", "apex-handed-on", "Apex's functions are called by the module's name.", "precision", ways=("idiom",)
@@ -58,6 +62,7 @@ def changes(file: ApexFile) -> Iterator[Change]:
         if isinstance(statement, ast.Assign) and statement in kept.writes:
             actions: list[Action] = [Remove(emptied(file, statement))]
             yield Change(RULE, file.module, statement, "every file imports what it uses", actions)
+    yield from _conditions(file)
     if not reads:
         return
     bound = [item for item in file.references.bindings if item.name == _NAME]
@@ -70,6 +75,35 @@ def changes(file: ApexFile) -> Iterator[Change]:
             raise file.not_understood(node, f"`{_NAME}` means something else in this function")
         message = f"`{file.module.text(node)}` is the module `{_NAME}`"
         yield Change(RULE, file.module, node, message, [Replace(node, substitute(_NAME))])
+    yield from _import(file)
+
+
+def _conditions(file: ApexFile) -> Iterator[Change]:
+    """Yield the edits for variables that are the module or None."""
+    is_given = False
+    for found in amp_or_none(file):
+        actions: list[Action] = [Remove(found.nothing)]
+        tests = [*found.tests, *(item for receiver in found.receivers for item in receiver.tests)]
+        actions += [Replace(node, substitute(text)) for node, text in tests]
+        places: list[ast.AST] = [node for node, _ in tests]
+        for receiver in found.receivers:
+            is_given = True
+            actions.append(RemoveParameter(receiver.definition, _NAME))
+            actions += [Replace(call, without_argument(place)) for call, place in receiver.calls]
+            places += [item for item in receiver.definition.args.args if item.arg == _NAME]
+            places += [call for call, _ in receiver.calls]
+        message = f"`{_NAME}` is there always; the condition decides"
+        # One edit does it all: a part of it alone would be wrong. The others name its places.
+        yield Change(RULE, file.module, found.condition, message, actions)
+        inside = set(walk(found.condition))
+        yield from (Change(RULE, file.module, node, message, []) for node in places if node not in inside)
+    if is_given:
+        yield from _import(file)
+
+
+def _import(file: ApexFile) -> Iterator[Change]:
+    """The import at the head of the file, unless there is one."""
+    bound = [item for item in file.references.bindings if item.name == _NAME]
     if not any(file.references.is_plain(item.statement) for item in bound):
         where, after = import_place(file.module.tree)
         edit = Insert(where, f"from apex import {_NAME}", after=after, gap=True)

@@ -17,9 +17,10 @@ The optimizer needs no preparing: the scaler steps it, and finds the FP32 master
     model = amp.prepare_model(model)
 
 ## When it declines
-When the models or the arguments cannot be read off the call: `**kwargs` that are not a dictionary of constants, made in
-the same file for this call; a tuple made elsewhere, types of its own for the weights; when the model is wrapped for
-several processes before; and when the result is used in another way than as models and optimizers.
+When the models or the arguments cannot be read off the call: `**kwargs` that are not a dictionary made for this call
+just before it, of constants and variables, under conditions too; a tuple made elsewhere, types of its own for the
+weights; when the model is wrapped for several processes before; and when the result is used in another way than as
+models and optimizers.
 
 ## Leaving it out
 No: what it prepares is what the rest of the step relies on.
@@ -35,7 +36,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
-from amp_rules.plan.apex.keywords import written_out
+from amp_rules.plan.apex.keywords import code_of, written_out
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
@@ -110,10 +111,10 @@ def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
     keywords = {item.arg: item.value for item in call.keywords if item.arg is not None}
     for item in call.keywords:
         if item.arg is None:
-            made = written_out(file, item.value)
-            if made is None or keywords.keys() & made[1].keys():
+            made = written_out(file, call, item.value)
+            if made is None or keywords.keys() & made.values.keys():
                 raise file.not_understood(call, "the arguments of `initialize` are made elsewhere")
-            keywords.update(made[1])
+            keywords.update(made.values)
     if any(isinstance(item, ast.Starred) for item in call.args):
         raise file.not_understood(call, "the arguments of `initialize` are made elsewhere")
     if len(call.args) > len(api.INITIALIZE_PARAMETERS) - 2:
@@ -138,9 +139,9 @@ def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
 def _only_for(file: ApexFile, call: ast.Call) -> Iterator[ast.stmt]:
     """The statements that make arguments for the call, and nothing else."""
     for item in call.keywords:
-        made = written_out(file, item.value) if item.arg is None else None
-        if made is not None and made[0] is not None:
-            yield made[0]
+        made = written_out(file, call, item.value) if item.arg is None else None
+        if made is not None:
+            yield from made.made_by
 
 
 def _check_wrapped(file: ApexFile, statement: ast.stmt, models: ast.expr) -> None:
@@ -167,7 +168,7 @@ def _level(file: ApexFile, arguments: dict[str, ast.expr]) -> str:
     if level is None:
         return '"O1"'
     if isinstance(level, (ast.IfExp, ast.BoolOp, ast.Lambda)):
-        return f"({file.source(level)})"
+        return f"({code_of(file, level)})"
     source = file.source(level)
     if isinstance(level, ast.Constant) and isinstance(level.value, str) and source[0] not in "'\"":
         return f'"{level.value}"'
@@ -213,7 +214,7 @@ def _says_not_o0(file: ApexFile, test: ast.expr, level: str) -> bool:
 
 def _init(file: ApexFile, level: str, arguments: dict[str, ast.expr], column: int) -> str:
     more = tuple(
-        (name, file.source(value))
+        (name, code_of(file, value))
         for name, value in arguments.items()
         if name in api.INIT_ARGUMENTS and not (isinstance(value, ast.Constant) and value.value is None)
     )
@@ -312,9 +313,28 @@ def _prepared(file: ApexFile, statement: ast.stmt, call: ast.Call, arguments: di
         lines = [f"{file.source(pair.target)} = {_prepare(file, pair.given)}" for pair in pairs]
     if optimizers is not None and len(targets) == 2:
         for pair in _pairs(file, targets[1], optimizers):
-            if blocks.path_of(pair.target) is None or blocks.path_of(pair.target) != blocks.path_of(pair.given):
+            same = blocks.path_of(pair.target) is not None and blocks.path_of(pair.target) == blocks.path_of(pair.given)
+            if not same and not _is_unread(file, pair.target):
                 lines.append(f"{file.source(pair.target)} = {file.source(pair.given)}")
     return lines
+
+
+def _is_unread(file: ApexFile, target: ast.expr) -> bool:
+    """Whether a function gives a value to a variable of its own that nothing reads."""
+    if not isinstance(target, ast.Name):
+        return False
+    scope = file.references.scope_of(target)
+    return (
+        scope.is_function
+        and scope.owner(target.id) is scope
+        and not any(
+            isinstance(node, ast.Name)
+            and node.id == target.id
+            and isinstance(node.ctx, ast.Load)
+            and file.references.scope_of(node).owner(node.id) is scope
+            for node in file.module.parents
+        )
+    )
 
 
 def _prepare(file: ApexFile, model: ast.expr) -> str:

@@ -74,12 +74,13 @@ def changes(context: Context) -> Iterator[Change]:
     start, statement, after = place.module, place.statement, place.after
     if context.own_start is not None:
         start, statement, after = below_flag(context, (start, statement, after), running(users))
-    width = _WIDTH - start.start(statement)[1] if context.own_start is not None else None
+    room = _WIDTH - start.start(statement)[1]
+    width = room if context.own_start is not None else None
     code = context.vocabulary.start(start, _settings(context, switch), width)
     used = [*used, *((start, item) for item in _not_before(start, statement, after))]
     moved = _moved(context, start, statement, after)
     if moved is not None:
-        code = context.vocabulary.joined(start, moved[1], _settings(context, None).sync_bn)
+        code = context.vocabulary.joined(start, moved[1], _settings(context, None).sync_bn, room)
     follows_import = after and isinstance(statement, (ast.Import, ast.ImportFrom))
     if follows_import or (start.cells and not (after and isinstance(statement, (ast.Assign, ast.AnnAssign)))):
         code = f"\n{code}"  # apart from the imports above
@@ -91,7 +92,7 @@ def changes(context: Context) -> Iterator[Change]:
     actions: list[Action] = [Insert(statement, code, after=after, order=-1, gap=True)]
     if moved is not None:
         message = "the processes join before the data are shared out; the level is known there"
-        actions.append(Remove(moved[0]))
+        actions.append(Remove(moved[0], keep_comments=True))
     elif context.initialised:
         message = "the processes join before the data are shared out; the level is chosen where it was before"
     yield Change(RULE, start, statement, message, actions)

@@ -1,0 +1,148 @@
+"""Models that a call makes of which no more is known: ``eval(name)(options)``, ``zoo.build(name)`` of a library.
+
+The variable that such a call is put into says what it holds by what the program asks of it: it is called, and its
+parameters are asked for. That is a model, of any class.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.call_graph import CallGraph
+from amp_rules.flow.cells import CellKey
+from amp_rules.flow.expressions import ExpressionEvaluator
+from amp_rules.flow.given_models import ASKED
+from amp_rules.flow.reached import Reached
+from amp_rules.flow.store import Store
+from amp_rules.flow.values import GIVEN_MODEL, Value
+from amp_rules.roles.kinds import is_module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
+
+_LOADED = "torch.load"
+_ASKED = ASKED | {"state_dict", "load_state_dict"}
+"""What is called and asked for one of these is a model: what else has a state is not called."""
+
+
+class UnknownModels:
+    """Finds the variables that hold such models, once all that the program itself says is known."""
+
+    def __init__(self, store: Store, reached: Reached, graph: CallGraph, expressions: ExpressionEvaluator) -> None:
+        self._store = store
+        self._reached = reached
+        self._graph = graph
+        self._expressions = expressions
+        self._called: set[CellKey] = set()
+        self._handed_to: dict[CellKey, set[CellKey]] = {}
+
+    def add(self) -> None:
+        """Give each such variable a model; what follows from that is for the next rounds."""
+        assigned: list[tuple[ast.Assign, Scope]] = []
+        for body, scope in self._reached.bodies():
+            for node in walk(body):
+                if isinstance(node, ast.Call):
+                    self._see_call(node, scope)
+                elif isinstance(node, ast.Assign):
+                    self._see_copy(node, scope)
+                    assigned.append((node, scope))
+        for key, call in [item for node, scope in assigned for item in self._made(node, scope)]:
+            held = self._following(key)
+            is_asked = any(self._expressions.uses.get(item, set()) & _ASKED for item in held)
+            if is_asked and held & self._called and self._is_open(key):
+                self._store.write(key, {Value("object", GIVEN_MODEL, call)})
+
+    # ---- what the program does with variables ----------------------------------------------------------------
+
+    def _see_call(self, call: ast.Call, scope: Scope) -> None:
+        key = self._key(call.func, scope)
+        if key is not None:
+            self._called.add(key)
+        for info in self._graph.callees(call):
+            for name, argument in info.bound(call):
+                given = self._key(argument, scope)
+                if given is not None and name is not None:
+                    self._handed_to.setdefault(given, set()).add((info.node, name))
+
+    def _see_copy(self, node: ast.Assign, scope: Scope) -> None:
+        given = self._key(node.value, scope)
+        if given is not None:
+            keys = [self._key(target, scope) for target in node.targets]
+            self._handed_to.setdefault(given, set()).update(key for key in keys if key is not None)
+
+    def _following(self, key: CellKey) -> set[CellKey]:
+        """The variable, and all that it is handed to as it is."""
+        found: set[CellKey] = set()
+        pending = [key]
+        while pending:
+            current = pending.pop()
+            if current not in found:
+                found.add(current)
+                pending.extend(self._handed_to.get(current, ()))
+        return found
+
+    # ---- where they are made ---------------------------------------------------------------------------------
+
+    def _made(self, node: ast.Assign, scope: Scope) -> Iterator[tuple[CellKey, ast.Call]]:
+        """The variables that the statement puts something unknown into."""
+        call = self._maker(node.value, scope)
+        if call is None or self._is_of_model(call, scope):
+            return
+        for target in node.targets:
+            for item in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+                key = self._key(item, scope)
+                if key is not None:
+                    yield key, call
+
+    def _maker(self, node: ast.expr, scope: Scope) -> ast.Call | None:
+        """The call in ``make(name).to(device)``, and that of ``torch.load(path)["model"]``."""
+        while isinstance(node, ast.Call):
+            func = node.func
+            if isinstance(func, ast.Attribute) and func.attr in RETURNS_RECEIVER:
+                node = func.value
+            elif node.args and self._names(func, scope) & RETURNS_FIRST_ARGUMENT:
+                node = node.args[0]
+            else:
+                return node
+        if isinstance(node, ast.Subscript):
+            loaded = self._expressions.evaluate(node.value, scope)
+            sites = [value.site for value in loaded if value.kind == "object" and value.ref == _LOADED]
+            return sites[0] if len(sites) == len(loaded) == 1 and isinstance(sites[0], ast.Call) else None
+        return None
+
+    def _names(self, node: ast.expr, scope: Scope) -> set[str]:
+        return {value.ref for value in self._expressions.evaluate(node, scope) if value.kind == "external"}
+
+    def _is_of_model(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a method of what may be a model itself gives it: a part of that one, ``model.get_head()``."""
+        node: ast.expr = call
+        while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+            if isinstance(node, ast.Call):
+                node = node.func
+                continue
+            node = node.value
+            if any(is_module(value) for value in self._expressions.evaluate(node, scope)):
+                return True
+            key = self._key(node, scope)
+            if key is not None and (key in self._called or self._expressions.uses.get(key, set()) & ASKED):
+                return True
+        return False
+
+    def _is_open(self, key: CellKey) -> bool:
+        """Whether nothing that the variable is known to hold can be asked for parameters."""
+        cell = self._store.cells.get(key)
+        return cell is None or not any(map(_may_be_asked, cell.values))
+
+    def _key(self, node: ast.expr, scope: Scope) -> CellKey | None:
+        return self._expressions.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+
+def _may_be_asked(value: Value) -> bool:
+    if value.kind == "object":
+        return not value.is_result
+    if value.kind == "instance":
+        bases = value.ref.external_bases() - {"builtins.object"}
+        return bool(bases) or any(value.ref.find_method(name) is not None for name in (*ASKED, "__getattr__"))
+    return value.kind not in ("constant", "attribute")
