@@ -48,6 +48,8 @@ class Loaders:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        # The same variables and containers lie behind many loops.
+        self._with_batch: dict[tuple[Value, int], bool] = {}
         self._iterated: dict[tuple[ast.expr, ast.AST], list[LoaderUse]] = {}
 
     # ---- questions -----------------------------------------------------------------------------------------
@@ -269,10 +271,16 @@ class Loaders:
     def _has_batch(self, values: Iterable[Value], depth: int = 0) -> bool:
         """Whether some value is a batch, or a tuple with a part of one."""
         return depth < _MAX_TUPLES and any(
-            value.kind == "batch"
-            or (value.kind == "sequence" and self._has_batch(self.program.flow.elements({value}), depth + 1))
+            value.kind == "batch" or (value.kind == "sequence" and self._holds_batch(value, depth + 1))
             for value in values
         )
+
+    def _holds_batch(self, value: Value, depth: int) -> bool:
+        known = self._with_batch.get((value, depth))
+        if known is None:
+            known = self._has_batch(self.program.flow.elements({value}), depth)
+            self._with_batch[value, depth] = known
+        return known
 
 
 def _hands_through(values: Iterable[Value]) -> bool:
