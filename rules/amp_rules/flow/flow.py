@@ -2,8 +2,9 @@
 
 A points-to analysis: every variable, attribute of a class and element of a container is a *cell*, every
 body (a module's or a function's) is looked at again whenever a cell that it read has grown, until nothing
-changes; of its statements, those are evaluated again that read such a cell. It knows no order of statements and one context per function; what a helper returns is evaluated
-once more for each call with that call's own arguments, which keeps ``make(kind)`` factories apart.
+changes; of its statements, those are evaluated again that read such a cell. It knows no order of statements and
+one context per function; what a helper returns is evaluated once more for each call with that call's own
+arguments, which keeps ``make(kind)`` factories apart.
 
 Cells form no order either: a variable can hold an object that holds the variable. So nothing here, and nothing that
 asks, follows values from one to the next without a note of those that it has seen.
