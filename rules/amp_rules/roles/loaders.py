@@ -137,7 +137,7 @@ class Loaders:
     def _behind(self, node: ast.expr, site: Site, way: Way) -> list[LoaderUse]:
         """Loaders behind what is no loader itself but gives batches."""
         values = self.program.flow.values(node, site.scope)
-        if way.has(node, site.body) or way.depth > _MAX_DEPTH:
+        if way.has(node, site.body) or way.depth > _MAX_DEPTH or self._iterated.get((node, site.body)) == []:
             return []
         if not (_hands_through(values) or self._gives_batches(values)):
             return []
