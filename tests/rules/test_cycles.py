@@ -227,13 +227,38 @@ def body(store: Store) -> ast.AST:
 def test_a_body_is_looked_at_again_when_what_it_read_grows(store):
     reader, writer = body(store), body(store)
     assert store.take()[0] is reader
+    store.begin(reader.body[0], reader)
     assert store.read(("table", "x")) == set()
     assert store.take()[0] is writer
+    store.begin(writer.body[0], writer)
     store.write(("table", "x"), {Value("constant", 1)})
     assert store.take()[0] is reader
+    store.begin(reader.body[0], reader)
     assert store.read(("table", "x")) == {Value("constant", 1)}
     store.write(("table", "x"), {Value("constant", 1)})
     assert store.take() is None
+
+
+def test_of_a_body_only_the_statements_are_due_that_read_what_has_grown(store):
+    node = ast.parse("first\nsecond")
+    store.add_body(node, None)
+    store.take()
+    for statement in node.body:
+        store.begin(statement, node)
+        store.read(("table", statement.value.id))
+    store.write(("table", "first"), {Value("constant", 1)})
+    assert store.take()[0] is node
+    assert [store.is_due(statement) for statement in node.body] == [True, False]
+
+
+def test_every_statement_is_due_when_something_changes_that_is_no_cell(store):
+    node = ast.parse("first")
+    store.add_body(node, None)
+    store.take()
+    store.begin(node.body[0], node)
+    assert not store.is_due(node.body[0])
+    store.all_due()
+    assert store.is_due(node.body[0])
 
 
 def test_nothing_is_written_once_everything_is_known(store):

@@ -1,9 +1,10 @@
 """Which values reach which name, attribute and call.
 
 A points-to analysis: every variable, attribute of a class and element of a container is a *cell*, every
-body (a module's or a function's) is evaluated again whenever a cell that it read has grown, until nothing
-changes. It knows no order of statements and one context per function; what a helper returns is evaluated
-once more for each call with that call's own arguments, which keeps ``make(kind)`` factories apart.
+body (a module's or a function's) is looked at again whenever a cell that it read has grown, until nothing
+changes; of its statements, those are evaluated again that read such a cell. It knows no order of statements and
+one context per function; what a helper returns is evaluated once more for each call with that call's own
+arguments, which keeps ``make(kind)`` factories apart.
 
 Cells form no order either: a variable can hold an object that holds the variable. So nothing here, and nothing that
 asks, follows values from one to the next without a note of those that it has seen.
@@ -76,7 +77,7 @@ class Flow:
         registries = Registries(store, reached, evaluation)
         libraries = Libraries(store, containers, reflection, evaluation)
         returns = Returns(store, reached, registries, variables, evaluation)
-        partials = Partials(graph, evaluation)
+        partials = Partials(store, graph, evaluation)
         calls = CallEvaluator(
             store, reached, graph, containers, records, registries, libraries, partials, returns, evaluation
         )

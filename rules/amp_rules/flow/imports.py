@@ -68,7 +68,9 @@ class Imports:
             return
         for name in sorted(self._reached.scopes[found.tree].bound):
             if not name.startswith("_"):
-                top.bound.add(name)
+                if name not in top.bound:
+                    top.bound.add(name)
+                    self._store.all_due()
                 self._store.write((top.node, name), self._store.read((found.tree, name)))
         # A package's own star imports bind names only once its body was evaluated.
         self._store.write((top.node, Mark.STAR), self._store.read((found.tree, Mark.STAR)))

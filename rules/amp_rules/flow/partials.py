@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from amp_rules.flow.call_graph import CallGraph
 from amp_rules.flow.parts import Evaluation, Invocation
+from amp_rules.flow.store import Store
 from amp_rules.flow.values import Value
 from amp_rules.source.scopes import Scope
 
@@ -16,7 +17,8 @@ _BINDABLE = frozenset({"function", "class", "instance", "partial"})
 class Partials:
     """Functions, classes and callable objects with some of their arguments given in advance."""
 
-    def __init__(self, graph: CallGraph, evaluation: Evaluation) -> None:
+    def __init__(self, store: Store, graph: CallGraph, evaluation: Evaluation) -> None:
+        self._store = store
         self._graph = graph
         self._evaluation = evaluation
         self._made: dict[ast.AST, Invocation] = {}
@@ -35,6 +37,8 @@ class Partials:
     def apply(self, target: Value, given: Invocation) -> set[Value]:
         """What calling a partial function gives."""
         assert target.site is not None
+        # What was given when it was made is kept in no cell.
+        self._store.stay_due()
         made = self._made[target.site]
         whole = self._whole_call(made, given)
         result = self._evaluation.calls.apply(

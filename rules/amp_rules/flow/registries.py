@@ -70,6 +70,7 @@ class Registries:
         self._known[made] = True
         self._evaluation.definitions.fill_class(made, outer)
         made.bases = [self._copied_base(base, copies) for base in made.bases]
+        self._store.all_due()
         return made
 
     def _copied_base(self, base: Value, copies: dict[ClassInfo, ClassInfo]) -> Value:

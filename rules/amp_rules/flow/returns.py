@@ -43,6 +43,7 @@ class Returns:
         self._registries = registries
         self._variables = variables
         self._evaluation = evaluation
+        self._named: dict[ast.AST, set[str]] = {}
         self._slices: dict[ast.AST, set[str] | None] = {}
         self._inlining: list[FunctionFacts] = []
 
@@ -50,7 +51,7 @@ class Returns:
         """What a call returns that gives the parameters these values."""
         if len(info.returns) > _MAX_RETURNS or not bound:
             return self._of_any_call(info)
-        direct = {child.id for item in info.returns for child in walk(item) if isinstance(child, ast.Name)}
+        direct = self._named_by(info)
         frame = self._frame(info, direct, bound)
         # A function that calls itself gets what any call gets.
         if frame is None or info in self._inlining or len(self._inlining) >= _MAX_INLINED:
@@ -62,6 +63,14 @@ class Returns:
             return set().union(*(evaluate(item, self._reached.scopes[info.node], frame) for item in info.returns))
         finally:
             self._inlining.pop()
+
+    def _named_by(self, info: FunctionFacts) -> set[str]:
+        """The variables that stand in what is returned."""
+        known = self._named.get(info.node)
+        if known is None:
+            known = {child.id for item in info.returns for child in walk(item) if isinstance(child, ast.Name)}
+            self._named[info.node] = known
+        return known
 
     def _of_any_call(self, info: FunctionFacts) -> set[Value]:
         return set(self._store.read((info.node, Mark.RETURN)))

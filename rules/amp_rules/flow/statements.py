@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from amp_rules.flow.calls import CallEvaluator
 from amp_rules.flow.cells import Mark
@@ -17,6 +17,7 @@ from amp_rules.source.blocks import suites
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children
 
+_Evaluate = Callable[..., Sequence[ast.stmt] | None]
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 
 
@@ -38,7 +39,8 @@ class Statements:
         self._expressions = expressions
         self._calls = calls
         self._imports = imports
-        self._by_class: dict[type[ast.AST], Callable[..., Sequence[ast.stmt] | None]] = {
+        self._parts: dict[ast.AST, list[tuple[ast.stmt, _Evaluate]]] = {}
+        self._by_class: dict[type[ast.AST], _Evaluate] = {
             ast.Assign: self._assign,
             ast.AnnAssign: self._annotated,
             ast.AugAssign: self._augmented,
@@ -60,13 +62,35 @@ class Statements:
         }
 
     def body(self, body: ast.AST, scope: Scope) -> None:
-        """Evaluate a module, function or lambda."""
+        """Evaluate a module, function or lambda; of one that was evaluated before, what has become due."""
         if isinstance(body, ast.Lambda):
+            self._store.begin(body.body, body)
             self._store.write((body, Mark.RETURN), self._expressions.evaluate(body.body, scope))
             return
-        if isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)) and self._is_due(body.args, body):
+            self._store.begin(body.args, body)
             self._defaults(body, scope)
-        self._run(getattr(body, "body", []), scope)
+        parts = self._parts.get(body)
+        if parts is None:
+            self._parts[body] = list(self._evaluated(body, scope))
+            return
+        for node, evaluate in parts:
+            if self._store.is_due(node):
+                self._store.begin(node, body)
+                evaluate(node, scope)
+
+    def _is_due(self, part: ast.AST, body: ast.AST) -> bool:
+        return body not in self._parts or self._store.is_due(part)
+
+    def _evaluated(self, body: ast.AST, scope: Scope) -> Iterator[tuple[ast.stmt, _Evaluate]]:
+        """Evaluate the statements of a body, those below others included, and yield each."""
+        pending = [*getattr(body, "body", [])][::-1]
+        while pending:
+            node = pending.pop()
+            evaluate = self._by_class.get(node.__class__, self._other)
+            self._store.begin(node, body)
+            pending.extend(reversed(evaluate(node, scope) or ()))
+            yield node, evaluate
 
     def _defaults(self, body: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
         for name, default in self._reached.functions[body].defaults.items():
@@ -169,7 +193,8 @@ class Statements:
         for base in node.bases:
             for value in self._expressions.evaluate(base, scope):
                 if value.kind in ("class", "external") and value not in info.bases and value.ref is not info:
-                    info.bases.append(value)
+                    info.bases = [*info.bases, value]
+                    self._store.all_due()
         inner = self._reached.scopes[node]
         for statement in node.body:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -1,4 +1,7 @@
-"""What is known so far: the cells, who read them, and the bodies that are to be looked at again."""
+"""What is known so far: the cells, who read them, and what is to be looked at again.
+
+Bodies wait in the queue; of a body that is looked at again, only the statements count that read what has grown.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,17 @@ class Store:
         self._elements: dict[SlotKey, Cell] = {}
         self._queue: deque[ast.AST] = deque()
         self._queued: set[ast.AST] = set()
+        # The statement, or other part of a body, that is being evaluated: it reads.
         self._current: ast.AST | None = None
+        self._bodies_of: dict[ast.AST, ast.AST] = {}
+        self._due: set[ast.AST] = set()
+        self._round = 0
+        self._evaluated: dict[ast.AST, int] = {}
 
     # ---- cells -------------------------------------------------------------------------------------------------
 
     def read(self, key: SlotKey) -> set[Value]:
-        """What a cell holds; the body that is being looked at is looked at again when that grows.
+        """What a cell holds; the statement that is being evaluated is evaluated again when that grows.
 
         The set is the cell's own: callers copy it before they change it, or write while they go through it.
         """
@@ -56,7 +64,7 @@ class Store:
                 return set()
             cell = cells[key] = Cell()
         if self._current is not None:
-            cell.readers.add(self._current)
+            cell.readers[self._current] = None
         return cell.values
 
     def write(self, key: SlotKey, values: Iterable[Value]) -> set[Value]:
@@ -75,12 +83,13 @@ class Store:
         return fresh
 
     def _grow(self, cell: Cell, values: set[Value]) -> None:
-        """Put values into a cell; who read it is looked at again where that makes a difference."""
+        """Put values into a cell; who read it is evaluated again where that makes a difference."""
         size = len(cell.values)
         cell.values |= values
         if len(cell.values) > size:
+            self._due.update(cell.readers)
             for reader in cell.readers:
-                self._enqueue(reader)
+                self._enqueue(self._bodies_of[reader])
 
     def write_attribute(self, owner: Value, name: str | Mark, values: Iterable[Value]) -> None:
         """Add to what an attribute of a value holds."""
@@ -120,13 +129,35 @@ class Store:
             self._queue.append(body)
 
     def take(self) -> tuple[ast.AST, Scope] | None:
-        """The next body to look at, which is noted as the reader from now on; None when nothing is left to do."""
+        """The next body to look at; None when nothing is left to do."""
+        self._current = None
         if not self._queue:
-            self._current = None
             return None
-        body = self._current = self._queue.popleft()
+        body = self._queue.popleft()
         self._queued.discard(body)
         return body, self.bodies[body]
+
+    # ---- parts of bodies ---------------------------------------------------------------------------------------
+
+    def begin(self, part: ast.AST, body: ast.AST) -> None:
+        """Note that a part of a body is evaluated from now on: what is read is read by it."""
+        self._current = part
+        self._bodies_of[part] = body
+        self._due.discard(part)
+        self._evaluated[part] = self._round
+
+    def is_due(self, part: ast.AST) -> bool:
+        """Whether evaluating a part once more can make a difference."""
+        return part in self._due or self._evaluated[part] != self._round
+
+    def stay_due(self) -> None:
+        """Have what is being evaluated evaluated each time that its body is looked at: it reads more than cells."""
+        if self._current is not None:
+            self._due.add(self._current)
+
+    def all_due(self) -> None:
+        """Note a change of what is no cell: everything is evaluated again, once its body is looked at."""
+        self._round += 1
 
     def freeze(self) -> None:
         """Keep everything as it is."""

@@ -125,18 +125,38 @@ class ClassInfo:
 
     Attributes:
         facts: what its text says.
-        bases: what its bases may be, as far as that is a class.
     """
 
     def __init__(self, facts: ClassFacts) -> None:
         self.facts = facts
-        self.bases: list[Value] = []
+        self._bases: list[Value] = []
+        self._family: list[ClassInfo] = []
+        self._derived: list[ClassInfo] = []
 
     def __repr__(self) -> str:
         return f"class {self.facts.name}"
 
+    @property
+    def bases(self) -> list[Value]:
+        """What its bases may be, as far as that is a class; not the caller's to change."""
+        return self._bases
+
+    @bases.setter
+    def bases(self, bases: list[Value]) -> None:
+        self._bases = bases
+        for info in self._derived:
+            info._family = []
+        self._derived = []
+
     def mro(self) -> list[ClassInfo]:
-        """This class and its bases within the project, the nearest first."""
+        """This class and its bases within the project, the nearest first; the list is not the caller's to change."""
+        if not self._family:
+            self._family = self._found_family()
+            for info in self._family:
+                info._derived.append(self)
+        return self._family
+
+    def _found_family(self) -> list[ClassInfo]:
         found: list[ClassInfo] = []
         pending = [self]
         while pending:
@@ -169,7 +189,7 @@ class CallSite:
 
 @dataclass
 class Cell:
-    """What one variable, attribute or element can hold, and the bodies that read it."""
+    """What one variable, attribute or element can hold, and the statements that read it, in their order."""
 
     values: set[Value] = field(default_factory=set)
-    readers: set[ast.AST] = field(default_factory=set)
+    readers: dict[ast.AST, None] = field(default_factory=dict)

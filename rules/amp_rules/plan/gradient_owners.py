@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.steps import Program, Step
 from amp_rules.source import blocks
@@ -41,6 +42,9 @@ class GradientOwners:
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        # The same few models and classes are asked about at each gradient.
+        self._optimizers_of: dict[Value, frozenset[Value]] = {}
+        self._inside: dict[frozenset[ast.ClassDef], set[Value]] = {}
 
     # ---- optimizers ------------------------------------------------------------------------------------------
 
@@ -85,14 +89,8 @@ class GradientOwners:
             return True
         if model.kind != "instance":
             return False
-        nodes = {info.facts.node for info in model.ref.mro()}
-        parts = {
-            value
-            for (owner, _), cell in self._program.flow.cells.items()
-            if owner in nodes
-            for value in cell.values
-            if value.kind in ("object", "instance") and is_module(value)
-        }
+        stored = self._attributes_of({info.facts.node for info in model.ref.mro()})
+        parts = {value for value in stored if value.kind in ("object", "instance") and is_module(value)}
         return bool(parts) and all(any(self._is_part(part, item) for item in held) for part in parts)
 
     @cached_property
@@ -198,8 +196,14 @@ class GradientOwners:
                 pending.extend(_iterated_for(name, scope))
         return set()
 
-    def _holding(self, owner: Value) -> set[Value]:
+    def _holding(self, owner: Value) -> frozenset[Value]:
         """The optimizers that are given the tensor, or parameters of the model, or of a part or an owner of it."""
+        known = self._optimizers_of.get(owner)
+        if known is None:
+            known = self._optimizers_of[owner] = frozenset(self._that_hold(owner))
+        return known
+
+    def _that_hold(self, owner: Value) -> set[Value]:
         found = set()
         for optimizer, held in self._held.items():
             if held is None:
@@ -225,7 +229,7 @@ class GradientOwners:
             return any(node is part.site for node in walk(whole.site)) or part in self._program.flow.elements({whole})
         return False
 
-    def _classes_around(self, value: Value) -> set[object]:
+    def _classes_around(self, value: Value) -> set[ClassInfo]:
         """The classes in whose text a value is made: not a tensor that a method computes with, which is no weight."""
         if value.kind == "object" and not is_module(value) and value.ref not in _PARAMETER_MAKERS:
             return set()
@@ -238,12 +242,16 @@ class GradientOwners:
             if isinstance(parent, ast.ClassDef) and parent in self._program.flow.classes
         }
 
-    def _stored_in(self, family: set[object]) -> set[Value]:
+    def _stored_in(self, family: Iterable[ClassInfo]) -> set[Value]:
         """What objects of these classes hold, and what that holds."""
-        nodes = {info.facts.node for info in family}  # type: ignore[attr-defined]
-        pending = [
-            value for (owner, _), cell in self._program.flow.cells.items() if owner in nodes for value in cell.values
-        ]
+        nodes = frozenset(info.facts.node for info in family)
+        known = self._inside.get(nodes)
+        if known is None:
+            known = self._inside[nodes] = self._all_inside(nodes)
+        return known
+
+    def _all_inside(self, nodes: frozenset[ast.ClassDef]) -> set[Value]:
+        pending = list(self._attributes_of(nodes))
         seen: set[Value] = set()
         while pending:
             value = pending.pop()
@@ -253,14 +261,22 @@ class GradientOwners:
             if value.kind == "sequence" or (value.kind == "object" and is_module(value)):
                 pending.extend(self._program.flow.elements({value}))
             elif value.kind == "instance" and is_module(value):
-                inner = {info.facts.node for info in value.ref.mro()}
-                pending.extend(
-                    item
-                    for (owner, _), cell in self._program.flow.cells.items()
-                    if owner in inner
-                    for item in cell.values
-                )
+                pending.extend(self._attributes_of(info.facts.node for info in value.ref.mro()))
         return seen
+
+    def _attributes_of(self, nodes: Iterable[ast.ClassDef]) -> Iterator[Value]:
+        """What the attributes of objects hold, by the nodes of their classes."""
+        for node in nodes:
+            yield from self._attributes.get(node, ())
+
+    @cached_property
+    def _attributes(self) -> dict[ast.ClassDef, set[Value]]:
+        """What the attributes of the objects of each class hold."""
+        found: defaultdict[ast.ClassDef, set[Value]] = defaultdict(set)
+        for (owner, _), cell in self._program.flow.cells.items():
+            if isinstance(owner, ast.ClassDef):
+                found[owner] |= cell.values
+        return found
 
 
 def _iterated_for(name: str, scope: Scope) -> list[ast.expr]:

@@ -81,11 +81,13 @@ class Frame:
     @property
     def deciding(self) -> Decisions:
         """All that decides whether this point is reached, decisions to leave included."""
-        found = self.control | self.ended
+        found = self.control | self.ended if self.ended else self.control
         for loop in self.loops:
-            found = found | loop.ended | loop.skipped
+            if loop.ended or loop.skipped:
+                found = found | loop.ended | loop.skipped
         for raised in self.raised[1:]:
-            found = found | {decision for _, decision in raised}
+            if raised:
+                found = found | {decision for _, decision in raised}
         return found
 
     @property

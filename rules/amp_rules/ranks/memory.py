@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from amp_rules.ranks.origins import Origins
+from amp_rules.ranks.origins import Origin, Origins
 from amp_rules.ranks.values import REPLICATED, SHARED, RankValue, Ref, join
 from amp_rules.source.syntax import called_name
 
@@ -43,6 +43,7 @@ class Memory:
         self.passes: set[Ref] = set()
         self._objects: defaultdict[Ref, dict[Slot, RankValue]] = defaultdict(dict)
         self._reached: dict[frozenset[Ref], Origins] = {}
+        self._summaries: dict[Ref, tuple[Origins, frozenset[Ref]]] = {}
         self._variables: dict[tuple[ast.AST, str], RankValue] = {}
 
     # ---- objects -------------------------------------------------------------------------------------------------
@@ -59,13 +60,16 @@ class Memory:
 
     def write(self, ref: Ref, slot: Slot, value: RankValue) -> None:
         """Add to what a slot of an object holds."""
-        slots = self._objects[ref.base]
+        base = ref.base
+        slots = self._objects[base]
         known = slots.get(slot)
         grown = value if known is None else join(known, value)
         if known is None or grown != known:
             slots[slot] = grown
             self.changed = True
             self._reached.clear()
+            self._summaries.pop(base, None)
+            self._summaries.pop(base.part, None)
 
     def keys(self, ref: Ref) -> set[object]:
         """The keys under which something stands in an object; None among them where not all are known."""
@@ -110,20 +114,27 @@ class Memory:
 
     def _below(self, refs: frozenset[Ref]) -> Origins:
         """Why anything differs that can be read from objects."""
-        found: Origins = frozenset()
+        found: set[Origin] = set()
         seen = set(refs)
         pending = list(refs)
         while pending:
-            ref = pending.pop()
-            for slot, held in self._objects.get(ref.base, {}).items():
-                if ref.view and slot[0] == "attribute":
-                    # One attribute of a namespace says nothing of another.
-                    continue
-                found = found | held.own
-                fresh = held.refs - seen
-                seen |= fresh
-                pending.extend(fresh)
-        return found
+            own, held = self._summary(pending.pop())
+            found |= own
+            fresh = held - seen
+            seen |= fresh
+            pending.extend(fresh)
+        return frozenset(found)
+
+    def _summary(self, ref: Ref) -> tuple[Origins, frozenset[Ref]]:
+        """What differs in the slots of an object themselves, and the objects that they may hold."""
+        known = self._summaries.get(ref)
+        if known is None:
+            # One attribute of a namespace says nothing of another.
+            slots = self._objects.get(ref.base, {}).items()
+            held = [value for slot, value in slots if not (ref.view and slot[0] == "attribute")]
+            own: Origins = frozenset().union(*(value.own for value in held))
+            known = self._summaries[ref] = own, frozenset().union(*(value.refs for value in held))
+        return known
 
     # ---- variables -----------------------------------------------------------------------------------------------
 

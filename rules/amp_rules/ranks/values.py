@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 from amp_rules.flow.values import ClassInfo
 from amp_rules.ranks.origins import NOWHERE, Origins
 
+_Item = TypeVar("_Item")
 _MAX_REFS = 24
 """Objects that one value can be. Variables hold one or two; of a table of more, those that come first count."""
 
 
-@dataclass(frozen=True)
-class Ref:
+class Ref(NamedTuple):
     """An object that can change: where it was made, in which evaluation of its function, and of which class.
 
     A ``view`` is what an attribute or element of a library's object is: it changes with the object.
@@ -34,9 +34,6 @@ class Ref:
         """A part of the object."""
         return self if self.view else Ref(self.site, self.context, self.cls, view=True)
 
-    def __hash__(self) -> int:
-        return hash((self.site, self.context))
-
 
 SHARED = -2
 """The context of a loader that is shared out, whose batches alone differ between ranks."""
@@ -52,8 +49,7 @@ class Unknown:
 UNKNOWN = Unknown()
 
 
-@dataclass(frozen=True)
-class RankValue:
+class RankValue(NamedTuple):
     """A value, as far as ranks are concerned.
 
     Attributes:
@@ -81,23 +77,31 @@ class RankValue:
 
     def unknown(self) -> RankValue:
         """The same without its constant."""
-        return self if self.constant is UNKNOWN else replace(self, constant=UNKNOWN)
+        return self if self.constant is UNKNOWN else self._replace(constant=UNKNOWN)
 
 
 REPLICATED = RankValue()
 
 
 def join(one: RankValue, other: RankValue) -> RankValue:
-    """What may be either."""
+    """What may be either; the very first value where the other one adds nothing."""
     if one is other or other == one:
         return one
     constant = one.constant
     if constant is not UNKNOWN and not (type(constant) is type(other.constant) and constant == other.constant):
         constant = UNKNOWN
-    refs = one.refs | other.refs
+    refs = _union(one.refs, other.refs)
     if len(refs) > _MAX_REFS:
         refs = one.refs
-    return RankValue(one.content | other.content, one.size | other.size, refs, constant)
+    content, size = _union(one.content, other.content), _union(one.size, other.size)
+    if content is one.content and size is one.size and refs is one.refs and constant is one.constant:
+        return one
+    return RankValue(content, size, refs, constant)
+
+
+def _union(one: frozenset[_Item], other: frozenset[_Item]) -> frozenset[_Item]:
+    """What is in either; the very first set where the other one adds nothing."""
+    return one if other <= one else one | other
 
 
 def join_all(values: list[RankValue]) -> RankValue:

@@ -41,6 +41,8 @@ class Paths:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._known: dict[tuple[ast.expr, Scope], frozenset[str]] = {}
+        # Many names lead to one, each on several ways.
+        self._followed: dict[tuple[ast.expr, Scope, int], set[str]] = {}
 
     def of(self, node: ast.expr, scope: Scope) -> frozenset[str]:
         """The texts that an expression may be; ``*`` stands for any."""
@@ -58,8 +60,16 @@ class Paths:
         return any(NOW in text for text in self.of(node, scope))
 
     def _texts(self, node: ast.expr, scope: Scope, depth: int) -> set[str]:
+        """The texts of an expression by so many names behind names; the set is not the caller's to change."""
         if depth <= 0:
             return {UNKNOWN}
+        key = node, scope, depth
+        known = self._followed.get(key)
+        if known is None:
+            known = self._followed[key] = self._texts_of(node, scope, depth)
+        return known
+
+    def _texts_of(self, node: ast.expr, scope: Scope, depth: int) -> set[str]:
         if isinstance(node, ast.Constant):
             return {node.value} if isinstance(node.value, str) else {UNKNOWN}
         if isinstance(node, ast.JoinedStr):

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from amp_rules.flow.values import Form, Value
 from amp_rules.roles.kinds import is_loader_value
+from amp_rules.roles.loader_ways import AllWays, Way
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -20,8 +21,8 @@ _MAX_DEPTH = 6
 not found, and the step is declined for want of one."""
 _MAX_TUPLES = 3
 """Tuples within tuples in which a batch is looked for: ``enumerate(zip(one, two))`` has two."""
-
-Seen = frozenset[ast.AST]
+# Who looks into a call or a function, and for what.
+_RUNNING, _FETCHING, _TAKING, _MAKING = "runs it", "keeps its next batch", "takes from it", "is made by it"
 
 
 @dataclass(frozen=True)
@@ -47,30 +48,40 @@ class Loaders:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        # The same variables and containers lie behind many loops.
+        self._with_batch: dict[tuple[Value, int], bool] = {}
+        self._iterated: dict[tuple[ast.expr, ast.AST], list[LoaderUse]] = {}
 
     # ---- questions -----------------------------------------------------------------------------------------
 
     def iterated(self, node: ast.expr, site: Site) -> list[LoaderUse]:
         """The loaders behind ``for batch in node``."""
-        return list(self.direct(node, site)) or self._behind(node, site, frozenset())
+        known = self._iterated.get((node, site.body))
+        if known is None:
+            known = list(self.direct(node, site))
+            if not known and self._behind(node, site, AllWays()):
+                known = self._behind(node, site, Way())
+            self._iterated[node, site.body] = known
+        return list(known)
 
-    def taken(self, node: ast.AST, site: Site, seen: Seen = frozenset()) -> Iterator[LoaderUse]:
+    def taken(self, node: ast.AST, site: Site, way: Way | None = None) -> Iterator[LoaderUse]:
         """The loaders that a call takes a batch from: ``next(batches)``, ``batches.next()``."""
-        if not isinstance(node, ast.Call) or node in seen or len(seen) > _MAX_DEPTH:
+        way = way or Way()
+        if not isinstance(node, ast.Call) or way.has(node, _TAKING) or way.depth > _MAX_DEPTH:
             return
         if "builtins.next" in self.program.callee_names(node, site.scope) and node.args:
             yield from self._sources(node.args[0], site)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in ("next", "__next__") and not node.args:
-            inside = list(self._in_object(node.func.value, site, self._inside(node, seen), seen))
+            inside = list(self._in_object(node.func.value, site, self._inside(node, way), way))
             yield from inside or self._sources(node.func.value, site)
 
     def fetched(self, node: ast.AST, site: Site) -> Iterator[LoaderUse]:
         """The loaders behind a call of a function of the project that gives back a batch: ``self.get_batch()``."""
         if isinstance(node, ast.Call) and self.program.flow.callees(node):
             if self._has_batch(self.program.flow.values(node, site.scope)):
-                inside = self._inside(node, frozenset())
+                inside = self._inside(node, Way())
                 owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-                yield from inside if owner is None else self._in_object(owner, site, inside, frozenset())
+                yield from inside if owner is None else self._in_object(owner, site, inside, Way())
 
     def direct(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
         """The innermost expressions of ``node`` that hold a loader."""
@@ -123,26 +134,28 @@ class Loaders:
         if not found:
             yield from self.iterated(node, site)
 
-    def _behind(self, node: ast.expr, site: Site, seen: Seen) -> list[LoaderUse]:
+    def _behind(self, node: ast.expr, site: Site, way: Way) -> list[LoaderUse]:
         """Loaders behind what is no loader itself but gives batches."""
         values = self.program.flow.values(node, site.scope)
-        if node in seen or len(seen) > _MAX_DEPTH or not (_hands_through(values) or self._gives_batches(values)):
+        if way.has(node, site.body) or way.depth > _MAX_DEPTH or self._iterated.get((node, site.body)) == []:
             return []
-        seen |= {node}
+        if not (_hands_through(values) or self._gives_batches(values)):
+            return []
+        way = way.to(node, site.body)
         if isinstance(node, ast.Call):
             inner = [*node.args, *(item.value for item in node.keywords)]
-            found = [use for argument in inner for use in self._at(argument, site, seen)]
-            found = found or list(self._inside(node, seen))
+            found = [use for argument in inner for use in self._at(argument, site, way)]
+            found = found or list(self._inside(node, way))
         elif isinstance(node, ast.IfExp):
-            found = [use for side in (node.body, node.orelse) for use in self._at(side, site, seen)]
+            found = [use for side in (node.body, node.orelse) for use in self._at(side, site, way)]
         elif isinstance(node, (ast.GeneratorExp, ast.ListComp)):
-            found = [use for item in node.generators for use in self._at(item.iter, site, seen)]
+            found = [use for item in node.generators for use in self._at(item.iter, site, way)]
         else:
-            found = [use for value, where in self._origins(node, site) for use in self._at(value, where, seen)]
-        return _distinct(found or [use for value in values for use in self._in_wrapper(value, seen)])
+            found = [use for value, where in self._origins(node, site) for use in self._at(value, where, way)]
+        return _distinct(found or [use for value in values for use in self._in_wrapper(value, way)])
 
-    def _at(self, node: ast.expr, site: Site, seen: Seen) -> list[LoaderUse]:
-        return list(self.direct(node, site)) or self._behind(node, site, seen)
+    def _at(self, node: ast.expr, site: Site, way: Way) -> list[LoaderUse]:
+        return list(self.direct(node, site)) or self._behind(node, site, way)
 
     def _origins(self, node: ast.expr, site: Site) -> Iterator[tuple[ast.expr, Site]]:
         """The expressions that a variable is assigned, or given as a parameter."""
@@ -180,64 +193,70 @@ class Loaders:
 
     # ---- inside functions and wrappers ---------------------------------------------------------------------
 
-    def _inside(self, call: ast.Call, seen: Seen) -> Iterator[LoaderUse]:
+    def _inside(self, call: ast.Call, way: Way) -> Iterator[LoaderUse]:
         """Loaders that the functions which a call runs take batches from."""
         for info in sorted(self.program.flow.callees(call), key=lambda item: item.place):
-            if info.node not in seen:
-                yield from self._in_function(info, seen | {info.node})
+            if not way.has(info.node, _RUNNING):
+                yield from self._in_function(info, way.to(info.node, _RUNNING))
 
-    def _in_function(self, info: FunctionFacts, seen: Seen) -> Iterator[LoaderUse]:
+    def _in_function(self, info: FunctionFacts, way: Way) -> Iterator[LoaderUse]:
         scope = self.program.flow.scopes[info.node]
         for node in self.program.nodes_of(info.node):
             site = Site(info.module.module, scope, info.node, node)
             if isinstance(node, (ast.For, ast.AsyncFor)) and info.yields:
-                yield from self._at(node.iter, site, seen)
+                yield from self._at(node.iter, site, way)
             elif isinstance(node, ast.YieldFrom) or (isinstance(node, ast.Return) and node.value is not None):
                 assert node.value is not None
-                yield from self._at(node.value, site, seen)
+                yield from self._at(node.value, site, way)
             else:
-                yield from self.taken(node, site, seen)
-                yield from self._fetched_ahead(node, seen)
+                yield from self.taken(node, site, way)
+                yield from self._fetched_ahead(node, way)
 
-    def _fetched_ahead(self, node: ast.AST, seen: Seen) -> Iterator[LoaderUse]:
+    def _fetched_ahead(self, node: ast.AST, way: Way) -> Iterator[LoaderUse]:
         """Loaders of which a method keeps the next batch: ``self.preload()`` before ``return batch``."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             return
         for info in sorted(self.program.flow.callees(node), key=lambda item: item.place):
-            if info.cls is None or info.node in seen or len(seen) > _MAX_DEPTH:
+            if info.cls is None or way.has(info.node, _FETCHING) or way.depth > _MAX_DEPTH:
                 continue
             scope = self.program.flow.scopes[info.node]
+            further = way.to(info.node, _FETCHING)
             for item in self.program.nodes_of(info.node):
                 if isinstance(item, ast.Assign) and any("." in path for path in blocks.writes(item)):
                     site = Site(info.module.module, scope, info.node, item.value)
-                    yield from self.taken(item.value, site, seen | {info.node})
+                    yield from self.taken(item.value, site, further)
 
-    def _in_wrapper(self, value: Value, seen: Seen) -> Iterator[LoaderUse]:
+    def _in_wrapper(self, value: Value, way: Way) -> Iterator[LoaderUse]:
         """Loaders that an object of the project iterates when it is iterated itself."""
         for name in ("__iter__", "__next__") if value.kind == "instance" else ():
             method = value.ref.find_method(name)
-            if method is not None and method.node not in seen:
-                inside = list(self._in_function(method, seen | {method.node}))
-                yield from list(self._given_to(value, inside, seen)) or inside
+            if method is not None and not way.has(method.node, _RUNNING):
+                inside = list(self._in_function(method, way.to(method.node, _RUNNING)))
+                yield from list(self._given_to(value, inside, way)) or inside
 
-    def _in_object(self, owner: ast.expr, site: Site, inside: Iterable[LoaderUse], seen: Seen) -> Iterator[LoaderUse]:
+    def _in_object(self, owner: ast.expr, site: Site, inside: Iterable[LoaderUse], way: Way) -> Iterator[LoaderUse]:
         """Loaders that a method takes batches from: those of the very objects, where each says which it was given."""
         uses = list(inside)
+        if not uses:
+            return
         objects = self.program.flow.values(owner, site.scope)
-        given = [list(self._given_to(value, uses, seen)) for value in objects]
+        given = [list(self._given_to(value, uses, way)) for value in objects]
         yield from _distinct(use for found in given for use in found) if given and all(given) else uses
 
-    def _given_to(self, value: Value, inside: list[LoaderUse], seen: Seen) -> Iterator[LoaderUse]:
+    def _given_to(self, value: Value, inside: list[LoaderUse], way: Way) -> Iterator[LoaderUse]:
         """Those of the loaders within that an object's constructor was given: other objects hold others."""
         call = value.site
+        if not inside:
+            return
         located = self.program.locate(call) if value.kind == "instance" and isinstance(call, ast.Call) else None
-        if located is None or not isinstance(call, ast.Call) or call in seen:
+        if located is None or not isinstance(call, ast.Call) or way.has(call, _MAKING):
             return
         body, scope = located
         held = {one for use in inside for one in use.values}
         site = Site(scope.module, scope, body, call)
+        further = way.to(call, _MAKING)
         for argument in [*call.args, *(item.value for item in call.keywords)]:
-            for use in self._at(argument, site, seen | {call}):
+            for use in self._at(argument, site, further):
                 if use.values and use.values <= held:
                     yield use
 
@@ -252,10 +271,16 @@ class Loaders:
     def _has_batch(self, values: Iterable[Value], depth: int = 0) -> bool:
         """Whether some value is a batch, or a tuple with a part of one."""
         return depth < _MAX_TUPLES and any(
-            value.kind == "batch"
-            or (value.kind == "sequence" and self._has_batch(self.program.flow.elements({value}), depth + 1))
+            value.kind == "batch" or (value.kind == "sequence" and self._holds_batch(value, depth + 1))
             for value in values
         )
+
+    def _holds_batch(self, value: Value, depth: int) -> bool:
+        known = self._with_batch.get((value, depth))
+        if known is None:
+            known = self._has_batch(self.program.flow.elements({value}), depth)
+            self._with_batch[value, depth] = known
+        return known
 
 
 def _hands_through(values: Iterable[Value]) -> bool:

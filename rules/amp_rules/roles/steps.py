@@ -80,6 +80,7 @@ class Program:
         with phase("following values"):
             self.flow = Flow(project)
         self.roles = Roles(self.flow)
+        self._calls_by_body: dict[ast.AST, list[ast.Call]] = {}
 
     @property
     def entry(self) -> Module:
@@ -163,8 +164,16 @@ class Program:
             for info in self.flow.callees(pending.pop()):
                 if info.node not in found:
                     found.add(info.node)
-                    pending.extend(node for node in blocks.walk_body(info.node) if isinstance(node, ast.Call))
+                    pending.extend(self._calls_in(info.node))
         return found
+
+    def _calls_in(self, body: ast.AST) -> list[ast.Call]:
+        """The calls of a function's own body."""
+        known = self._calls_by_body.get(body)
+        if known is None:
+            known = [node for node in blocks.walk_body(body) if isinstance(node, ast.Call)]
+            self._calls_by_body[body] = known
+        return known
 
     def is_of_optimizer(self, info: FunctionFacts) -> bool:
         """Whether a function is a method of an optimizer of the project."""

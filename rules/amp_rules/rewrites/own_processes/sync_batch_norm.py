@@ -33,7 +33,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
@@ -59,6 +59,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield a line above each wrapper."""
     if not own.options.sync_bn or _is_synchronised(own.program):
         return
+    norms = _BatchNorms(own.program)
     for site in own.wraps:
         call = site.node
         assert isinstance(call, ast.Call)
@@ -66,7 +67,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         if model is None or isinstance(model, ast.Starred):
             continue
         values = own.program.roles.modules(model, site.scope)
-        if not any(_has_batch_norm(own.program, value) for value in values) or _is_frozen(own.program, values):
+        if not any(map(norms.are_in, values)) or _is_frozen(own.program, values):
             continue
         reason = _against(own.program)
         convert = own.word(site.module, _CONVERT)
@@ -148,23 +149,43 @@ def _words(nodes: list[ast.AST]) -> Iterator[str]:
             yield node.value.lstrip("-").replace("-", "_")
 
 
-def _has_batch_norm(program: Program, value: Value) -> bool:
-    """Whether a model has batch norm for all that its own text says."""
-    if value.kind == "instance":
-        texts = [node for info in value.ref.mro() for node in walk(info.facts.node)]
-        made = [item for node in texts for item in _made_by(program, node)]
+class _BatchNorms:
+    """Which models have batch norm; many wrapped models share their classes, and those share what they call."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._classes: dict[ClassInfo, bool] = {}
+        self._texts: dict[ast.AST, bool] = {}
+
+    def are_in(self, value: Value) -> bool:
+        """Whether a model has batch norm for all that its own text says."""
+        if value.kind == "instance":
+            known = self._classes.get(value.ref)
+            if known is None:
+                known = self._classes[value.ref] = self._are_in_class(value.ref)
+            return known
+        name = value.name if isinstance(value.name, str) else ""
+        if name.startswith("torch.nn.") and value.site is not None:
+            return self._are_named(value.site)
+        if name.startswith("torchvision.models."):
+            last = name.rpartition(".")[2].lower()
+            return last.startswith(WITH_BATCH_NORM) or "bn" in last
+        return name.startswith("timm.")
+
+    def _are_in_class(self, info: ClassInfo) -> bool:
+        texts = [node for base in info.mro() for node in walk(base.facts.node)]
+        made = [item for node in texts for item in _made_by(self._program, node)]
         return (
             batch_norm.names_batch_norm(texts)
-            or any(batch_norm.names_batch_norm(walk(item)) for item in program.called_from(texts))
-            or any(_has_batch_norm(program, item) for item in made if item != value and item.kind == "object")
+            or any(map(self._are_named, self._program.called_from(texts)))
+            or any(self.are_in(item) for item in made if item.kind == "object")
         )
-    name = value.name if isinstance(value.name, str) else ""
-    if name.startswith("torch.nn.") and value.site is not None:
-        return batch_norm.names_batch_norm(walk(value.site))
-    if name.startswith("torchvision.models."):
-        last = name.rpartition(".")[2].lower()
-        return last.startswith(WITH_BATCH_NORM) or "bn" in last
-    return name.startswith("timm.")
+
+    def _are_named(self, text: ast.AST) -> bool:
+        known = self._texts.get(text)
+        if known is None:
+            known = self._texts[text] = batch_norm.names_batch_norm(walk(text))
+        return known
 
 
 def _is_frozen(program: Program, values: set[Value]) -> bool:

@@ -1,0 +1,46 @@
+"""Where the search for a loop's loaders has been."""
+
+from __future__ import annotations
+
+import ast
+
+
+class Way:
+    """What lies between a loop and where the search for its loaders is; nothing lies there twice.
+
+    Attributes:
+        depth: how much that is.
+    """
+
+    def __init__(self, nodes: frozenset[ast.AST] = frozenset()) -> None:
+        self._nodes = nodes
+        self.depth = len(nodes)
+
+    def has(self, node: ast.AST, by: object) -> bool:
+        """Whether a node lies on the way; ``by`` names who looks into it."""
+        return node in self._nodes
+
+    def to(self, node: ast.AST, by: object) -> Way:
+        """The way on, into a node."""
+        return Way(self._nodes | {node})
+
+
+class AllWays(Way):
+    """Stands for all ways of one search: what was looked into as near to the loop before is not looked into again.
+
+    There can be as many ways as products of assignments: ``keys = [rename(key) for key in keys]`` twenty times over.
+    What no search of this kind finds, no single way leads to.
+    """
+
+    def __init__(self, nearest: dict[tuple[ast.AST, object], int] | None = None, depth: int = 0) -> None:
+        self._nearest = {} if nearest is None else nearest
+        self.depth = depth
+
+    def has(self, node: ast.AST, by: object) -> bool:
+        """Whether the same was looked into by the same, as near or nearer."""
+        return self._nearest.get((node, by), self.depth + 1) <= self.depth
+
+    def to(self, node: ast.AST, by: object) -> Way:
+        """One further, from here on."""
+        self._nearest[node, by] = self.depth
+        return AllWays(self._nearest, self.depth + 1)
