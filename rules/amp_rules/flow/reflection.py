@@ -261,7 +261,8 @@ class Reflection:
                 if re.fullmatch(pattern, name):
                     found |= self._store.read((info.facts.node, name))
             for name, method in info.facts.methods.items():
-                if re.fullmatch(pattern, name):
+                # ``"_" + mode`` is never meant to find ``__init__``.
+                if re.fullmatch(pattern, name) and (not name.startswith("__") or pattern.startswith("__")):
                     found.add(Value("function", method, receiver=owner))
         return found
 
