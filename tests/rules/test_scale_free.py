@@ -50,6 +50,7 @@ def precision(tmp_path):
         "harder = x + 0.1 * torch.sgn(input=x.grad)",
         "g = x.grad\nharder = x + 0.1 * g.sign()",
         "g = x.grad.data\nh = 2 * g.abs().sum(1)\nworst = h.argmax()",
+        "g = x.grad\ng = g.sum(0)\ng = g.abs()\nharder = x + g.sign()",
         "up = x.grad > 0",
         "kept = (x.grad != 0).float() * x",
         "larger = x.grad > x.grad.mean()",
@@ -73,6 +74,7 @@ def test_what_is_the_same_in_any_unit_is_no_reason(precision, look):
         "large = x.grad > 0.1",
         "harder = x + 0.1 * x.grad / x.grad.norm()",  # an overflow would make it no number
         "g = x.grad\nharder = x + 0.1 * g.sign()\nprint(g)",
+        "g = x.grad\ng = g.sum(0)\nprint(g)",
         "g = x.grad\ng += 1\nharder = x + g.sign()",
         "harder = x + (x.grad + 0.1).sign()",
         "harder = x + (x.grad * x.grad).sign()",
@@ -99,6 +101,9 @@ def test_what_the_scale_changes_still_declines(precision, look):
         ("lambda g: g * (g > 0)", "migrated"),
         ("lambda g: g / 4", "migrated"),
         ("masked", "migrated"),
+        ("masked_or_not", "migrated"),
+        ("Masker(mask).mask_gradient", "migrated"),
+        ("halved_or_signed", "declined"),
         ("lambda g: g.clamp(-1, 1)", "declined"),
         ("lambda g: g.sign()", "declined"),
         ("lambda g: g / g.norm()", "declined"),
@@ -117,6 +122,25 @@ def test_a_hook_whose_result_grows_with_the_gradient_is_right(precision, hook, w
         kept = gradient != 0
         shown = gradient * kept
         return shown
+
+    def masked_or_not(gradient):
+        if mask is None:
+            return None
+        elif mask.any():
+            return gradient * mask
+
+    def halved_or_signed(gradient):
+        if mask.any():
+            gradient = gradient.sign()
+        return gradient / 2
+
+    class Masker:
+        def __init__(self, mask):
+            self.mask = mask
+
+        def mask_gradient(self, gradient):
+            if self.mask is not None:
+                return gradient.mul(self.mask)
 
     def remembers(gradient):
         seen.append(gradient)

@@ -194,8 +194,11 @@ class Reflection:
             members = self._containers.members(Value("module", scope.top.module))
             return {value for value in members if value.kind in ("class", "module")}
         # ``eval("nn." + name)``, ``eval("models." + name + ".get_model")``
-        prefix, _, rest = (part.replace("\\", "") for part in self._pattern(node, scope).partition(_ANYTHING))
+        pattern = self._pattern(node, scope)
+        prefix, _, rest = (part.replace("\\", "") for part in pattern.partition(_ANYTHING))
         owner, dot, _ = prefix.rpartition(".")
+        if not dot and pattern != _ANYTHING:
+            return self._classes_like(pattern, scope)
         if not dot or not all(part.isidentifier() for part in owner.split(".")):
             return set()
         owners = self._value_of_text(owner, scope)
@@ -207,6 +210,13 @@ class Reflection:
         for attribute in attributes:
             found = set().union(*(self._attributes.of(value, attribute) for value in found))
         return found
+
+    def _classes_like(self, pattern: str, scope: Scope) -> set[Value]:
+        """The classes of this file whose names match: ``eval(name + "Loader")``."""
+        tree = scope.top.module.tree
+        names = sorted(name for name in self._reached.scopes[tree].bound if re.fullmatch(pattern, name))
+        held = [value for name in names for value in self._store.read((tree, name))]
+        return {value for value in held if value.kind == "class"}
 
     def _submodules(self, value: Value) -> list[Module]:
         """The modules of a package."""
@@ -261,7 +271,8 @@ class Reflection:
                 if re.fullmatch(pattern, name):
                     found |= self._store.read((info.facts.node, name))
             for name, method in info.facts.methods.items():
-                if re.fullmatch(pattern, name):
+                # ``"_" + mode`` is never meant to find ``__init__``.
+                if re.fullmatch(pattern, name) and (not name.startswith("__") or pattern.startswith("__")):
                     found.add(Value("function", method, receiver=owner))
         return found
 

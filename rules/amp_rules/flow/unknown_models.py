@@ -17,8 +17,8 @@ from amp_rules.flow.reached import Reached
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import GIVEN_MODEL, Value
 from amp_rules.roles.kinds import is_module
+from amp_rules.source.blocks import walk_body
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
 from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
 
@@ -42,7 +42,7 @@ class UnknownModels:
         """Give each such variable a model; what follows from that is for the next rounds."""
         assigned: list[tuple[ast.Assign, Scope]] = []
         for body, scope in self._reached.bodies():
-            for node in walk(body):
+            for node in walk_body(body):
                 if isinstance(node, ast.Call):
                     self._see_call(node, scope)
                 elif isinstance(node, ast.Assign):

@@ -125,6 +125,18 @@ class GradientOwners:
                     found |= self._owners_among(self._program.given(other, other.args))
         return found or None
 
+    def _given_again(self, value: Value) -> set[Value]:
+        """The optimizers that were made of what the same method of the same model gives: ``model.get_weights()``."""
+        if not (value.is_result and value.receiver is not None):
+            return set()
+        found: set[Value] = set()
+        for optimizer in self.optimizers:
+            call = optimizer.site
+            given = self._program.given(call, call.args[:1]) if isinstance(call, ast.Call) else set()
+            if any(item.is_result and (item.ref, item.receiver) == (value.ref, value.receiver) for item in given):
+                found.add(optimizer)
+        return found
+
     @staticmethod
     def _owners_among(values: Iterable[Value]) -> set[Value]:
         values = set(values)
@@ -153,6 +165,9 @@ class GradientOwners:
                 elements = self._program.flow.elements({value})
                 is_known = is_known and bool(elements)
                 pending.extend(elements)
+                continue
+            if again := self._given_again(value):
+                holding |= again
                 continue
             owner = _owner(value)
             if not isinstance(owner.ref, str) and owner.kind == "object":  # a model that is known by its use alone
@@ -291,9 +306,9 @@ def _iterated_for(name: str, scope: Scope) -> list[ast.expr]:
 
 
 def _owner(value: Value) -> Value:
-    """The model, optimizer or tensor that an attribute belongs to, however deep, or what a method gave."""
-    while value.kind in ("attribute", "parameters") or (value.is_result and value.receiver is not None):
-        inner = value.ref if value.kind == "parameters" else value.receiver
+    """The model, optimizer or tensor that an attribute belongs to, however deep."""
+    while value.kind in ("attribute", "parameters"):
+        inner = value.receiver if value.kind == "attribute" else value.ref
         if not isinstance(inner, Value):
             return value
         value = inner

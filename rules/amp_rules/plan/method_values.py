@@ -16,6 +16,7 @@ from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.steps import Backward, Program
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS, BY_NAME, MAKES_GETTERS, ONLY_LOOKS
+from amp_rules.torch.models import OF_MODULES_ALONE
 from amp_rules.torch.optimizers import is_optimizer_name
 
 _STEP = "step"
@@ -87,6 +88,8 @@ def _names(program: Program, node: ast.expr, scope: Scope) -> set[object]:
 
 
 def _may_be_optimizer(program: Program, node: ast.expr, scope: Scope) -> bool:
+    if program.roles.uses(node, scope) & OF_MODULES_ALONE:
+        return False
     values = program.flow.values(node, scope)
     if any(is_optimizer(value) for value in values):
         return True

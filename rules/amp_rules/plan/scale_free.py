@@ -21,12 +21,16 @@ from amp_rules.torch.gradients import FACTS_OF_TENSORS, GRADIENT, GROWS_WITH_GRA
 _MAX_CALLS = 3
 """Functions that hand a gradient on to each other: an attack calls a helper, which calls one for the step."""
 
+_Asked = frozenset[tuple[ast.AST, str]]
+"""The variables, by the body that they belong to, of which it is being asked what becomes of them."""
+_NOT_ASKED: _Asked = frozenset()
+
 
 def is_scale_free(program: Program, access: GradientAccess) -> bool:
     """Whether all that comes of a gradient which is read is the same in any unit."""
     if not isinstance(access.node, ast.Attribute) or not isinstance(access.node.ctx, ast.Load):
         return False
-    return _ends_free(program, access.module, access.scope, access.node, 0)
+    return _ends_free(program, access.module, access.scope, access.node, _NOT_ASKED)
 
 
 def keeps_scale(info: FunctionFacts) -> bool:
@@ -36,23 +40,37 @@ def keeps_scale(info: FunctionFacts) -> bool:
     given = set(by_place[:1])
     if isinstance(node, ast.Lambda):
         return _degree(node.body, given) == 1
-    known = set(given)
-    for statement in node.body:
+    return _keeps(node.body, given)
+
+
+def _keeps(suite: list[ast.stmt], known: set[str]) -> bool:
+    """The same for statements of a hook, with the variables that hold the gradient; one that ends gives it back."""
+    for statement in suite:
         if isinstance(statement, ast.Return):
-            return statement.value is not None and _degree(statement.value, known) == 1
+            return statement.value is None or _is_nothing(statement.value) or _degree(statement.value, known) == 1
+        if isinstance(statement, ast.If) and _degree(statement.test, known) == 0:
+            branches = [statement.body, statement.orelse]
+            # What one branch assigns is not followed behind it.
+            if any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) for node in walk(statement)):
+                return False
+            if all(_keeps(branch, known) for branch in branches):
+                continue
+            return False
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target = statement.targets[0]
             degree = _degree(statement.value, known)
             if isinstance(target, ast.Name) and degree in (0, 1):
                 known = known | {target.id} if degree else known - {target.id}
                 continue
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        if isinstance(statement, ast.Pass) or (
+            isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        ):
             continue
         return False
-    return False
+    return True
 
 
-def _ends_free(program: Program, module: Module, scope: Scope, node: ast.expr, depth: int) -> bool:
+def _ends_free(program: Program, module: Module, scope: Scope, node: ast.expr, asked: _Asked) -> bool:
     """Whether a gradient that an expression gives ends in something that is the same in any unit."""
     current: ast.AST = node
     while True:
@@ -63,8 +81,8 @@ def _ends_free(program: Program, module: Module, scope: Scope, node: ast.expr, d
         if isinstance(parent, ast.Call) and current in (*parent.args, *parent.keywords):
             callees = program.flow.callees(parent)
             if callees:
-                return depth < _MAX_CALLS and all(
-                    _takes_free(program, info, parent, current, depth) for info in callees
+                return len({body for body, _ in asked}) <= _MAX_CALLS and all(
+                    _takes_free(program, info, parent, current, asked) for info in callees
                 )
         if not isinstance(parent, ast.expr):
             break
@@ -75,7 +93,7 @@ def _ends_free(program: Program, module: Module, scope: Scope, node: ast.expr, d
             return False
         current = parent
     if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
-        return _all_free(program, module, scope, parent.targets[0].id, depth)
+        return _all_free(program, module, scope, parent.targets[0].id, asked)
     return isinstance(parent, ast.Expr) and isinstance(current, ast.Attribute | ast.Name)
 
 
@@ -84,9 +102,12 @@ def _is_called(module: Module, node: ast.Attribute) -> bool:
     return isinstance(call, ast.Call) and call.func is node
 
 
-def _all_free(program: Program, module: Module, scope: Scope, name: str, depth: int) -> bool:
+def _all_free(program: Program, module: Module, scope: Scope, name: str, asked: _Asked) -> bool:
     """Whether every read of a variable of the body ends in something that is the same in any unit."""
     body = scope.node
+    if (body, name) in asked:
+        return True  # ``g = g.sum()``: the question is being answered
+    asked = asked | {(body, name)}
     if not isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)) or scope.owner(name) is not scope:
         return False
     for node in walk(body):
@@ -103,16 +124,16 @@ def _all_free(program: Program, module: Module, scope: Scope, name: str, depth: 
     changed = any(
         isinstance(node, ast.AugAssign) and blocks.path_of(node.target) == name for node in program.nodes_of(body)
     )
-    return not changed and all(_ends_free(program, module, scope, node, depth) for node in reads)
+    return not changed and all(_ends_free(program, module, scope, node, asked) for node in reads)
 
 
-def _takes_free(program: Program, info: FunctionFacts, call: ast.Call, given: ast.AST, depth: int) -> bool:
+def _takes_free(program: Program, info: FunctionFacts, call: ast.Call, given: ast.AST, asked: _Asked) -> bool:
     """Whether a function of the project makes nothing of an argument that depends on its unit."""
     value = given.value if isinstance(given, ast.keyword) else given
     for name in info.parameters:
         if info.argument(call, name) is value:
             scope = program.flow.scopes[info.node]
-            return _all_free(program, info.module.module, scope, name, depth + 1)
+            return _all_free(program, info.module.module, scope, name, asked)
     return False
 
 

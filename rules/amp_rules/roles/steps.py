@@ -94,13 +94,41 @@ class Program:
         """Bodies that the program can run, in the order of files and lines."""
         order = {module: index for index, module in enumerate(self.flow.modules)}
         return sorted(
-            self.flow.bodies(),
+            (item for item in self.flow.bodies() if item[0] not in self._replaced),
             key=lambda item: (
                 order[item[1].module],
                 getattr(item[0], "lineno", 0),
                 getattr(item[0], "col_offset", 0),
             ),
         )
+
+    @cached_property
+    def _replaced(self) -> set[ast.AST]:
+        """Methods that nothing calls because objects are of a subclass, whose method of that name is called instead."""
+        methods: dict[str, list[FunctionFacts]] = {}
+        for info in self.flow.functions.values():
+            if info.cls is not None and not info.name.startswith("__"):
+                methods.setdefault(info.name, []).append(info)
+        found: set[ast.AST] = set()
+        for several in methods.values():
+            called = {self.flow.class_of(info) for info in several if self.flow.callers(info)}
+            for info in several if called and len(several) > 1 else ():
+                owner = self.flow.class_of(info)
+                if owner is None or owner in called or owner in self._made_classes:
+                    continue
+                if any(other is not None and owner in other.mro()[1:] for other in called):
+                    found.add(info.node)
+        return found
+
+    @cached_property
+    def _made_classes(self) -> set[ClassInfo]:
+        """The classes that have objects of their own, not only those of subclasses."""
+        return {
+            value.ref
+            for cell in self.flow.cells.values()
+            for value in cell.values
+            if value.kind == "instance" and value.site is not None
+        }
 
     @cached_property
     def _nodes(self) -> dict[ast.AST, list[ast.AST]]:

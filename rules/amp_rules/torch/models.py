@@ -50,6 +50,14 @@ PUTS_PART = frozenset({"add_module", "register_module", "append", "insert", "ext
 PUTS_AT_END = frozenset({"add_module", "register_module", "append"})
 """Those of them that put it behind all others."""
 
+OF_MODULES_ALONE = frozenset(
+    [
+        "add_module", "children", "modules", "named_buffers", "named_children", "named_modules", "named_parameters",
+        "register_buffer", "register_module", "register_parameter",
+    ]
+)  # fmt: skip
+"""Methods that nothing but a module has: what is asked for one is no optimizer."""
+
 NOT_MODULES = (
     "torch.nn.functional",
     "torch.nn.init",
