@@ -63,7 +63,22 @@ class FileOrder:
                 place = self._whole_guard(change.module, self._before_folder_is_made(change.module, change.statement))
                 found.setdefault(place, (change.module, "the file is changed once all processes have looked at it"))
         inner = {child for statement in found for child in walk(statement) if child is not statement}
-        return [(module, item, why) for item, (module, why) in found.items() if item not in inner]
+        return [
+            (module, item, why)
+            for item, (module, why) in found.items()
+            if item not in inner and not self._ends_training(module, item, _HELPERS)
+        ]
+
+    def _ends_training(self, module: Module, node: ast.AST, depth: int) -> bool:
+        """Whether a place is reached only when the training has failed: one process may come there alone."""
+        for parent in module.ancestors(node):
+            if isinstance(parent, ast.ExceptHandler):
+                failed = module.parents[parent]
+                if isinstance(failed, ast.Try) and any(map(self._program.runs_backward, failed.body)):
+                    return True
+        info = self._program.function_of(blocks.body_of(module, node))
+        callers = self._program.flow.callers(info) if info is not None and depth else []
+        return bool(callers) and all(self._ends_training(item.scope.module, item.call, depth - 1) for item in callers)
 
     def _whole_guard(self, module: Module, statement: ast.stmt) -> ast.stmt:
         """The first of the statements that stand under one guard with the given one; itself where there is none."""

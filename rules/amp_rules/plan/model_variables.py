@@ -98,6 +98,7 @@ class Homes:
         # Two classes with a common base may both make what is one attribute of the base.
         homes: dict[tuple[CellKey, ast.AST], Home] = {}
         missing: list[Value] = []
+        housed: list[Value] = []
         for value in self._roots():
             candidates = self._candidates(value)
             chosen = self._choose(candidates, value)
@@ -107,7 +108,9 @@ class Homes:
                     missing.append(value)
                 else:
                     homes.setdefault((made.key, made.body), made)
+                    housed.append(value)
             else:
+                housed.append(value)
                 for turn in self._turns(chosen):
                     if (turn.key, turn.assignments[0]) not in homes:
                         homes[turn.key, turn.assignments[0]] = self._home(turn, value)
@@ -117,7 +120,14 @@ class Homes:
         )
         # What a factory makes in one of several ways is one model, in one variable.
         single = {(home.statement, home.variable, home.inline): home for home in reversed(found)}
-        return list(reversed(single.values())), missing
+        return list(reversed(single.values())), [value for value in missing if not self._is_part_of(housed, value)]
+
+    def _is_part_of(self, housed: list[Value], value: Value) -> bool:
+        """Whether a model without a variable is kept by one that has a variable.
+
+        After ``model = Trained(model)`` what ``Trained`` wraps its model in seems to hold ``Trained`` as well.
+        """
+        return any(model in self._all_holders(value) for model in housed)
 
     def of(self, value: Value) -> Home | None:
         """Where a single model goes through ``prepare_model``, if a variable or a list holds it."""

@@ -102,8 +102,9 @@ class Paths:
     def _operation(self, node: ast.BinOp, scope: Scope, depth: int) -> set[str]:
         left = self._texts(node.left, scope, depth - 1)
         if isinstance(node.op, ast.Mod):
-            moment = NOW if self._asks_the_moment(node.right, scope) else UNKNOWN
-            return {re.sub(r"%[-+ #0-9.]*[a-zA-Z]", moment, text) for text in left}
+            given = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+            filled = self._filled_with(given, scope, depth)
+            return {re.sub(r"%[-+ #0-9.]*[a-zA-Z]", filled, text) for text in left}
         if isinstance(node.op, ast.Div):
             return self._joined([left, self._texts(node.right, scope, depth - 1)], "/")
         if isinstance(node.op, ast.Add):
@@ -130,8 +131,9 @@ class Paths:
             if attr in ("glob", "rglob") and call.args:
                 return self._joined([self._texts(item, scope, depth - 1) for item in (receiver, call.args[0])], "/")
             if attr == "format":
-                moment = NOW if any(self._asks_the_moment(item, scope) for item in call.args) else UNKNOWN
-                return {re.sub(r"\{[^}]*\}", moment, text) for text in self._texts(receiver, scope, depth - 1)}
+                given = [*call.args, *(item.value for item in call.keywords)]
+                filled = self._filled_with(given, scope, depth)
+                return {re.sub(r"\{[^}]*\}", filled, text) for text in self._texts(receiver, scope, depth - 1)}
         returned = self._returned(call, depth)
         if returned:
             return returned
@@ -146,6 +148,13 @@ class Paths:
                 if isinstance(node, ast.Return) and node.value is not None and scope is not None:
                     found |= self._texts(node.value, scope, depth - 2)
         return found
+
+    def _filled_with(self, given: Iterable[ast.expr], scope: Scope, depth: int) -> str:
+        """What stands in the holes of a text: a file of this process, the clock, or anything."""
+        given = list(given)
+        if any(OWN in text for item in given for text in self._texts(item, scope, depth - 1)):
+            return OWN
+        return NOW if any(self._asks_the_moment(item, scope) for item in given) else UNKNOWN
 
     def _asks_the_moment(self, node: ast.AST, scope: Scope) -> bool:
         return any(

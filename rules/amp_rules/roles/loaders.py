@@ -84,7 +84,12 @@ class Loaders:
                 yield from inside if owner is None else self._in_object(owner, site, inside, Way())
 
     def direct(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
-        """The innermost expressions of ``node`` that hold a loader."""
+        """The innermost expressions of ``node`` that hold a loader.
+
+        What asks for the length of one takes no batches from it: ``[0.0 for _ in range(len(loader))]``.
+        """
+        if isinstance(node, ast.Call) and "builtins.len" in self.program.callee_names(node, site.scope):
+            return
         values = self.program.flow.values(node, site.scope)
         held = {value for value in values if is_loader(value)}
         if isinstance(node, ast.Call):

@@ -186,3 +186,8 @@ NAMED_TRAINER = re.compile(
     r"trainer|runner|engine|learner|solver|agent|experiment|manager|algo|pipeline", re.IGNORECASE
 )
 """Objects whose ``train()`` trains, where a model's only sets its mode."""
+
+ASKS_VERSION = re.compile(
+    r"torch\.__version__|TORCH_VERSION|torch\.version\b|hasattr\(torch[\w.]*, .*(?:amp|autocast|GradScaler)"
+)
+"""A test of which torch is installed: of its version, or whether it has the new names of mixed precision."""

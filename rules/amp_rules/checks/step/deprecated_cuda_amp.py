@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from amp_rules.checks.common.step_text import starts_with
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.source.facts import ModuleFacts
+from amp_rules.source.version_tests import chosen_by_version
 
 _NAMES = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 _OLD = {f"torch.{device}.amp.{name}": (device, name) for device in ("cuda", "cpu") for name in _NAMES}
@@ -61,7 +61,7 @@ class DeprecatedCudaAmp(Check):
         """Judge each call."""
         module = file.module
         several = module.names.rebound
-        guarded = _guarded(module)
+        guarded = chosen_by_version(module.module.tree)
         for call in _calls(module.module.tree):
             function = call.func if isinstance(call, ast.Call) else call
             found = _OLD.get(module.dotted(function) or "")
@@ -79,35 +79,6 @@ def _calls(tree: ast.AST) -> Iterator[ast.expr]:
             yield item
         elif isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from (node for node in item.decorator_list if not isinstance(node, ast.Call))
-
-
-_ASKED = re.compile(
-    r"torch\.__version__|TORCH_VERSION|torch\.version\b|hasattr\(torch[\w.]*, .*(?:amp|autocast|GradScaler)"
-)
-"""A test of which torch is installed: of its version, or whether it has the new names."""
-
-
-def _guarded(module: ModuleFacts) -> set[ast.AST]:
-    """What stands in a ``try`` that catches failing imports and names, or after a test of what torch is installed."""
-    tree = module.module.tree
-    known = {
-        target.id
-        for item in ast.walk(tree)
-        if isinstance(item, ast.Assign) and _ASKED.search(ast.unparse(item.value))
-        for target in item.targets
-        if isinstance(target, ast.Name)
-    }
-    found: set[ast.AST] = set()
-    for item in ast.walk(tree):
-        if isinstance(item, ast.Try):
-            caught = " ".join(ast.unparse(handler.type) for handler in item.handlers if handler.type is not None)
-            if "ImportError" in caught or "AttributeError" in caught or "ModuleNotFound" in caught:
-                found.update(ast.walk(item))
-        elif isinstance(item, (ast.If, ast.IfExp)) and item not in found:
-            names = {part.id for part in ast.walk(item.test) if isinstance(part, ast.Name)}
-            if names & known or _ASKED.search(ast.unparse(item.test)):
-                found.update(ast.walk(item))
-    return found
 
 
 def _fix(module: ModuleFacts, call: ast.expr, device: str, name: str) -> Fix | None:

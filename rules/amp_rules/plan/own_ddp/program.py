@@ -123,7 +123,8 @@ class OwnDdp:
         info = self.program.function_of(blocks.body_of(module, node))
         if found is not Reach.UNKNOWN or info is None or info.node in seen or len(seen) > _MAX_CALLERS:
             return found
-        if self._rank_paths(module).decides(node) is Reach.ONE:
+        decided = self._rank_paths(module).decides(node)
+        if decided is Reach.ONE:
             return Reach.ONE
         callers = self.program.flow.callers(info)
         most = Reach.UNKNOWN
@@ -133,7 +134,7 @@ class OwnDdp:
                 # One of many callers that is not known could be the only one that matters.
                 return Reach.UNKNOWN
             most = max(most, reached)
-        return most
+        return min(decided, most)
 
     def only_together(self, module: Module, node: ast.AST) -> bool:
         """Whether no process gets to a place that others do not get to: by no way on which a test asks for one."""

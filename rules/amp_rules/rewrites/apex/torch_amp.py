@@ -18,7 +18,8 @@
     with autocast("cuda", enabled=args.amp):
 
 ## When it declines
-A name that is handed on instead of called keeps its import.
+A name that is handed on instead of called keeps its import. A file that asks for torch's version
+is left: an older torch has only the old names.
 
 ## Leaving it out
 Yes: the old names work and warn. Within a file all of them stay or none, since import and calls belong together.
@@ -37,6 +38,7 @@ import libcst as cst
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
+from amp_rules.source.version_tests import chosen_by_version
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
 
@@ -62,6 +64,9 @@ def changes(file: ApexFile) -> Iterator[Change]:
     names = file.names
     found = [(use.node, *split) for use in names.uses if (split := _split(use.target)) is not None]
     if any(not _is_called(file, node, name) for node, _, name in found):
+        return
+    by_version = chosen_by_version(file.module.tree) if found else set()
+    if any(node in by_version for node, _, _ in found):
         return
     message = "`torch.cuda.amp` is deprecated"
     for node, device, name in found:
