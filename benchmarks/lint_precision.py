@@ -60,7 +60,9 @@ def _unpack(archive: Path, place: Path) -> None:
     else:
         with tarfile.open(archive) as held:
             members = [item for item in held.getmembers() if item.isfile() and item.name.endswith(".py")]
-            held.extractall(place, members, filter="data")
+            # The argument `filter` came with 3.10.12 and 3.11.4.
+            held.extraction_filter = getattr(tarfile, "data_filter", None)
+            held.extractall(place, members)
 
 
 def sample(options: argparse.Namespace) -> None:

@@ -63,7 +63,9 @@ class Trees:
             if packed.returncode:
                 raise OSError(f"{repo} {commit}: {packed.stderr.decode(errors='replace')}")
             with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-                archive.extractall(part, [item for item in archive if item.isdir() or item.isfile()], filter="data")
+                # The argument `filter` came with 3.10.12 and 3.11.4.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(part, [item for item in archive if item.isdir() or item.isfile()])
             with contextlib.suppress(OSError):
                 part.rename(target)
         return target
