@@ -14,6 +14,8 @@ PLAIN = sorted(path.parent for path in FIXTURES.glob("AMP[123]*/*/before.py"))
 APEX = sorted(path.parent for path in FIXTURES.glob("AMP4*/*/before.py"))
 PROJECTS = sorted(path for kind in ("runnable", "projects", "apex") for path in (FIXTURES / kind).iterdir())
 FIRST = [next(path for path in PLAIN if path.parent == code) for code in sorted({path.parent for path in PLAIN})]
+LATER_ALONE = {"pixels_projected_by_a_loss"}
+"""Declined at once: the region would go on to the loss. That of the runtime ends before it, where half is known."""
 _SCRIPTS = ("before.py", "train.py", "main.py")
 
 
@@ -45,6 +47,9 @@ def is_same(folder: Path, tmp_path: Path, options: Options) -> bool:
         kept = any("amp_runtime.apex" in change.after for change in on_runtime.changes)
         without_words = (at_once.precision, on_runtime.precision) == ("declined", "migrated")
         alone = (at_once.distribution, on_runtime.distribution) == ("declined", "migrated")
+        if without_words and folder.name in LATER_ALONE:
+            assert later.precision == "migrated" and not at_once.changes, script
+            continue
         if kept or without_words or alone:
             # The first run did what torch has no words for, or kept a part of Apex's interface: only the script as it
             # was says enough, and one process cannot be had from it any more.
