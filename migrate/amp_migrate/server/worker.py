@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import gc
+import signal
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -39,6 +40,9 @@ class Worker:
 
     def run(self) -> None:
         """Do the jobs until :meth:`stop`; to be called in the main thread."""
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+            # A shell's background job begins so, and :meth:`stop` could not end a job that takes long.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             while (job := self._jobs.get()) is not None:
                 self._busy = True
