@@ -632,10 +632,18 @@ def _kept(folder: Path, text: str) -> list[str]:
 def test_one_gpu_in_place_of_several_is_noted_once(tmp_path: Path) -> None:
     """Also where several models had them; where there was no DataParallel nothing is said of it."""
     spread = "if torch.cuda.device_count() > 1:\n    model = nn.DataParallel(model)\n"
+    step = STEP.replace("model(x)", "model(x.cuda())")
     for times in (1, 2):
-        found = _kept(tmp_path, trained(moved=spread * times))
+        found = _kept(tmp_path, trained(step, moved=spread * times))
         assert sum("several GPUs in one process" in text for text in found) == 1
     assert not any("several GPUs" in text for text in _kept(tmp_path, trained(moved="model.cuda()\n")))
+
+
+def test_inputs_that_the_wrapper_took_to_the_gpu_are_still_taken_there(tmp_path: Path) -> None:
+    """In one process by DataParallel, in several by DistributedDataParallel, which does so for devices it is told."""
+    after = distributed(tmp_path, trained(moved="model.cuda()\nmodel = nn.DataParallel(model)\n"))
+    assert "model = torch.nn.DataParallel(model, device_ids=[LOCAL_RANK] if WORLD_SIZE > 1 else None)" in after
+    assert "model.module, device_ids=[LOCAL_RANK] if next(model.parameters()).is_cuda else None" in after
 
 
 @pytest.mark.parametrize(
@@ -657,6 +665,7 @@ def test_batch_norm_of_each_process_is_noted_where_there_is_one(
 def test_each_limit_is_a_note_of_its_own_and_the_first_matters_most(tmp_path: Path) -> None:
     """What may train otherwise comes before batch norm on the CPU."""
     model = "nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))"
-    found = _kept(tmp_path, trained(model=model, moved="model.cuda()\nmodel = nn.DataParallel(model)\n"))
+    step = STEP.replace("model(x)", "model(x.cuda())")
+    found = _kept(tmp_path, trained(step, model=model, moved="model.cuda()\nmodel = nn.DataParallel(model)\n"))
     assert len(found) > 2 and not any("; batch norm" in text for text in found)
     assert "several GPUs" in found[0] and "batch norm" in found[-1]

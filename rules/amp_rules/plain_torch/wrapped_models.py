@@ -85,7 +85,12 @@ class WrappedModels:
                 f"if next({variable}.parameters()).is_cuda:",
                 f"    {variable} = {{torch}}.nn.SyncBatchNorm.convert_sync_batchnorm({variable})",
             ]
-        model = f"{variable}.module" if self._keeps_names else variable
+        model = variable
+        if self._keeps_names:
+            model = f"{variable}.module"
+            if may_use_gpu(self._program):
+                # DataParallel took inputs to the GPU, and this one does so for devices that it is told.
+                options = f", device_ids=[{{LOCAL_RANK}}] if next({variable}.parameters()).is_cuda else None{options}"
         line = f"{variable} = {{DDP}}({model}{options})"
         column = 0 if use is None else use.module.start(use.statement)[1]
         if column + 4 + len(self._translation.code(self.models[0].use.module, line)) <= _WIDTH:

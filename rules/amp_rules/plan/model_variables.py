@@ -413,6 +413,7 @@ class Homes:
         if not candidates:
             return None
         if len(candidates) > 1:
+            candidates = [item for item in candidates if self._is_read(item)] or candidates
             candidates = [item for item in candidates if not self._only_tells(item)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 
@@ -431,6 +432,16 @@ class Homes:
             )
 
         return min(candidates, key=score)
+
+    def _is_read(self, item: _Candidate) -> bool:
+        """Whether anything reads the variable: ``_, name = make()`` throws a model away."""
+        name = item.path.rpartition(".")[2]
+        for node, _, scope in self.program.nodes():
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                own = node.id if isinstance(node, ast.Name) else node.attr
+                if own == name and self.flow.key(node, scope) in (item.key, None):
+                    return True
+        return isinstance(item.key[0], tuple)  # an item of a container, which is read as a whole
 
     def _only_tells(self, item: _Candidate) -> bool:
         """Whether an attribute keeps a model that it is given to log or save it: nothing runs the model through it."""

@@ -57,14 +57,35 @@ def _too_large(program: Program) -> Iterator[tuple[Site, ast.expr]]:
         value = (
             call.args[1] if len(call.args) == 2 else next((k.value for k in call.keywords if k.arg == "value"), None)
         )
-        if not isinstance(value, ast.UnaryOp) or not isinstance(value.op, ast.USub):
-            continue
-        number = value.operand
-        if not isinstance(number, ast.Constant) or not isinstance(number.value, (int, float)):
+        number = _number(value)
+        if value is None or number is None:
             continue
         if (
-            number.value > FLOAT16.largest
+            number < -FLOAT16.largest
             and blocks.path_of(call.func.value) is not None
             and names_of(scope.module).name_of("torch")
         ):
             yield Site(scope.module, scope, body, value), call.func.value
+
+
+def _number(node: ast.expr | None) -> float | None:
+    """What is written out as a number or a sum, product or power of numbers: ``-1e9``, ``-2 ** 32 + 1``."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, (int, float)) else None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        operand = _number(node.operand)
+        return None if operand is None else -operand
+    if not isinstance(node, ast.BinOp):
+        return None
+    left, right = _number(node.left), _number(node.right)
+    if left is None or right is None:
+        return None
+    if isinstance(node.op, ast.Pow):
+        return float(left**right) if left > 0 and 0 <= right <= _LARGEST_POWER and left <= _LARGEST_BASE else None
+    if isinstance(node.op, (ast.Add, ast.Sub)):
+        return left + right if isinstance(node.op, ast.Add) else left - right
+    return left * right if isinstance(node.op, ast.Mult) else None
+
+
+_LARGEST_BASE, _LARGEST_POWER = 100, 128
+"""Powers of more are not computed: they may be no floats."""
