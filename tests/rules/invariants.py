@@ -221,13 +221,15 @@ def head_of(node: ast.stmt) -> tuple[int, int]:
 
 
 def runtime_blocks(run: Run, name: str) -> set[int]:
-    """Lines of the result inside of blocks that the runtime heads."""
+    """Lines of the result inside of blocks that the runtime heads, or a test for the rank that is new."""
     text = source_from_bytes(run.after[name], run.folder / name).text
+    known, rows = set(rows_of(run.before[name])), rows_of(run.after[name])
     found: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.With, ast.If)):
             head = node.test if isinstance(node, ast.If) else ast.Tuple([item.context_expr for item in node.items])
-            if "amp" in ast.unparse(head):
+            is_new = run.report.distribution == "completed" and rows[node.lineno - 1] not in known
+            if is_new or "amp" in ast.unparse(head):
                 found |= set(range(node.body[0].lineno - 1, (node.end_lineno or 0) + 1))
                 # The comments below the last statement of a block are its own.
                 found |= set(range(node.lineno, (node.end_lineno or 0) + 1))

@@ -58,6 +58,8 @@ def _halves(text: str) -> tuple[list[ast.stmt], list[ast.stmt]]:
         raise NotPossible("global names")
     if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)):
         raise NotPossible("a star import")
+    if any(isinstance(node, ast.Name) and node.id in ("eval", "exec", "globals") for node in ast.walk(tree)):
+        raise NotPossible("names that are looked up by their text, where the file has them")
     if any(isinstance(node, ast.Constant) and node.value == "__main__" for item in rest for node in ast.walk(item)):
         raise NotPossible("a guard elsewhere")
     return imports, rest
