@@ -107,6 +107,7 @@ ASKED_APEX = Rule("AMP499", "apex-kept-as-it-is", "The user keeps some use of Ap
 OLD_PLACE = Rule("AMP590", "old-place-left", "What an old name means at a place is not certain.", "modern")
 
 NOT_IN_TORCH = Rule("AMP392", "not-in-plain-torch", "Plain PyTorch has no words for something.", "precision")
+OTHER_FRAMEWORK = Rule("AMP393", "other-framework", "Another framework than PyTorch trains.", "precision")
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 """The reasons for which one script is left alone."""

@@ -217,7 +217,8 @@ def _migrate(
     except Declined as declined:
         precision_outcome = "already" if declined.already else "declined"
         refusals.extend(declined.refusals)
-        if options.ddp:
+        # A script of another framework is told from one of PyTorch in one sentence.
+        if options.ddp and declined.refusal.code != declining.OTHER_FRAMEWORK.code:
             distribution_outcome, why = _distribution_without_step(program, declined)
             refusals.append(why)
     if precision is None:

@@ -6,7 +6,15 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from amp_rules.plan import declining, geometry, gradient_functions, left_unfollowed, method_values, worker_functions
+from amp_rules.plan import (
+    declining,
+    geometry,
+    gradient_functions,
+    left_unfollowed,
+    method_values,
+    other_frameworks,
+    worker_functions,
+)
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_variables import Home, Homes
@@ -66,6 +74,7 @@ def plan(
     Raises:
         Declined: with the reason that settles the question, or with all that can be mended.
     """
+    declining.decline_at_first(other_frameworks.reasons(program))
     if not initialised or not program.backwards:
         # With Apex in it, the step is the script's own, whatever calls it.
         declining.decline_at_first(_frameworks(program))

@@ -176,6 +176,21 @@ _PAGES = {
         ## What to do by hand
         Write `model = amp.prepare_model(model)` before the optimizer is built, and pass `model` on from there.
         """,
+    declining.OTHER_FRAMEWORK: """
+        Another framework than PyTorch trains.
+
+        ## What is refused
+        Scripts that import Paddle, MindSpore, TensorFlow, JAX, MXNet or Chainer and no torch; scripts that import both,
+        where only the other framework computes gradients.
+
+        ## Why
+        Autocast, loss scaling and DistributedDataParallel are PyTorch's. The other framework has words of its own for
+        each of them.
+
+        ## What to do by hand
+        Use what the message names, in that framework. Once the model and the training step are written in PyTorch,
+        migrate the script.
+        """,
     declining.FRAMEWORK: """
         A framework runs the training step, or shards the model.
 

@@ -44,9 +44,62 @@ FRAMEWORKS = (
 )
 """Every framework that is known, for both commands."""
 
-OTHERS_TENSORS = re.compile(
-    r"^[ \t]*(?:from|import)[ \t]+(?:mxnet|tensorflow|jax|paddle|mindspore|cupy)\b", re.MULTILINE
+
+class OtherFramework(NamedTuple):
+    """A library that trains with tensors of its own, in place of torch's.
+
+    Attributes:
+        name: what it is called.
+        packages: what is imported of it.
+        training: dotted names that only a script which trains with it uses.
+        advice: what to do for half precision and several processes there.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    training: tuple[str, ...]
+    advice: str
+
+
+OTHER_FRAMEWORKS = (
+    OtherFramework(
+        "Paddle",
+        ("paddle",),
+        ("paddle.optimizer",),
+        "use `paddle.amp.auto_cast` with `paddle.amp.GradScaler`, and `paddle.distributed.launch`",
+    ),
+    OtherFramework(
+        "MindSpore",
+        ("mindspore",),
+        ("mindspore.value_and_grad", "mindspore.ops.value_and_grad", "mindspore.train.Model", "mindspore.Model"),
+        "use `mindspore.amp.auto_mixed_precision`, and `msrun`",
+    ),
+    OtherFramework(
+        "TensorFlow",
+        ("tensorflow", "tf_keras", "keras"),
+        ("tensorflow.GradientTape", "tensorflow.keras.optimizers", "keras.optimizers", "tf_keras.optimizers"),
+        "use `keras.mixed_precision`, and `tf.distribute.MirroredStrategy`",
+    ),
+    OtherFramework(
+        "JAX",
+        ("jax", "flax", "optax"),
+        ("jax.grad", "jax.value_and_grad", "optax", "flax.nnx.value_and_grad"),
+        "compute in `jnp.bfloat16` (`jmp` scales losses), and share arrays out by `jax.sharding`",
+    ),
+    OtherFramework("MXNet", ("mxnet",), ("mxnet.autograd", "mxnet.gluon.Trainer"), "use `mxnet.contrib.amp`"),
+    OtherFramework("Chainer", ("chainer",), ("chainer.optimizers",), "use `chainer.mixed16`"),
 )
+"""Frameworks whose scripts are told apart from those of PyTorch.
+
+Sources: https://www.paddlepaddle.org.cn/documentation/docs/en/guides/performance_improving/amp_en.html;
+https://www.mindspore.cn/docs/en/master/api_python/mindspore.amp.html; https://keras.io/api/mixed_precision/;
+https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automatic_parallelization.html
+"""
+
+OTHER_PACKAGES = frozenset(package for item in OTHER_FRAMEWORKS for package in item.packages)
+"""What is imported of frameworks with tensors of their own."""
+
+OTHERS_TENSORS = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:cupy|{'|'.join(sorted(OTHER_PACKAGES))})\b", re.MULTILINE)
 """An import of a library with tensors of its own, whose methods are called like torch's."""
 
 OWN_FRAMEWORK = tuple(item.prefix for item in FRAMEWORKS if item.steps == "always")

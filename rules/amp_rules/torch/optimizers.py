@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from amp_rules.torch.frameworks import OTHER_PACKAGES
+
 OPTIMIZERS = frozenset(
     [
         "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "Optimizer",
@@ -29,17 +31,7 @@ THIRD_PARTY_OPTIMIZERS = frozenset(
     }
 )
 
-OF_OTHER_FRAMEWORKS = (
-    "tensorflow.",
-    "keras.",
-    "paddle.",
-    "mxnet.",
-    "jax.",
-    "flax.",
-    "optax.",
-    "chainer.",
-    "mindspore.",
-)
+OF_OTHER_FRAMEWORKS = tuple(f"{package}." for package in sorted(OTHER_PACKAGES))
 """Where classes with the names of torch's optimizers do not step tensors of torch."""
 
 FUSED_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})

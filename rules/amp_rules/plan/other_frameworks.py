@@ -1,0 +1,30 @@
+"""Scripts that train with another framework than PyTorch: said as that, with where to go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.library_uses import first_import, first_use
+from amp_rules.roles.steps import Program
+from amp_rules.torch.frameworks import OTHER_FRAMEWORKS
+
+
+def reasons(program: Program) -> Iterator[Declined]:
+    """Yield that another framework trains: where torch is not imported, or where only that framework has gradients."""
+    has_torch = any(name.split(".")[0] == "torch" for name in program.flow.imported)
+    if has_torch and program.backwards:
+        return
+    for framework in OTHER_FRAMEWORKS:
+        found = first_use(program, framework.training) if has_torch else first_import(program, framework.packages)
+        if found is not None:
+            module, node, name = found
+            seen = f"`{name}` trains here" if has_torch else f"`{name}` is imported and torch is not"
+            yield declining.decline(
+                declining.OTHER_FRAMEWORK,
+                module,
+                node,
+                f"{seen}: this is a script of {framework.name}, and scripts of PyTorch are migrated",
+                f"in {framework.name}, {framework.advice}; once it trains with PyTorch, migrate it",
+            )
