@@ -52,8 +52,7 @@ class Ranks:
         world.evaluate = Expressions(
             world, elements, targets, Calls(world, elements, Libraries(world, elements))
         ).evaluate
-        self._statements = Statements(world, elements, targets)
-        self._functions = Functions(world, self._statements)
+        self._functions = Functions(world, Statements(world, elements, targets))
         world.run = self._functions.run
         self._settle()
 
@@ -69,9 +68,7 @@ class Ranks:
     def _round(self) -> None:
         modules = self.program.flow.modules
         for module in [*modules[1:][::-1], modules[0]]:
-            scope = self.program.flow.scopes[module.tree]
-            frame = Frame(module.tree, scope, 0)
-            self._statements.run(module.tree.body, frame)
+            self._functions.run_module(module.tree, self.program.flow.scopes[module.tree])
         # What nothing calls that is known runs as well: others may import it, or a library may call it.
         for body, scope in self.program.bodies:
             if isinstance(body, FunctionNode) and body not in self._functions.reached:

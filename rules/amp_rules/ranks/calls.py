@@ -133,7 +133,7 @@ class Calls:
         for target in targets:
             owner = target.receiver if target.receiver is not None else target
             if owner.kind == "instance" and owner.site is not None:
-                found |= {ref for ref in self._memory.refs.get(owner.site, ()) if _has(ref, info)}
+                found |= {ref for ref in self._memory.made_at(owner.site) if _has(ref, info)}
         return frozenset(found)
 
     def _bound(self, info: FunctionFacts, given: Arguments, frame: Frame) -> dict[str, RankValue]:

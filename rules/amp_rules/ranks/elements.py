@@ -255,6 +255,7 @@ class Elements:
             is_none = isinstance(item.value, ast.Constant) and item.value.value is None
             if item.arg is None:
                 refs = self._world.seen.get(item.value, REPLICATED).refs
+                self._memory.record.is_partial = True
                 keys = set[object]().union(*map(self._memory.keys, refs))
                 if not refs or keys & _SAMPLING:
                     return False

@@ -59,6 +59,7 @@ class Expressions:
     def evaluate(self, node: ast.expr, frame: Frame) -> RankValue:
         """What an expression is."""
         if self._depth > _MAX_DEPTH:
+            self._memory.record.is_partial = True
             return REPLICATED
         self._depth += 1
         setting = self._world.setting
@@ -233,7 +234,7 @@ class Expressions:
         ref = self._memory.made(Ref(frame.node, frame.context))
         self._memory.write(ref, ELEMENTS, value.unknown())
         if frame.state.apart:
-            self._memory.passes.add(ref)
+            self._memory.note_pass(ref)
         if frame.control_origins:
             self._memory.write(ref, LENGTH, RankValue(frame.control_origins))
         return REPLICATED

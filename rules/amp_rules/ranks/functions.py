@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from amp_rules.ranks.frames import Frame, Raised, State
 from amp_rules.ranks.memory import ELEMENTS
 from amp_rules.ranks.origins import UNDECIDED, Decisions
+from amp_rules.ranks.records import Record
 from amp_rules.ranks.statements import Statements
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue, Ref, join
 from amp_rules.ranks.world import Given, World
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.scopes import Scope
 
 _MAX_WAYS = 8
 """Ways of calling one function that are told apart. Helpers of scripts have two or three; the rest count as one."""
@@ -32,9 +36,19 @@ _MAX_CALLS = 60
 Key = tuple[object, ...]
 
 
-@dataclass
+@dataclass(eq=False)
 class Way:
-    """One way in which a function is called, all calls of this kind together."""
+    """One way in which a function is called, all calls of this kind together; or the body of a module.
+
+    Attributes:
+        number: the context of what it makes.
+        bound: what its parameters hold.
+        round: the round of the last evaluation, in which there were ``times``.
+        version: how often what it gives has changed.
+        record: what the last evaluation rests on; None before the first.
+        has_grown: whether more was given since the last evaluation began.
+        checked: the time at which everything was last found as it was.
+    """
 
     number: int
     bound: dict[str, RankValue]
@@ -46,6 +60,10 @@ class Way:
     round: int = -1
     times: int = 0
     running: bool = False
+    version: int = 0
+    record: Record | None = None
+    has_grown: bool = False
+    checked: int = -1
 
 
 class Functions:
@@ -63,6 +81,7 @@ class Functions:
         self._memory = world.memory
         self._statements = statements
         self._ways: defaultdict[ast.AST, dict[Key, Way]] = defaultdict(dict)
+        self._modules: dict[ast.AST, Way] = {}
         self._count = 0
         self._left = _MAX_EVALUATIONS
         self._depth = 0
@@ -75,18 +94,72 @@ class Functions:
         grown = self._grow(way, bound, given)
         if way.round != self.round:
             way.times = 0
-        if (grown or way.round != self.round) and not way.running and self._depth < _MAX_CALLS:
-            if way.times < _MAX_TIMES and self._left:
-                self._evaluate(info, way)
-            else:
+        record = self._memory.record
+        if (grown or way.round != self.round) and not way.running:
+            if self._depth >= _MAX_CALLS:
+                record.is_partial = True
+            elif way.times >= _MAX_TIMES or not self._left:
                 # What came to it since is seen in the next round.
                 self._memory.changed = True
+                record.is_partial = True
+            elif not self._holds(way):
+                self._evaluate(info, way)
+        record.calls.setdefault(way, way.version)
         frame = given.frame
         if way.raised:
             frame.raised[-1] |= way.raised
         if way.round == self.round and not info.is_forward:
             frame.state = way.left.copy()
         return way.result
+
+    def run_module(self, tree: ast.Module, scope: Scope) -> None:
+        """Run what a file does by itself."""
+        way = self._modules.setdefault(tree, Way(0, {}, State()))
+        way.round = self.round
+        if not self._holds(way):
+            with self._recorded(way):
+                self._statements.run(tree.body, Frame(tree, scope, 0))
+
+    @contextmanager
+    def _recorded(self, way: Way) -> Iterator[None]:
+        """Note what an evaluation rests on."""
+        before = self._memory.record
+        record = self._memory.record = Record()
+        way.has_grown = False
+        try:
+            yield
+        finally:
+            self._memory.record = before
+            way.record = record
+
+    def _holds(self, way: Way) -> bool:
+        """Whether an evaluation would give what it gave, and count it as one for all ways that are known to be so."""
+        seen = {way}
+        pending = [way]
+        while pending:
+            current = pending.pop()
+            record = current.record
+            if record is None or current.has_grown:
+                return False
+            if current.checked != self._memory.clock and not self._memory.holds(record):
+                return False
+            for callee, version in record.calls.items():
+                if callee.version != version:
+                    return False
+                if callee not in seen and not callee.running:
+                    seen.add(callee)
+                    pending.append(callee)
+        for current in seen:
+            current.checked = self._memory.clock
+            if current.round != self.round:
+                current.round, current.times = self.round, 1
+                self._left = max(0, self._left - 1)
+        return True
+
+    def _note_new(self, way: Way) -> None:
+        """Note that a way gives more than it did."""
+        way.version += 1
+        self._memory.clock += 1
 
     def _complete(self, info: FunctionFacts, given: Given) -> dict[str, RankValue]:
         """What each parameter holds, defaults and the receiver included."""
@@ -145,7 +218,11 @@ class Functions:
             grown = True
         before = way.state.key()
         way.state.merge(given.frame.state)
-        return grown or way.state.key() != before
+        if not grown and way.state.key() == before:
+            return False
+        way.has_grown = True
+        self._memory.clock += 1
+        return True
 
     def _evaluate(self, info: FunctionFacts, way: Way) -> None:
         scope = self._world.flow.scopes.get(info.node)
@@ -162,10 +239,11 @@ class Functions:
         way.round = self.round
         self._depth += 1
         try:
-            if isinstance(info.node, ast.Lambda):
-                frame.give_back(self._world.evaluate(info.node.body, frame))
-            else:
-                self._statements.run(info.node.body, frame)
+            with self._recorded(way):
+                if isinstance(info.node, ast.Lambda):
+                    frame.give_back(self._world.evaluate(info.node.body, frame))
+                else:
+                    self._statements.run(info.node.body, frame)
         finally:
             self._depth -= 1
             way.running = False
@@ -178,6 +256,9 @@ class Functions:
         joined = join(way.result, found) if way.result is not REPLICATED else found
         if joined != way.result or frame.raised[0] != way.raised:
             self._memory.changed = True
+            self._note_new(way)
+        elif frame.state.key() != way.left.key():
+            self._note_new(way)
         way.result = joined
         way.raised = frame.raised[0]
         way.left = frame.state

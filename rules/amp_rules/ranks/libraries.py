@@ -275,7 +275,7 @@ class Libraries:
             self._memory.write(row, element(index), part.unknown())
         self._memory.write(outer, ELEMENTS, RankValue(refs=frozenset((row,))))
         if any(map(self._memory.is_pass, given.values)):
-            self._memory.passes.add(outer)
+            self._memory.note_pass(outer)
         return RankValue(NOWHERE, sizes, frozenset((outer,)))
 
     def _enumerate(self, given: Arguments, frame: Frame) -> RankValue:

@@ -6,10 +6,10 @@ import ast
 from collections import defaultdict
 
 from amp_rules.ranks.origins import Origin, Origins
+from amp_rules.ranks.records import Record, Slot
 from amp_rules.ranks.values import REPLICATED, SHARED, RankValue, Ref, join
 from amp_rules.source.syntax import called_name
 
-Slot = tuple[str, object]
 ELEMENTS: Slot = ("element", None)
 """Elements whose key is not known."""
 STATE: Slot = ("state", None)
@@ -33,30 +33,70 @@ class Memory:
 
     Attributes:
         changed: whether anything has grown since it was last set to False.
+        clock: how often anything has grown so far.
+        record: what the evaluation that runs now rests on.
         refs: the references to what a place makes.
         passes: iterators over a loader that is shared out, from other functions than the loop's.
     """
 
     def __init__(self) -> None:
         self.changed = False
+        self.clock = 0
+        self.record = Record()
         self.refs: defaultdict[ast.AST, set[Ref]] = defaultdict(set)
         self.passes: set[Ref] = set()
         self._objects: defaultdict[Ref, dict[Slot, RankValue]] = defaultdict(dict)
         self._reached: dict[frozenset[Ref], Origins] = {}
         self._summaries: dict[Ref, tuple[Origins, frozenset[Ref]]] = {}
         self._variables: dict[tuple[ast.AST, str], RankValue] = {}
+        self._versions: defaultdict[Ref, int] = defaultdict(int)
+
+    def holds(self, record: Record) -> bool:
+        """Whether all that an evaluation has read is as it was then, so that another one would find nothing new.
+
+        What grew since the first look at it counts, if it was this evaluation itself that made it grow.
+        """
+        if record.is_partial or record.passes not in (None, len(self.passes)):
+            return False
+        for (base, slot), value in record.slots.items():
+            held = self._objects.get(base)
+            if (held.get(slot) if held is not None else None) is not value:
+                return False
+        return (
+            all(self._variables.get(key) is value for key, value in record.variables.items())
+            and all(self._versions[base] == version for base, version in record.objects.items())
+            and all(len(self.refs.get(site, ())) == number for site, number in record.sites.items())
+            and all(self._reach(refs) == origins for refs, origins in record.reached.items())
+        )
 
     # ---- objects -------------------------------------------------------------------------------------------------
 
     def made(self, ref: Ref) -> Ref:
         """Note a new object."""
-        self.refs[ref.site].add(ref)
+        known = self.refs[ref.site]
+        if ref not in known:
+            known.add(ref)
+            self.clock += 1
         return ref
+
+    def made_at(self, site: ast.AST) -> set[Ref]:
+        """The references to what a place makes."""
+        found = self.refs.get(site, set())
+        self.record.sites.setdefault(site, len(found))
+        return found
+
+    def note_pass(self, ref: Ref) -> None:
+        """Note that an object goes over a loader that is shared out."""
+        self.passes.add(ref)
+        self.clock += 1
 
     def read(self, ref: Ref, slot: Slot) -> RankValue | None:
         """What a slot of an object holds."""
-        held = self._objects.get(ref.base)
-        return held.get(slot) if held is not None else None
+        base = ref.base
+        held = self._objects.get(base)
+        value = held.get(slot) if held is not None else None
+        self.record.slots.setdefault((base, slot), value)
+        return value
 
     def write(self, ref: Ref, slot: Slot, value: RankValue) -> None:
         """Add to what a slot of an object holds."""
@@ -67,24 +107,33 @@ class Memory:
         if known is None or grown != known:
             slots[slot] = grown
             self.changed = True
+            self.clock += 1
+            self._versions[base] += 1
             self._reached.clear()
             self._summaries.pop(base, None)
             self._summaries.pop(base.part, None)
 
     def keys(self, ref: Ref) -> set[object]:
         """The keys under which something stands in an object; None among them where not all are known."""
-        return {key for kind, key in self._objects.get(ref.base, {}) if kind == "element"}
+        return {key for kind, key in self._slots(ref) if kind == "element"}
 
     def elements(self, ref: Ref) -> RankValue | None:
         """What any element of an object can be."""
         found: RankValue | None = None
-        for slot, value in list(self._objects.get(ref.base, {}).items()):
+        for slot, value in self._slots(ref).items():
             if slot[0] == "element":
                 found = value if found is None else join(found, value)
         return found
 
+    def _slots(self, ref: Ref) -> dict[Slot, RankValue]:
+        """All slots of an object."""
+        base = ref.base
+        self.record.objects.setdefault(base, self._versions[base])
+        return self._objects.get(base, {})
+
     def is_pass(self, value: RankValue) -> bool:
         """Whether iterating the value goes over a loader that is shared out."""
+        self.record.passes = len(self.passes) if self.record.passes is None else self.record.passes
         return any(ref.context == SHARED or ref in self.passes for ref in value.refs)
 
     def length(self, value: RankValue) -> Origins:
@@ -107,10 +156,16 @@ class Memory:
         found = value.own
         if not value.refs:
             return found
-        reached = self._reached.get(value.refs)
-        if reached is None:
-            reached = self._reached[value.refs] = self._below(value.refs)
+        reached = self._reach(value.refs)
+        self.record.reached.setdefault(value.refs, reached)
         return found | reached
+
+    def _reach(self, refs: frozenset[Ref]) -> Origins:
+        """Why anything differs that can be read from objects; asked once until something is written."""
+        reached = self._reached.get(refs)
+        if reached is None:
+            reached = self._reached[refs] = self._below(refs)
+        return reached
 
     def _below(self, refs: frozenset[Ref]) -> Origins:
         """Why anything differs that can be read from objects."""
@@ -140,7 +195,9 @@ class Memory:
 
     def variable(self, owner: ast.AST, name: str) -> RankValue | None:
         """What any assignment gives a variable."""
-        return self._variables.get((owner, name))
+        value = self._variables.get((owner, name))
+        self.record.variables.setdefault((owner, name), value)
+        return value
 
     def assign(self, owner: ast.AST, name: str, value: RankValue) -> None:
         """Add to what a variable holds for those who read it from elsewhere."""
@@ -149,6 +206,7 @@ class Memory:
         if known is None or grown != known:
             self._variables[owner, name] = grown
             self.changed = True
+            self.clock += 1
 
 
 def nothing(value: RankValue | None) -> RankValue:
