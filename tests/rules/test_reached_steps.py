@@ -161,6 +161,11 @@ def test_methods_of_a_class_that_is_made_a_command_are_followed(report):
             "`lab.loop` was not found",
         ),
         (
+            "import torch\nfrom steps import *\noptimizer = make(Net())\nepoch(1, optimizer=optimizer)\n",
+            "AMP198",
+            "`epoch` may run one, and `steps` was not found",
+        ),
+        (
             "import torch\nfrom config import load\ntrainer = load().build()\ntrainer.train()\n",
             "AMP193",
             "`trainer.train()` may run one",
@@ -182,6 +187,8 @@ def test_a_script_that_seems_to_train_says_what_was_not_found(report, text, code
         "import torch\nfrom data.sets import get_train_loader\nget_train_loader()\n",
         "import tensorflow as tf\nfrom lab import train\ntrain()\n",
         "import torch\nfrom somewhere import evaluate\nevaluate()\n",
+        "import torch\nfrom somewhere import *\nload_checkpoint('m.pt', optimizer=None)\nfit = print\nfit('x')\n",
+        "import torch\nfrom somewhere import save_state\nsave_state('m.pt', optimizer)\n",
     ],
 )
 def test_a_script_that_does_not_train_has_no_step(report, text):

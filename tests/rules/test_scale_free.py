@@ -103,6 +103,8 @@ def test_what_the_scale_changes_still_declines(precision, look):
         ("masked", "migrated"),
         ("masked_or_not", "migrated"),
         ("Masker(mask).mask_gradient", "migrated"),
+        ("rows_left", "migrated"),
+        ("rows_set", "declined"),
         ("halved_or_signed", "declined"),
         ("lambda g: g.clamp(-1, 1)", "declined"),
         ("lambda g: g.sign()", "declined"),
@@ -128,6 +130,16 @@ def test_a_hook_whose_result_grows_with_the_gradient_is_right(precision, hook, w
             return None
         elif mask.any():
             return gradient * mask
+
+    def rows_left(gradient, first=2):
+        gradient[first:] = 0
+        gradient[:, 0] = gradient[:, 1] / 2
+        gradient *= mask
+        return gradient
+
+    def rows_set(gradient):
+        gradient[2:] = 0.1
+        return gradient
 
     def halved_or_signed(gradient):
         if mask.any():

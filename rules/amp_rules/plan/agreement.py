@@ -96,7 +96,10 @@ class Agreement:
         found = remedies.of(sink)
         if found is None:
             return False
-        made.update(dict.fromkeys(found))
+        for item in found:
+            # One number may be needed for a decision and for the weights.
+            if not any(item.is_same(other) for other in made):
+                made[item] = None
         return True
 
     def _sinks(self, ranks: Ranks, made: tuple[Reduction, ...]) -> list[Sink]:

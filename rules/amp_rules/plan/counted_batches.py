@@ -12,6 +12,7 @@ from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import Loaders, is_loader
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
@@ -32,7 +33,7 @@ def counted_batches(
     for call, body, scope in program.calls():
         site = Site(scope.module, scope, body, call)
         uses = [use for use in loaders.taken(call, site) if use.node in trained] if len(call.args) <= 1 else []
-        if not uses:
+        if not uses or _starts_again(program, loaders, call):
             continue
         for parent in blocks.enclosing(scope.module, call):
             if isinstance(parent, ast.Try):
@@ -45,6 +46,26 @@ def counted_batches(
                     found.add(parent)
                     yield Site(scope.module, scope, body, parent)
             break
+
+
+def _starts_again(program: Program, loaders: Loaders, call: ast.Call) -> bool:
+    """Whether a function of the project takes the batch, and begins the loader anew where it has ended."""
+    callees = program.flow.callees(call)
+    return bool(callees) and all(_catches_end(program, loaders, info) for info in callees)
+
+
+def _catches_end(program: Program, loaders: Loaders, info: FunctionFacts) -> bool:
+    """Whether each batch that a function takes is taken in a ``try``, or in its handler after that."""
+    scope = program.flow.scopes[info.node]
+    taking = [
+        node
+        for node in program.nodes_of(info.node)
+        if isinstance(node, ast.Call) and any(loaders.taken(node, Site(scope.module, scope, info.node, node)))
+    ]
+    return bool(taking) and all(
+        any(isinstance(parent, ast.Try) and parent.handlers for parent in blocks.enclosing(scope.module, node))
+        for node in taking
+    )
 
 
 def _bounds(program: Program, node: ast.expr, site: Site, lengths: WholeLengths) -> list[Place]:

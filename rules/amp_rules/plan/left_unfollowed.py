@@ -14,7 +14,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name
 from amp_rules.torch.frameworks import OTHERS_TENSORS
-from amp_rules.torch.idioms import NAMED_TRAINER, NAMED_TRAINING, NO_TRAINING
+from amp_rules.torch.idioms import NAMED_OPTIMIZER, NAMED_TRAINER, NAMED_TRAINING, NO_STEP, NO_TRAINING
 from amp_rules.torch.packages import is_known_library
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -74,11 +74,18 @@ def _unread(program: Program) -> Iterator[Declined]:
 def _named_for_training(program: Program) -> Iterator[tuple[ast.expr, Scope]]:
     """What is called, or handed to something that calls it, and is named for training."""
     for call, _, scope in program.calls():
-        if not program.flow.callees(call) and _says_training(call):
+        if not program.flow.callees(call) and (_says_training(call) or _may_step(call)):
             yield call.func, scope
         for argument in (*call.args, *(item.value for item in call.keywords)):
             if isinstance(argument, (ast.Name, ast.Attribute)) and _is_named_for_training(own_name(argument)):
                 yield argument, scope
+
+
+def _may_step(call: ast.Call) -> bool:
+    """Whether what is called is given an optimizer, and neither saves it nor makes its schedule."""
+    words = {word.lower() for word in _WORDS.findall(own_name(call.func))}
+    given = [*call.args, *(item.value for item in call.keywords)]
+    return not words & NO_STEP and any(NAMED_OPTIMIZER.search(own_name(item)) for item in given)
 
 
 def _says_training(call: ast.Call) -> bool:
@@ -114,6 +121,22 @@ def _import_of(program: Program, node: ast.expr, scope: Scope) -> tuple[Module, 
         if name in {item.asname or item.name.split(".")[0] for item in statement.names}:
             origin = _unfound(program, scope.module, statement)
             return (scope.module, statement, origin) if origin is not None else None
+    return _star_import_of(program, node, scope) if name is not None else None
+
+
+def _star_import_of(program: Program, node: ast.expr, scope: Scope) -> tuple[Module, ast.stmt, str] | None:
+    """The last ``from main import *`` that leads nowhere, for a name that nothing else is known to give."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    if not isinstance(node, ast.Name) or program.flow.values(node, scope):
+        return None
+    if node.id in scope.owner(node.id).bound:
+        return None
+    for statement in reversed(scope.module.nodes):
+        if isinstance(statement, ast.ImportFrom) and any(item.name == "*" for item in statement.names):
+            origin = _unfound(program, scope.module, statement)
+            if origin is not None:
+                return scope.module, statement, origin
     return None
 
 

@@ -40,6 +40,7 @@ def anchor(
         statement, after = _in_notebook(program, used, uses_runtime)
     else:
         statement, after = _place(program, used, earlier, uses_runtime)
+        statement, after = _above_uses(module, statement, after, earlier, uses_runtime)
     if after and uses_runtime(statement):
         # The command line is parsed by code that uses the runtime itself.
         return module, statement, False
@@ -84,6 +85,22 @@ def _place(
     if outer is not None:
         return _in_suite(program, outer.body, None, earlier)
     return _in_suite(program, module.tree.body, None, earlier)
+
+
+def _above_uses(
+    module: Module,
+    statement: ast.stmt,
+    after: bool,
+    earlier: Sequence[ast.stmt],
+    uses_runtime: Callable[[ast.AST], bool],
+) -> tuple[ast.stmt, bool]:
+    """The first statement above that uses the runtime already: some scripts make their writer, then parse arguments."""
+    where = blocks.place(module, statement)
+    for item in where.suite[: where.index]:
+        if not isinstance(item, (*_DEFINITIONS, *_IMPORTS)) and uses_runtime(item):
+            chosen = any(node in earlier for above in where.suite[where.suite.index(item) :] for node in walk(above))
+            return (statement, after) if chosen else (item, False)
+    return statement, after
 
 
 def _in_notebook(

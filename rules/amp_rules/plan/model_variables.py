@@ -415,6 +415,7 @@ class Homes:
         if len(candidates) > 1:
             candidates = [item for item in candidates if self._is_read(item)] or candidates
             candidates = [item for item in candidates if not self._only_tells(item)] or candidates
+            candidates = [item for item in candidates if not _only_unwraps(item)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 
         def score(item: _Candidate) -> tuple[int, int, int, int]:
@@ -468,9 +469,9 @@ class Homes:
         )
 
     def _only_returned(self, item: _Candidate) -> bool:
-        """Whether the variable belongs to a factory that returns the model."""
+        """Whether the variable belongs to a factory that returns the model, and does not train it."""
         info = self.program.function_of(item.body)
-        if info is None or "." in item.path:
+        if info is None or "." in item.path or any(map(self.program.runs_backward, self._own_statements(item))):
             return False
         return any(item.path in blocks.reads(value) for value in info.returns)
 
@@ -497,10 +498,10 @@ class Homes:
         return bool(self.program.roles.modules(source, item.scope))
 
     def _places(self, item: _Candidate) -> bool:
-        return any(self._is_placing(statement, item.path) for statement in self._own_statements(item.body, item.module))
+        return any(self._is_placing(statement, item.path) for statement in self._own_statements(item))
 
-    def _own_statements(self, body: ast.AST, module: Module) -> list[ast.stmt]:
-        return [node for node in self.program.nodes_of(body) if isinstance(node, ast.stmt)]
+    def _own_statements(self, item: _Candidate) -> list[ast.stmt]:
+        return [node for node in self.program.nodes_of(item.body) if isinstance(node, ast.stmt)]
 
     def _is_placing(self, statement: ast.stmt, path: str) -> bool:
         """Whether a simple statement moves the model, sets its weights, or assigns the variable."""
@@ -679,6 +680,12 @@ class Homes:
             if all(any(other and other[0] is suite[0] for other in chain) for chain in chains):
                 return suite
         return chains[0][-1]
+
+
+def _only_unwraps(item: _Candidate) -> bool:
+    """Whether a function takes the wrapper off the model that it is given: ``model = model.module``."""
+    values = [getattr(statement, "value", None) for statement in item.assignments]
+    return all((blocks.path_of(value) or "").startswith(f"{item.path}.") for value in values if value is not None)
 
 
 def _without_placing(node: ast.expr) -> ast.expr:

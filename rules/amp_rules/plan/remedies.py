@@ -54,6 +54,10 @@ class Reduction:
         """What is reduced, as it is written."""
         return self.variable or self.module.text(self.node)
 
+    def is_same(self, other: Reduction) -> bool:
+        """Whether both reduce one number at one place, whatever for."""
+        return self.node is other.node and self.variable == other.variable
+
 
 _Found = list[Reduction] | None
 _Mend = Callable[[ast.expr, Scope, int], _Found]

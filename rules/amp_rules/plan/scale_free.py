@@ -62,6 +62,13 @@ def _keeps(suite: list[ast.stmt], known: set[str]) -> bool:
             if isinstance(target, ast.Name) and degree in (0, 1):
                 known = known | {target.id} if degree else known - {target.id}
                 continue
+            if isinstance(target, ast.Subscript) and _degree(target, known) == 1:
+                # ``gradient[rows] = 0``: zero is the same in any unit.
+                if degree == 1 or _is_zero(statement.value):
+                    continue
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.op, (ast.Mult, ast.Div)):
+            if _degree(statement.target, known) == 1 and _degree(statement.value, known) == 0:
+                continue
         if isinstance(statement, ast.Pass) or (
             isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         ):

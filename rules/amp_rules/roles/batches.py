@@ -144,16 +144,41 @@ class DataFlow:
         """Loaders that the loop iterates, in its head or through ``next`` in its body."""
         node = loop.node
         found = self._in_head(loop)
-        if found:
-            # What else the round takes from a loader, for a look at the test set say, is not what it trains on.
-            yield from found
-            return
         inner = [child for item in node.body for child in blocks.walk_own(item)]  # type: ignore[attr-defined]
+        if found:
+            # What else the round takes from a loader, for a look at the test set say, may not be what it trains on.
+            beside = [
+                child for child in inner if isinstance(child, ast.Call) and self._feeds_beside(child, loop, inner)
+            ]
+            yield from found
+            yield from (use for child in beside for use in self.loaders.taken(child, loop))
+            return
         if isinstance(node, ast.While):
             inner = [*walk(node.test), *inner]  # ``while (batch := next(batches, None)) is not None``
         inner = [child for child in inner if not (isinstance(child, ast.Call) and self._only_evaluates(child, loop))]
         taken = [use for child in inner for use in self.loaders.taken(child, loop)]
         yield from taken or (use for child in inner for use in self.loaders.fetched(child, loop))
+
+    def _feeds_beside(self, call: ast.Call, loop: Site, inner: list[ast.AST]) -> bool:
+        """Whether what a call takes beside the batch of the loop's head goes into its backward pass: unlabeled data."""
+        if not any(self.loaders.taken(call, loop)) or self._only_evaluates(call, loop):
+            return False
+        statement = blocks.statement_of(loop.module, call)
+        reached = set(blocks.writes(statement))
+        kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For)
+        steps = [item for item in inner if isinstance(item, kinds)]
+        while True:
+            # Flow through functions that change what they are given is not followed.
+            added = {path for item in steps if _goes_into(reached, item) for path in _written(item)}
+            if added <= reached:
+                break
+            reached |= added
+        backwards = {site.node: site for site in self.program.backwards}
+        return any(
+            _reads_any(reached, backwards[item].loss if item in backwards else item)
+            for item in inner
+            if isinstance(item, ast.Call) and self.program.runs_backward(item)
+        )
 
     def _only_evaluates(self, call: ast.Call, loop: Site) -> bool:
         """Whether a round looks at how the model does with what a call gives: a batch of the test set now and then.
@@ -217,6 +242,20 @@ class DataFlow:
             isinstance(call.func, ast.Attribute) and call.func.attr == "bernoulli_"
             for call, _, _ in self.program.calls()
         )
+
+
+def _written(statement: ast.stmt) -> set[str]:
+    return blocks.writes_target(statement) if isinstance(statement, ast.For) else blocks.writes(statement)
+
+
+def _goes_into(paths: set[str], statement: ast.stmt) -> bool:
+    """Whether a statement writes what it makes of one of the variables."""
+    source = statement.iter if isinstance(statement, ast.For) else getattr(statement, "value", None)
+    return isinstance(source, ast.expr) and _reads_any(paths, source)
+
+
+def _reads_any(paths: set[str], node: ast.AST) -> bool:
+    return blocks.touches(paths, blocks.reads(node))
 
 
 def _up_to(loop: Site, statement: ast.stmt) -> Iterator[ast.stmt]:

@@ -14,7 +14,8 @@ from amp_rules.flow.flow import Flow
 from amp_rules.flow.values import Value
 from amp_rules.roles.kinds import is_loader_value, is_module, is_optimizer, is_scheduler
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.optimizers import HOLDS_OPTIMIZER, is_optimizer_name
+from amp_rules.source.syntax import own_name
+from amp_rules.torch.optimizers import HOLDS_OPTIMIZER, is_optimizer_name, is_scheduler_name
 
 _MODEL_USES = frozenset({"parameters", "state_dict", "load_state_dict", "named_parameters"})
 
@@ -73,7 +74,31 @@ class Roles:
             return "other"
         if any(value.kind == "object" and not value.is_result for value in values):
             return "other"
-        return "unknown"
+        return "other" if self._tested_as_scheduler(call, scope) else "unknown"
+
+    def _tested_as_scheduler(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether it only runs where the receiver is a schedule: ``if isinstance(scheduler, OneCycleLR):``."""
+        assert isinstance(call.func, ast.Attribute)
+        inner: ast.AST = call
+        for parent in scope.module.ancestors(call):
+            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                break
+            if isinstance(parent, ast.If) and inner in parent.body:
+                test = parent.test
+                tests = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+                if any(self._asks_for_scheduler(item, call.func.value, scope) for item in tests):
+                    return True
+            inner = parent
+        return False
+
+    def _asks_for_scheduler(self, test: ast.expr, receiver: ast.expr, scope: Scope) -> bool:
+        if not (isinstance(test, ast.Call) and own_name(test.func) == "isinstance" and len(test.args) == 2):
+            return False
+        kinds = test.args[1].elts if isinstance(test.args[1], ast.Tuple) else [test.args[1]]
+        return ast.dump(test.args[0]) == ast.dump(receiver) and all(
+            any(value.kind == "external" and is_scheduler_name(value.ref) for value in self.flow.values(kind, scope))
+            for kind in kinds
+        )
 
     def _can_be_stepped(self, value: Value) -> bool:
         """Whether the scaler can step it: an optimizer, or an object that holds one where the scaler looks for it.

@@ -182,6 +182,11 @@ NO_TRAINING = frozenset(
 )
 """Words of what is for training and does not train: ``get_train_loader``, ``train_test_split``."""
 
+NO_STEP = frozenset(
+    "adjust checkpoint decay init load lr lrs print restore resume save schedule scheduler warmup".split()
+)
+"""Words of what is given an optimizer and does not step it: ``save_checkpoint``, ``adjust_lr``."""
+
 NAMED_TRAINER = re.compile(
     r"trainer|runner|engine|learner|solver|agent|experiment|manager|algo|pipeline", re.IGNORECASE
 )
