@@ -1,8 +1,9 @@
 """A stand-in for the analysis, so that the command line can be tested alone, on files of three lines.
 
 Words in a file choose what becomes of it: without ``backward`` it holds no training step, with ``amp.scaler``
-it is migrated already, with OWN its precision is, and DECLINE, BOOM, DEEP, UNPARSABLE and RACE do what they say. ``import shared`` makes
-``shared.py`` beside the entry change too. Run as a script, it is ``amp-migrate`` with that analysis.
+it is migrated already, with OWN its precision is, and DECLINE, BOOM, DEEP, UNPARSABLE and RACE do what they say.
+``import shared`` makes ``shared.py`` beside the entry change too. Run as a script, it is ``amp-migrate`` with that
+analysis.
 """
 
 from __future__ import annotations
