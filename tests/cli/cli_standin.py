@@ -1,8 +1,9 @@
 """A stand-in for the analysis, so that the command line can be tested alone, on files of three lines.
 
 Words in a file choose what becomes of it: without ``backward`` it holds no training step, with ``amp.scaler``
-it is migrated already, and DECLINE, BOOM, DEEP, UNPARSABLE and RACE do what they say. ``import shared`` makes
-``shared.py`` beside the entry change too. Run as a script, it is ``amp-migrate`` with that analysis.
+it is migrated already, with OWN its precision is, and DECLINE, BOOM, DEEP, UNPARSABLE and RACE do what they say.
+``import shared`` makes ``shared.py`` beside the entry change too. Run as a script, it is ``amp-migrate`` with that
+analysis.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def migrate(entry, options, *, files):
         notes.append(Note(entry, span_of(text, "net(x)"), "AMP280", "batch-of-all-ranks", "a note"))
     if "RACE" in text:
         entry.write_bytes(b"# somebody saved this meanwhile\n")
-    return Report(entry, "migrated", distribution, tuple(changes), tuple(edits), (), tuple(notes))
+    precision = "already" if "OWN" in text else "migrated"
+    return Report(entry, precision, distribution, tuple(changes), tuple(edits), (), tuple(notes))
 
 
 STANDIN_PATH = __file__

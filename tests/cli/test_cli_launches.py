@@ -343,6 +343,15 @@ def test_without_any_the_hint_stays(train, invoke):
     assert "next: launch N processes: torchrun" in invoke("train.py", "--ddp", "--allow-dirty", "-w").stderr
 
 
+def test_no_comparison_is_proposed_where_precision_stays_as_it_was(train, invoke):
+    done = invoke("train.py", "--ddp", "--allow-dirty", "-w")
+    assert "next: compare with full precision: AMP_OPT_LEVEL=O0 python train.py" in done.stderr
+    (train / "train.py").write_text(f"# OWN\n{TRAIN}")
+    done = invoke("train.py", "--ddp", "--allow-dirty", "-w")
+    assert "precision already, distribution migrated" in done.stderr
+    assert "AMP_OPT_LEVEL" not in done.stderr and "next: launch N processes" in done.stderr
+
+
 def test_precision_alone_reports_none(train, invoke):
     (train / "run.sh").write_text("python train.py\n")
     assert "torchrun" not in invoke("train.py").stderr

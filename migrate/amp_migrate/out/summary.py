@@ -107,10 +107,14 @@ class Summary(Messages):
         if not written or not migrated:
             return
         scripts = {report.entry: _word(written.get(report.entry, report.entry)) for report in migrated}
-        first = scripts[migrated[0].entry]
-        steps = [f"compare with full precision: AMP_OPT_LEVEL=O0 python {first}"]
-        if migrated[0].entry.suffix == NOTEBOOK:
-            steps = [f"compare with full precision: `%env AMP_OPT_LEVEL=O0` in a first cell of {first}"]
+        steps = []
+        # Where precision stayed as it was, the script does not read the variable.
+        if lowered := [report for report in migrated if report.precision in done]:
+            first = scripts[lowered[0].entry]
+            comparison = f"AMP_OPT_LEVEL=O0 python {first}"
+            if lowered[0].entry.suffix == NOTEBOOK:
+                comparison = f"`%env AMP_OPT_LEVEL=O0` in a first cell of {first}"
+            steps.append(f"compare with full precision: {comparison}")
         distributed = [report for report in migrated if report.distribution == "migrated"]
         if distributed and not run.launches.found:
             launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from amp_rules.roles.drawn_batches import DrawnBatches
-from amp_rules.roles.loaders import Loaders, LoaderUse
+from amp_rules.roles.loaders import Loaders, LoaderUse, is_loader
 from amp_rules.roles.receivers import Receivers
 from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
@@ -227,8 +227,15 @@ class DataFlow:
             site = Site(scope.module, scope, body, node)
             if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
                 # A generator that trains takes its batches itself.
-                if not self.loaders.hands_on(node.iter, site) and not self.program.runs_backward(node.iter):
+                if self._is_batch(node.iter, scope) or self.program.runs_backward(node.iter):
+                    continue
+                if not self.loaders.hands_on(node.iter, site):
                     yield from ((site, use) for use in self.loaders.iterated(node.iter, site))
+
+    def _is_batch(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether this is one batch, of which a loop takes the parts: ``[part.to(device) for part in batch]``."""
+        values = self.program.flow.values(node, scope)
+        return any(value.kind == "batch" for value in values) and not any(map(is_loader, values))
 
     @cached_property
     def has_dropout(self) -> bool:
