@@ -39,6 +39,7 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.keywords import code_of, written_out
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.step_conditions import never_both
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.text.actions import Action, Insert, Remove
@@ -153,6 +154,8 @@ def _check_wrapped(file: ApexFile, statement: ast.stmt, models: ast.expr) -> Non
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or node.lineno >= statement.lineno:
             continue
         if names.scope_of(node) is not scope or not {blocks.path_of(item) for item in node.targets} & (given - {None}):
+            continue
+        if never_both(file.module, node, statement):
             continue
         if names.targets(node.value.func) & (api.WRAPPERS | DISTRIBUTED_DATA_PARALLEL):
             raise file.not_understood(node, "the model is wrapped before `initialize`, which Apex refuses")
