@@ -111,6 +111,36 @@ def test_what_an_old_script_needs_to_be_read_is_told(real, invoke):
     assert "error: " not in invoke("train.py", "--modernize").stderr
 
 
+APEX_SCRIPT = """
+import torch
+from apex import amp
+from torch import nn
+
+model = nn.Linear(4, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+for _ in range(3):
+    x = torch.ones(2, 4).cuda(async=True)
+    optimizer.zero_grad()
+    loss = model(x).sum()
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_of_apex_that_no_longer_parses_is_brought_up_to_date(real, invoke):
+    (real / "train.py").write_text(APEX_SCRIPT)
+    done = invoke("train.py")
+    assert done.exit_code == 0 and "AMP482 apex-script-modernized" in done.stderr
+    assert "+    x = torch.ones(2, 4).cuda(non_blocking=True)" in done.stdout and "apex" not in plus(done.stdout)
+    assert invoke("train.py", "--no-modernize").exit_code == 2
+
+
+def plus(diff):
+    return "".join(line for line in diff.splitlines() if line.startswith("+"))
+
+
 def test_a_reason_that_scripts_share_is_told_once_and_pointed_to(real, invoke):
     (real / "step.py").write_text("def step(loss):\n    loss.backward()  # amp: skip\n")
     for name in ("a.py", "b.py"):

@@ -414,6 +414,7 @@ def test_a_model_is_prepared_when_it_is_loaded_and_frozen(change):
             "/a/b/c/lib",
         ),
         ('for part in ("lib",):\n    sys.path.append(part)', "/a/b/c/lib"),
+        ('there = "old"\nprint(there)\nthere = "lib"\nsys.path.append(there)\nthere = "x"', "/a/b/c/lib"),
         ('sys.path += ["lib"]', "/a/b/c/lib"),
         ('sys.path.extend([os.path.join(os.pardir, "lib")])', "/a/b/lib"),
     ],

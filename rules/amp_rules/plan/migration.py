@@ -45,7 +45,7 @@ from amp_rules.source.files import Files
 from amp_rules.source.modules import Module
 from amp_rules.source.phases import measured, phase
 from amp_rules.source.project import Project
-from amp_rules.source.text import SourceFile
+from amp_rules.source.text import SourceError, SourceFile
 from amp_rules.text.actions import Action
 from amp_rules.text.applying import apply
 
@@ -115,10 +115,27 @@ def _modern(entry: Path, files: Files, selection: Selection) -> Modernized:
     """The program, brought up to a current PyTorch: where that is asked for, or by default where it uses Apex."""
     if selection.options.modernize:
         return modernized(entry, files, selection)
-    program = Program(Project(entry, files))
+    try:
+        program = Program(Project(entry, files))
+    except SourceError:
+        modern = _readable(entry, files, selection)
+        if modern is None:
+            raise
+        return modern
     if selection.options.modernize is None and uses_apex(program):
         return replace(modernized(entry, files, selection, program), is_asked=False)
     return Modernized(program)
+
+
+def _readable(entry: Path, files: Files, selection: Selection) -> Modernized | None:
+    """A program that uses Apex and does not parse before it is brought up to date: ``async=`` is an argument in it."""
+    if selection.options.modernize is not None:
+        return None
+    try:
+        modern = modernized(entry, files, selection)
+    except SourceError:
+        return None
+    return replace(modern, is_asked=False) if uses_apex(modern.program) else None
 
 
 def _decided(program: Program, selection: Selection) -> Report:

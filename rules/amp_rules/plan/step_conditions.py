@@ -107,6 +107,37 @@ def conditions_at(module: Module, statement: ast.stmt) -> set[str]:
     return {ast.unparse(test) for test in _tests(module, statement, None)}
 
 
+def never_both(module: Module, one: ast.stmt, other: ast.stmt) -> bool:
+    """Whether a condition around one statement is false wherever the other runs, in one run of their body."""
+    first, last = sorted((one, other), key=lambda item: item.lineno)
+    if _in_other_branch(module, first, last):
+        return True
+    holding = conditions_at(module, last)
+    body = blocks.body_of(module, first)
+    for test in _tests(module, first, None):
+        if not {ast.unparse(item) for item in _negated(test)} <= holding or not _is_pure(test):
+            continue
+        read = blocks.reads(test)
+        between = (
+            item
+            for item in blocks.walk_body(body)
+            if isinstance(item, ast.stmt) and first.lineno < item.lineno < last.lineno
+        )
+        if not any(blocks.touches(read, blocks.writes(item)) for item in between):
+            return True
+    return False
+
+
+def _in_other_branch(module: Module, one: ast.stmt, other: ast.stmt) -> bool:
+    """Whether two statements stand in different branches of one ``if``."""
+    around = set(blocks.enclosing(module, other))
+    for branch in blocks.enclosing(module, one):
+        if isinstance(branch, ast.If) and branch in around:
+            sides = [{part for item in suite for part in walk(item)} for suite in (branch.body, branch.orelse)]
+            return any(one in side and other not in side for side in sides)
+    return False
+
+
 def _tests(module: Module, node: ast.AST, outermost: ast.stmt | None) -> Iterator[ast.expr]:
     """What must hold for a node to run, from the inside; up to a statement, or to the body's end."""
     current = node

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import arguments_of
 from amp_rules.source.syntax import own_name, walk
@@ -91,8 +92,8 @@ class _Paths:
         if isinstance(node, ast.Name):
             if node.id == "__file__":
                 return self.module.path
-            values = self.assigned.get(node.id, [])
-            return self.evaluate(values[0], depth) if len(values) == 1 else None
+            value = self._value(node)
+            return self.evaluate(value, depth) if value is not None else None
         if isinstance(node, ast.BinOp):
             return self._joined(node, depth)
         if isinstance(node, ast.Attribute):
@@ -103,6 +104,17 @@ class _Paths:
         if isinstance(node, ast.Subscript):
             return self._indexed(node, depth)
         return self._called(node, depth) if isinstance(node, ast.Call) else None
+
+    def _value(self, name: ast.Name) -> ast.expr | None:
+        """What a variable holds: its only value, or of several the last above in the same suite."""
+        values = self.assigned.get(name.id, [])
+        if len(values) < 2:
+            return values[0] if values else None
+        where = blocks.place(self.module, blocks.statement_of(self.module, name))
+        for earlier in reversed(where.suite[: where.index]):
+            if name.id in blocks.writes(earlier):
+                return earlier.value if isinstance(earlier, ast.Assign) and earlier.value in values else None
+        return None
 
     def _joined(self, node: ast.BinOp, depth: int) -> Path | None:
         left, right = self.evaluate(node.left, depth), self.evaluate(node.right, depth)

@@ -3,7 +3,7 @@
 ## What it does
 `try: from apex import amp` with an `except ImportError` becomes the import alone, and the flag that remembers the
 outcome (`APEX_AVAILABLE`, `amp = None`) goes: conditions on it are simplified. Where the `except` offers a substitute
-of its own, such as a layer norm, the substitute stays: it is what runs today. `"apex" in sys.modules` and
+of its own for every name, such as a layer norm, the substitute stays: it is what runs today. `"apex" in sys.modules` and
 `find_spec("apex")` are the same question.
 
 ## Why
@@ -23,8 +23,7 @@ The runtime is a package that the script needs; there is nothing left to ask.
     import amp_runtime as amp
 
 ## When it declines
-When some of the names have a substitute and others have none, or when something else than imports can fail there; the
-file then keeps its `try`. When something reads a name that only the handler binds (`except ImportError as error`), and
+When something else than imports can fail there; the file then keeps its `try`. When something reads a name that only the handler binds (`except ImportError as error`), and
 when what `find_spec("apex")` found is used for more than the question.
 
 ## Leaving it out
@@ -92,6 +91,11 @@ class _Guard:
     defined: frozenset[str]
     nothing: frozenset[str]
 
+    @property
+    def is_substituted(self) -> bool:
+        """Whether the handler has a substitute for every name; with fewer, the script did without the others."""
+        return bool(self.names) and self.names <= self.defined
+
 
 def _guards(file: ApexFile) -> Iterator[_Guard]:
     for node in file.module.parents:
@@ -148,10 +152,7 @@ def _definitions(suite: Iterable[ast.stmt]) -> tuple[set[str], set[str]]:
 
 def _unguarded(file: ApexFile, guard: _Guard) -> tuple[list[Action], Known]:
     node = guard.node
-    substituted = guard.names & guard.defined
-    if substituted:
-        if substituted != guard.names:
-            raise file.not_understood(node, "some of the names have a substitute in `except`, others have none")
+    if guard.is_substituted:
         noise = [item for item in node.handlers[0].body if isinstance(item, (ast.Expr, ast.Pass))]
         if len(noise) == len(node.handlers[0].body):
             return [], {}
@@ -173,7 +174,7 @@ def _unguarded(file: ApexFile, guard: _Guard) -> tuple[list[Action], Known]:
 
 def _check_names(file: ApexFile, guard: _Guard) -> None:
     """A name that the handler alone binds goes with it; what still reads it would find nothing."""
-    if guard.names & guard.defined:
+    if guard.is_substituted:
         return
     handler = guard.node.handlers[0]
     inside = set(walk(handler))

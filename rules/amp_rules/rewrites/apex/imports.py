@@ -50,6 +50,7 @@ RULE = Rule("AMP408", "apex-imports", "Nothing is imported from Apex.", "precisi
 
 _MOVED = {
     "apex.parallel.DistributedDataParallel": ("torch.nn.parallel", "DistributedDataParallel"),
+    "apex.parallel.ReduceOp": ("torch.distributed", "ReduceOp"),
     "apex.normalization.FusedLayerNorm": ("torch.nn", "LayerNorm"),
     "apex.contrib.clip_grad.clip_grad_norm_": ("torch.nn.utils", "clip_grad_norm_"),
     "apex.fp16_utils.clip_grad_norm": ("torch.nn.utils", "clip_grad_norm_"),
@@ -65,10 +66,12 @@ def changes(file: ApexFile) -> Iterator[Change]:
     moved = {name: where for name, where in _MOVED.items() if name != WRAPPER or not delays_exchange(file)}
     left: set[tuple[str, int]] = set()
     for use in references.uses:
-        if use.target not in _MOVED and not (api.is_standalone(use.target) and api.has_dropin(use.target)):
+        target, rest = _moved_object(use.target)
+        if target not in _MOVED and not (api.is_standalone(target) and api.has_dropin(target)):
             raise file.not_understood(use.node, f"`{file.module.text(use.node)}` has no counterpart in the idiom")
-        if isinstance(use.node, ast.Attribute) and use.target in moved and _imports_torch(file):
-            code = ".".join(moved[use.target])
+        called_by_path = isinstance(use.node, ast.Attribute) and not _begins_with_its_name(file, use.node, target)
+        if called_by_path and target in moved and _imports_torch(file):
+            code = ".".join(moved[target]) + rest
             yield Change(RULE, file.module, use.node, "PyTorch has it", [Replace(use.node, substitute(code))])
         else:
             left |= {(item.name, id(item.statement)) for item in _bindings(file, use.node)}
@@ -91,6 +94,17 @@ def changes(file: ApexFile) -> Iterator[Change]:
         yield Change(RULE, file.module, where, "the runtime's names", [edit])
     yield from _globals(file)
     yield from _same_imports(file)
+
+
+def _moved_object(target: str) -> tuple[str, str]:
+    """What PyTorch has of ``apex.parallel.ReduceOp.SUM``, and what is asked of it; the whole where it has nothing."""
+    owner, _, member = target.rpartition(".")
+    return (owner, f".{member}") if owner in _MOVED else (target, "")
+
+
+def _begins_with_its_name(file: ApexFile, node: ast.Attribute, target: str) -> bool:
+    """``ReduceOp.SUM``: an imported name, which stays, and its member."""
+    return any(item.target == target for item in _bindings(file, node))
 
 
 def _names(file: ApexFile, statement: ast.Import | ast.ImportFrom) -> list[ast.alias]:

@@ -37,8 +37,10 @@ from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.keywords import code_of, written_out
+from amp_rules.plan.apex.starts import MODELS, Start, is_elif, is_first, is_started, other_branch
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.step_conditions import never_both
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.text.actions import Action, Insert, Remove
@@ -62,49 +64,63 @@ _WIDTH = 110
 
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each call of ``initialize``."""
-    for call in file.references.calls(_INITIALIZE):
-        statement = blocks.statement_of(file.module, call)
-        arguments = _arguments(file, call)
-        _check_wrapped(file, statement, arguments["models"])
-        lines = _prepared(file, statement, call, arguments)
-        condition = _condition(file, statement)
-        beside = _condition_beside_others(file, statement, arguments) if condition is None else None
-        level = _level(file, arguments)
-        where: ast.stmt = statement
-        comments: list[str] = []
-        if beside is not None:
-            if not _says_not_o0(file, beside.test, level):
-                level = _under(file, beside.test, level)
-            yield _before(file, beside, statement, level, arguments, lines)
-            continue
-        if condition is not None:
-            where = condition
-            if not _says_not_o0(file, condition.test, level):
-                level = _under(file, condition.test, level)
-            comments = _comments(file, condition, statement)
-        loop = _loop(file, where, [value for name, value in arguments.items() if name not in ("models", "optimizers")])
-        column = file.module.start(loop or where)[1]
-        init = _init(file, level, arguments, column)
-        actions: list[Action] = [Remove(where)]
-        if loop is None:
-            actions.append(Insert(where, "\n".join([init, *comments, *lines])))
-        else:
-            actions.extend([Insert(loop, init), Insert(where, "\n".join([*comments, *lines]))])
-        yield Change(RULE, file.module, where, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
-        for made in _only_for(file, call):
+    starts = [_start(file, call) for call in file.references.calls(_INITIALIZE)]
+    for start in starts:
+        earlier = starts[: starts.index(start)]
+        yield _before(file, start) if start.beside is not None else _in_place(file, start, starts, earlier)
+        for made in _only_for(file, start.call) if start.beside is None else ():
             yield Change(RULE, file.module, made, "its values are arguments of the start now", [Remove(made)])
 
 
-def _before(
-    file: ApexFile, condition: ast.If, statement: ast.stmt, level: str, arguments: dict[str, ast.expr], lines: list[str]
-) -> Change:
+def _start(file: ApexFile, call: ast.Call) -> Start:
+    statement = blocks.statement_of(file.module, call)
+    arguments = _arguments(file, call)
+    _check_wrapped(file, statement, arguments["models"])
+    lines = _prepared(file, statement, call, arguments)
+    condition = _condition(file, statement)
+    beside = _condition_beside_others(file, statement, arguments) if condition is None else None
+    asked = level = _level(file, arguments)
+    for around in (condition, beside):
+        if around is not None and not _says_not_o0(file, around.test, level):
+            level = _under(file, around.test, level)
+    return Start(call, statement, arguments, asked, level, condition, beside, lines)
+
+
+def _in_place(file: ApexFile, start: Start, starts: list[Start], earlier: list[Start]) -> Change:
+    where = start.place
+    comments = _comments(file, start)
+    other = other_branch(file, start, starts)
+    loop = _loop(file, where, [value for name, value in start.arguments.items() if name not in MODELS])
+    before = other[0] if other is not None else loop
+    actions: list[Action] = [Remove(where)]
+    lines = [*comments, *start.prepared]
+    if is_started(file, start, earlier):
+        pass
+    elif before is None:
+        lines.insert(0, _init(file, start, where))
+    elif other is None:
+        actions.append(Insert(before, _init(file, start, before)))
+    else:
+        twin = other[1]
+        alike = start.prepared == twin.prepared and not comments and not _comments(file, twin)
+        is_whole = alike and all(is_first(file, item, before) for item in (start, twin))
+        if twin not in earlier:
+            actions.append(Insert(before, "\n".join([_init(file, start, before), *(lines if is_whole else ())])))
+        if is_whole:
+            lines = []
+    if lines:
+        actions.append(Insert(where, "\n".join(lines)))
+    return Change(RULE, file.module, where, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
+
+
+def _before(file: ApexFile, start: Start) -> Change:
     """The edit for one statement of several under a condition: what it prepares is prepared before the condition."""
-    init = _init(file, level, arguments, file.module.start(condition)[1])
+    assert start.beside is not None
     actions: list[Action] = [
-        Insert(condition, "\n".join([init, *lines])),
-        Remove(statement, keep_comments=True),
+        Insert(start.beside, "\n".join([_init(file, start, start.beside), *start.prepared])),
+        Remove(start.statement, keep_comments=True),
     ]
-    return Change(RULE, file.module, statement, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
+    return Change(RULE, file.module, start.statement, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
 
 
 def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
@@ -154,6 +170,8 @@ def _check_wrapped(file: ApexFile, statement: ast.stmt, models: ast.expr) -> Non
             continue
         if names.scope_of(node) is not scope or not {blocks.path_of(item) for item in node.targets} & (given - {None}):
             continue
+        if never_both(file.module, node, statement):
+            continue
         if names.targets(node.value.func) & (api.WRAPPERS | DISTRIBUTED_DATA_PARALLEL):
             raise file.not_understood(node, "the model is wrapped before `initialize`, which Apex refuses")
 
@@ -184,9 +202,11 @@ def _under(file: ApexFile, test: ast.expr, level: str) -> str:
     return f"{level} if {condition} else {quote}O0{quote}"
 
 
-def _comments(file: ApexFile, condition: ast.If, statement: ast.stmt) -> list[str]:
-    """What is said between the condition and the statement."""
-    rows = (line.strip() for line in file.module.lines[condition.lineno : statement.lineno - 1])
+def _comments(file: ApexFile, start: Start) -> list[str]:
+    """What is said between the condition that goes and the statement."""
+    if start.condition is None:
+        return []
+    rows = (line.strip() for line in file.module.lines[start.condition.lineno : start.statement.lineno - 1])
     return [row for row in rows if row.startswith("#")]
 
 
@@ -212,21 +232,21 @@ def _says_not_o0(file: ApexFile, test: ast.expr, level: str) -> bool:
     )
 
 
-def _init(file: ApexFile, level: str, arguments: dict[str, ast.expr], column: int) -> str:
+def _init(file: ApexFile, start: Start, before: ast.stmt) -> str:
     more = tuple(
         (name, code_of(file, value))
-        for name, value in arguments.items()
+        for name, value in start.arguments.items()
         if name in api.INIT_ARGUMENTS and not (isinstance(value, ast.Constant) and value.value is None)
     )
     asked = file.options.loss_scale
-    start = InitArguments(
-        level,
+    said = InitArguments(
+        start.level,
         None if file.options.dtype == "auto" else file.options.dtype,
         # The script's own scale stays, as its level does.
         None if asked == "dynamic" or any(name == "loss_scale" for name, _ in more) else asked,
         more=more,
     )
-    return file.vocabulary.start(file.module, start, _WIDTH - column)
+    return file.vocabulary.start(file.module, said, _WIDTH - file.module.start(before)[1])
 
 
 def _condition(file: ApexFile, statement: ast.stmt) -> ast.If | None:
@@ -236,8 +256,7 @@ def _condition(file: ApexFile, statement: ast.stmt) -> ast.If | None:
         return None
     if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
         return None
-    holder = file.module.parents[parent]
-    if isinstance(holder, ast.If) and parent in holder.orelse:
+    if is_elif(file.module, parent):
         return None
     others = [item for item in parent.body if item is not statement and item not in file.references.statements]
     return parent if not others else None
@@ -255,7 +274,7 @@ def _condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dic
     if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
         return None
     holder = file.module.parents[parent]
-    if isinstance(holder, blocks.LOOPS) or (isinstance(holder, ast.If) and parent in holder.orelse):
+    if isinstance(holder, blocks.LOOPS) or is_elif(file.module, parent):
         return None
     kept = [item for item in parent.body if item is not statement and item not in file.references.statements]
     if not kept:
