@@ -371,6 +371,7 @@ def test_of_many_a_dozen_is_shown_and_all_are_in_json(train, invoke):
         "replacement": f"{RUN} train.py --seed 3",
         "scripts": ["train.py"],
         "notes": [],
+        "edited": False,
     }
 
 

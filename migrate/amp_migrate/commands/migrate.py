@@ -60,7 +60,7 @@ Files with errors are left as they were, and the other files are still dealt wit
 which --undo puts them back: in the folder amp-migrate of the project's git folder, and
 outside git under $XDG_STATE_HOME/amp-migrate (~/.local/state/amp-migrate).
 
-Defaults of --opt-level to --ignore, and of --vendor, can be set under [tool.amp-migrate]
+Defaults of --opt-level to --ignore, of --vendor and --launch-lines can be set under [tool.amp-migrate]
 in pyproject.toml (opt-level = "O2"), and exclude = [...] with gitignore patterns.
 """
 
@@ -96,6 +96,12 @@ class _Command(CommandWithOthers):
     "--vendor/--no-vendor",
     default=None,
     help="With -w or -o, copy what a migrated script uses of amp_runtime beside it, or add to the copy. [default: no]",
+)
+@click.option(
+    "--launch-lines/--no-launch-lines",
+    default=None,
+    help="With --ddp, also edit the lines that start a migrated script and say in how many processes, to torchrun. "
+    "[default: no]",
 )
 @click.option("-w", "--write", is_flag=True, help="Change the files in place.")
 @click.option(
@@ -181,6 +187,8 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
             summary.line("note: --sync-bn and --no-sync-bn say nothing without --ddp")
         if ctx.get_parameter_source("shard_eval") is ParameterSource.COMMANDLINE and not settings.options.ddp:
             summary.line("note: --shard-eval and --no-shard-eval say nothing without --ddp")
+        if ctx.get_parameter_source("launch_lines") is ParameterSource.COMMANDLINE and not settings.options.ddp:
+            summary.line("note: --launch-lines and --no-launch-lines say nothing without --ddp")
         for note in left_out(settings.options):
             summary.line(f"note: {note}")
         return _migrate(arguments, settings, summary)
@@ -225,6 +233,10 @@ def _refuse_beside_undo(arguments: dict[str, Any]) -> None:
 def _wants_text(arguments: dict[str, Any]) -> bool:
     """Tell whether the migrated text itself goes to standard output."""
     return arguments["output"] == "-" or (Path("-") in arguments["paths"] and arguments["write"])
+
+
+def _is_one_file(output: str | None) -> bool:
+    return output is not None and (output == "-" or Path(output).suffix in (".py", ".ipynb"))
 
 
 def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) -> int:
@@ -273,6 +285,8 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
 
     # First of all: a report is of the files as they were read.
     _report(arguments["reports"], run, settings.options, summary)
+    if settings.launch_lines and not _is_one_file(arguments["output"]):
+        run.edit_launches()
     written = _deliver(arguments, settings, summary, run, paths, given)
 
     for folder in found.barren:

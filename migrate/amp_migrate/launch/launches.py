@@ -1,7 +1,7 @@
 """Lines of a project that start the migrated scripts: launch scripts, documents, containers, configuration.
 
-They are reported with the ``torchrun`` command that takes their place, never edited: a launch script often holds more
-than one decision, and the one about the number of processes is not in the code.
+They are reported with the ``torchrun`` command that takes their place. Those that say how many processes there are can
+be edited by :mod:`amp_migrate.launch.editing`; of the others the number is not in the code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -59,6 +59,7 @@ class Launch:
         replacement: with torchrun.
         scripts: the migrated scripts that it starts.
         notes: what to look at.
+        edits: texts of the command and what takes their places, where nothing is left to decide by hand.
     """
 
     path: Path
@@ -67,13 +68,18 @@ class Launch:
     replacement: str
     scripts: tuple[Path, ...]
     notes: tuple[str, ...] = ()
+    edits: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
 class Launches:
-    """What was found, in the order of the files; ``incomplete`` where a project is too large to be searched whole."""
+    """What was found, in the order of the files; ``incomplete`` where a project is too large to be searched whole.
+
+    Those that are ``edited`` in their files are among them.
+    """
 
     found: list[Launch] = field(default_factory=list)
+    edited: list[Launch] = field(default_factory=list)
     incomplete: bool = False
 
 
@@ -199,7 +205,10 @@ class _Search:
                 starts = [item for item in starts if len(command.split()) > 1]
             if not starts or not (is_code or all(_is_first(command, start) for start in starts)):
                 continue
-            yield _launch(path, line, command, replaced(command, starts), starts)
+            edits = tuple((command[start.first : start.last], start.code) for start in starts)
+            whole = all(start.is_whole for start in starts)
+            launch = _launch(path, line, command, replaced(command, starts), starts)
+            yield replace(launch, edits=edits) if whole else launch
 
     def _in_array(self, path: Path, line: int, command: str, array: re.Match[str], shell: Shell) -> Iterator[Launch]:
         """``CMD ["python", "train.py"]``."""

@@ -53,6 +53,7 @@ _LAUNCHER_VALUES = frozenset(
     "monitor-interval start-method role log-dir redirects tee".split()
 )
 _LAUNCHER_FLAGS = frozenset({"no-python", "standalone", "run-path"})
+_NO_LOCAL_RANK = "torchrun passes no --local_rank: it sets LOCAL_RANK"
 _ACCELERATE_FLAGS = frozenset({"multi-gpu", "cpu", "use-deepspeed", "use-fsdp", "tpu", "same-network", "quiet"})
 
 
@@ -87,6 +88,12 @@ class Start:
     script: Path
     notes: list[str] = field(default_factory=list)
     rank: Literal["", "option", "environment"] = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the number of processes is known, and nothing else is left to do by hand."""
+        count = re.search(r"--nproc-per-node[ =](\S+)", self.code)
+        return count is not None and count[1] != "N" and set(self.notes) <= {_NO_LOCAL_RANK}
 
 
 Find = Callable[[str, Sequence[Path]], "Path | None"]
@@ -205,7 +212,7 @@ class Shell:
                 rank = "environment"
             else:
                 rank = "option"
-                notes.append("torchrun passes no --local_rank: it sets LOCAL_RANK")
+                notes.append(_NO_LOCAL_RANK)
             target = words[at]
         script = (self.module if is_module else self.script)(target.bare, self.folders)
         if script is None and launcher in _LAUNCHERS:

@@ -51,7 +51,7 @@ def render(run: Run, diffs: Mapping[Path, str], cells: Mapping[Path, Mapping[int
             }
             for item in problems
         ],
-        "launches": [_launch(launch) for launch in run.launches.found],
+        "launches": [_launch(launch, launch in run.launches.edited) for launch in run.launches.found],
         "summary": {
             "entries": len(run.reports),
             "files_changed": len(run.updates),
@@ -88,7 +88,7 @@ def _edit(edit: Edit) -> dict[str, Any]:
     }
 
 
-def _launch(launch: Launch) -> dict[str, Any]:
+def _launch(launch: Launch, edited: bool) -> dict[str, Any]:
     return {
         "path": shown(launch.path),
         "line": launch.line,
@@ -96,6 +96,7 @@ def _launch(launch: Launch) -> dict[str, Any]:
         "replacement": launch.replacement,
         "scripts": [shown(script) for script in launch.scripts],
         "notes": list(launch.notes),
+        "edited": edited,
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from amp_rules.plan.report import Note, Outcome, Refusal, Report, Unit
 
 from amp_migrate.installation import runtime_line
-from amp_migrate.launch.launches import Launches, nearest_first
+from amp_migrate.launch.launches import Launch, Launches, nearest_first
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
 from amp_migrate.run.discovery import NOTEBOOK
@@ -128,9 +128,17 @@ class Summary(Messages):
 
     def launches(self, launches: Launches) -> None:
         """Print the commands that start one process, nearest to their scripts first."""
-        found = nearest_first(launches.found)
+        self._launches(nearest_first(launches.edited), "edited")
+        found = nearest_first([launch for launch in launches.found if launch not in launches.edited])
+        self._launches(found, "not edited; for several processes, with their number for N")
+        if launches.incomplete:
+            self.line(
+                "note: the project is too large or too deep to be searched whole for commands that start its scripts"
+            )
+
+    def _launches(self, found: Sequence[Launch], what: str) -> None:
         if found:
-            self.line(("launches", "bold"), ", not edited; for several processes, with their number for N:")
+            self.line(("launches", "bold"), f", {what}:")
         for launch in found[:_LISTED]:
             self.line(f"  {place(launch.path, launch.line)}: {launch.command}")
             self.line(("      -> ", "green"), launch.replacement)
@@ -138,10 +146,6 @@ class Summary(Messages):
                 self.line(f"         {note}")
         if len(found) > _LISTED:
             self.line(f"  and {len(found) - _LISTED} more (--format json lists them all)")
-        if launches.incomplete:
-            self.line(
-                "note: the project is too large or too deep to be searched whole for commands that start its scripts"
-            )
 
     def _time(self, report: Report) -> None:
         """Print how long each phase took, the longest first; nothing of what an earlier run found."""

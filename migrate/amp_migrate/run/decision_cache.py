@@ -13,6 +13,7 @@ from typing import Any
 
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Edit, FileChange, Note, Refusal, Report
+from amp_rules.source.project import is_listed
 from amp_rules.source.reach import Reach
 from amp_rules.source.spans import Position, Span
 
@@ -47,7 +48,7 @@ class DecisionCache:
                 return None
             if any(self._is_file(name) != known for name, known in entry["probes"]):
                 return None
-            if any(_modules_in(folder) != known for folder, known in entry["folders"]):
+            if any(_names_in(folder) != known for folder, known in entry["folders"]):
                 return None
             return Decided(path, _report(entry))
         except (AttributeError, KeyError, OSError, TypeError, UnicodeError, ValueError):
@@ -73,8 +74,8 @@ class DecisionCache:
         self._entries.save()
 
 
-def _modules_in(folder: str) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if name.endswith(".py"))
+def _names_in(folder: str) -> list[str]:
+    return sorted(filter(is_listed, os.listdir(folder)))
 
 
 def _plain(report: Report, reach: Reach, store: FileStore) -> dict[str, Any]:

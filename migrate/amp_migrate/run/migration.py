@@ -16,6 +16,7 @@ from amp_rules.plan.declining import SHARED_MODULE
 from amp_rules.plan.report import FileChange, Report
 from amp_rules.source.text import SourceError, SourceFile, parse_source
 
+from amp_migrate.launch.editing import edited
 from amp_migrate.launch.launches import Launches
 from amp_migrate.notebook.source import load, source_of
 from amp_migrate.problems import Problem
@@ -57,7 +58,17 @@ class Run:
         """Return the changed files, project by project: all files of one are written, or none."""
         from amp_migrate.projects import together
 
-        return together(self.updates, ([change.path.resolve() for change in report.changes] for report in self.reports))
+        joined = [[change.path.resolve() for change in report.changes] for report in self.reports]
+        joined += [[launch.path.resolve(), *launch.scripts] for launch in self.launches.edited]
+        return together(self.updates, joined)
+
+    def edit_launches(self) -> None:
+        """Have the commands that start the scripts edited, too, where that is certain."""
+        for path, (source, text, done) in edited(self.launches.found).items():
+            if not any(script in self.updates for launch in done for script in launch.scripts):
+                continue
+            self.updates[path] = Update(source, text, source.encode(text))
+            self.launches.edited += done
 
 
 def run_all(

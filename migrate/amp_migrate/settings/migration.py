@@ -22,12 +22,14 @@ class Settings:
     Attributes:
         options: what the migration itself is asked for.
         vendor: copy the runtime beside the entry scripts.
+        launch_lines: edit the commands that start the scripts in several processes.
         exclude: gitignore patterns of files that are passed over in directories.
         root: the folder that ``exclude`` is relative to.
     """
 
     options: Options = field(default_factory=Options)
     vendor: bool = False
+    launch_lines: bool = False
     exclude: tuple[str, ...] = ()
     root: Path = field(default_factory=Path.cwd)
 
@@ -35,9 +37,10 @@ class Settings:
         """Return these settings with those of ``values``, keyed as in the file, that are not None."""
         given = {key: value for key, value in values.items() if value is not None}
         vendor = given.pop("vendor", self.vendor)
+        launch_lines = given.pop("launch-lines", self.launch_lines)
         exclude = tuple(given.pop("exclude", self.exclude))
         options = replace(self.options, **{key.replace("-", "_"): value for key, value in given.items()})
-        return replace(self, options=options, vendor=vendor, exclude=exclude)
+        return replace(self, options=options, vendor=vendor, launch_lines=launch_lines, exclude=exclude)
 
 
 def load_settings(start: Path, explicit: Path | None) -> Settings:
@@ -84,6 +87,7 @@ KEYS = {
     "select": CODES,
     "ignore": CODES,
     "vendor": boolean(),
+    "launch-lines": boolean(),
     "exclude": EXCLUDE,
 }
 

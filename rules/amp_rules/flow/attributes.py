@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from amp_rules.flow.cells import Mark, attribute_key
+from amp_rules.flow.cells import Mark, attribute_key, element_key
 from amp_rules.flow.command_line import options_of
 from amp_rules.flow.reached import Reached
 from amp_rules.flow.records import Records
 from amp_rules.flow.store import Store
-from amp_rules.flow.values import Member, MemberOf, Value, dictionary_of
+from amp_rules.flow.values import Form, Member, MemberOf, Value, dictionary_of
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.torch.models import MAKES_OWN_CLASS
 
@@ -38,6 +38,9 @@ class Attributes:
             return self._of_class(owner, name)
         if owner.kind == "object":
             return self._of_object(owner, name)
+        if owner.ref is Form.COMPOSED:
+            held = self._store.read(element_key(owner, name)) | self._store.read(attribute_key(owner, name))
+            return held or {_member(owner, name)}
         if owner.kind == "sequence":
             return self._store.read(attribute_key(owner, name)) | {_member(owner, name)}
         if owner.kind in ("batch", "parameters"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from amp_rules.flow.call_graph import CallGraph
 from amp_rules.flow.cells import Mark
+from amp_rules.flow.configurations import Configurations
 from amp_rules.flow.containers import Containers, is_container
 from amp_rules.flow.libraries import Libraries
 from amp_rules.flow.partials import Partials
@@ -22,6 +23,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.commands import RUNS_COMMANDS
+from amp_rules.torch.containers import BY_CONFIGURATION, TAKES_CONFIGURATION
 
 
 class CallEvaluator:
@@ -37,6 +39,7 @@ class CallEvaluator:
         registries: Registries,
         libraries: Libraries,
         partials: Partials,
+        configurations: Configurations,
         returns: Returns,
         evaluation: Evaluation,
     ) -> None:
@@ -48,6 +51,7 @@ class CallEvaluator:
         self._registries = registries
         self._libraries = libraries
         self._partials = partials
+        self._configurations = configurations
         self._returns = returns
         self._evaluation = evaluation
         self._calls_inside: dict[ast.AST, set[ast.AST]] = {}
@@ -102,7 +106,9 @@ class CallEvaluator:
         The decorated name keeps its own value.
         """
         for target in list(self._evaluation.expressions.evaluate(decorator, scope)):
-            if target.kind == "function" or (target.kind == "instance" and not is_module(target)):
+            if target.ref == TAKES_CONFIGURATION and isinstance(decorator, ast.Call):
+                self._configurations.give(decorator, decorated, scope)
+            elif target.kind == "function" or (target.kind == "instance" and not is_module(target)):
                 call = self._decorations.get(decorator)
                 if call is None:
                     call = self._decorations[decorator] = ast.Call(decorator, [ast.Name("<decorated>")], [])
@@ -132,6 +138,8 @@ class CallEvaluator:
         if target.kind == "external":
             if target.ref == "functools.partial" and given.arguments:
                 return self._partials.make(given)
+            if target.ref in BY_CONFIGURATION and (made := self._configurations.apply(target.ref, given)) is not None:
+                return made
             return self._libraries.apply(target.ref, given)
         if target.kind == "attribute":
             if target.receiver is not None and target.receiver.kind == "class":

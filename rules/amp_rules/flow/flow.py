@@ -19,6 +19,7 @@ from amp_rules.flow.attributes import Attributes
 from amp_rules.flow.call_graph import CallGraph
 from amp_rules.flow.calls import CallEvaluator
 from amp_rules.flow.cells import CellKey
+from amp_rules.flow.configurations import Configurations
 from amp_rules.flow.containers import Containers
 from amp_rules.flow.expressions import ExpressionEvaluator
 from amp_rules.flow.given_models import GivenModels
@@ -78,8 +79,19 @@ class Flow:
         libraries = Libraries(store, containers, reflection, evaluation)
         returns = Returns(store, reached, registries, variables, evaluation)
         partials = Partials(store, graph, evaluation)
+        configurations = Configurations(store, reached, graph, attributes, partials, evaluation)
         calls = CallEvaluator(
-            store, reached, graph, containers, records, registries, libraries, partials, returns, evaluation
+            store,
+            reached,
+            graph,
+            containers,
+            records,
+            registries,
+            libraries,
+            partials,
+            configurations,
+            returns,
+            evaluation,
         )
         self._expressions = ExpressionEvaluator(store, reached, containers, attributes, variables, calls)
         self._statements = Statements(store, reached, containers, self._expressions, calls, Imports(store, reached))

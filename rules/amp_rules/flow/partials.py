@@ -66,7 +66,7 @@ class Partials:
                 names = []
             whole = ast.Call(made.node.args[0], [*bound, *node.args], [*names, *node.keywords])
             ast.copy_location(whole, node)
-            _stand_beside(whole, node, scope)
+            stand_beside(whole, node, scope)
             self._whole_calls[made.node, node] = whole
         return whole
 
@@ -80,7 +80,8 @@ def _is_from(value: Value, node: ast.Call) -> bool:
     return False
 
 
-def _stand_beside(whole: ast.Call, node: ast.Call, scope: Scope) -> None:
+def stand_beside(whole: ast.Call, node: ast.Call, scope: Scope) -> None:
+    """Give a call that is put together the place of the one that it stands for."""
     parent = scope.module.parents.get(node)
     if parent is not None:
         scope.module.parents[whole] = parent

@@ -43,6 +43,7 @@ class Form(Enum):
     RECORD = "a named tuple"
     MAPPED = "what ``map`` gave"
     LOADED = "what a file of settings holds, nested to any depth"
+    COMPOSED = "a place of a configuration that hydra composes"
     DEFAULT = "what a ``defaultdict`` makes for a new key"
     COPY = "a copy of a mapping"
     VALUES = "the values of a mapping"

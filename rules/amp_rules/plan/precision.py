@@ -186,6 +186,11 @@ _OF_A_MIGRATION = frozenset(
 def _made_by_settings(program: Program) -> Iterator[Declined]:
     """What only settings name and may train, where nothing else does as far as is known."""
     for site in program.calls_to(MADE_BY_SETTINGS):
+        node = site.node
+        if isinstance(node, ast.expr) and not MADE_BY_SETTINGS & {
+            value.name for value in program.flow.values(node, site.scope)
+        }:
+            continue
         yield declining.decline(
             declining.UNKNOWN_STEP,
             site.module,

@@ -113,7 +113,8 @@ _PAGES = {
         has no place for the update of the scale. A step that is handed around as a value (`step = optimizer.step`,
         `stack.callback(optimizer.step)`, a table of methods) or reached by its name (`getattr(optimizer, "step")`,
         `operator.methodcaller("step")`, a wrapper with `__getattr__`). Also a script without any backward pass that
-        makes something by `hydra.utils.instantiate` or `pydoc.locate`, which may train.
+        makes something by `hydra.utils.instantiate` or `pydoc.locate`, which may train, where the configuration was not
+        found or read (`docs/projects.md` says what is).
 
         ## Why
         If it is an optimizer, it must be stepped by the scaler; if it is a scheduler or an environment, it must not. A

@@ -223,7 +223,7 @@ class Program:
             tuple(sorted(self.project.probes.items())),
             {path: tuple(sorted(ranges)) for path, ranges in functions.items()},
             tuple(sorted(self.project.listed.items())),
-            tuple(sorted(self.project.configured.read)),
+            tuple(sorted({*self.project.configured.read, *self.project.settings})),
         )
 
     # ---- sites ---------------------------------------------------------------------------------------------

@@ -10,13 +10,20 @@ from amp_rules.source.configured_path import ConfiguredPath, configured_path
 from amp_rules.source.files import Files
 from amp_rules.source.modules import Module
 from amp_rules.source.search_path import added_folders
-from amp_rules.source.text import SourceError
+from amp_rules.source.text import SourceError, read_bytes
 
 _ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
 _MAX_PARENTS = 6
 """How far above a file the top of its project is looked for: above that mostly lie other people's folders."""
 _MAX_MODULES = 400
 """Files of one script's program; one that imports more is a library with a script in it, and not read to its end."""
+_MAX_SETTINGS = 200_000
+"""Bytes of a configuration; what is longer is data."""
+
+
+def is_listed(name: str) -> bool:
+    """Whether a name in a folder is of interest to those who look for what the folder holds."""
+    return name.endswith((".py", ".yaml", ".yml"))
 
 
 class Importer:
@@ -126,6 +133,9 @@ class Importer:
             path = self._at(base, parts)
             if path is not None and path != origin:
                 return path
+        # ``from train import Workspace`` in ``train.py``, where pickles are to name the module.
+        if parts == [origin.stem] and self._exists(origin):
+            return origin
         return self._around(origin, parts)
 
     def _around(self, origin: Path, parts: list[str]) -> Path | None:
@@ -171,7 +181,8 @@ class Project(Importer):
 
     Attributes:
         entry: the script.
-        listed: the folders that were searched for modules, and the names found.
+        listed: the folders that were searched for modules and configurations, and the names found.
+        settings: the configurations that were read.
     """
 
     def __init__(self, entry: Path, files: Files | None = None) -> None:
@@ -179,6 +190,7 @@ class Project(Importer):
         super().__init__(project_root(self.entry_path), files)
         self._folders: dict[str, bool] = {}
         self.listed: dict[Path, tuple[str, ...]] = {}
+        self.settings: set[Path] = set()
         self.entry = self.files.entry(self.entry_path)
         self._modules[self.entry_path] = self.entry
 
@@ -214,9 +226,31 @@ class Project(Importer):
 
     def modules_in(self, folder: Path) -> list[Path]:
         """The Python files of a folder."""
-        names = sorted(name for name in self.files.names(folder) if name.endswith(".py"))
-        self.listed[folder] = tuple(names)
-        return [folder / name for name in names]
+        return [folder / name for name in self._listed(folder) if name.endswith(".py")]
+
+    def _listed(self, folder: Path) -> tuple[str, ...]:
+        known = self.listed.get(folder)
+        if known is None:
+            known = self.listed[folder] = tuple(filter(is_listed, self.files.names(folder)))
+        return known
+
+    def settings_in(self, folder: Path) -> list[str]:
+        """The names of the configurations in a folder."""
+        names = self._listed(folder) if self.files.is_folder(folder) else ()
+        return [name for name in names if not name.endswith(".py")]
+
+    def has_settings(self, path: Path) -> bool:
+        """Whether there is such a configuration."""
+        return self._exists(path)
+
+    def settings_text(self, path: Path) -> str:
+        """What a configuration says.
+
+        Raises:
+            SourceError: it cannot be read, or is very large.
+        """
+        self.settings.add(path)
+        return read_bytes(path, _MAX_SETTINGS).decode("utf-8-sig", "replace").replace("\r\n", "\n")
 
     def is_folder(self, importer: Module, name: str) -> bool:
         """Whether the dotted name is a folder of this project, which is a package even without ``__init__.py``."""

@@ -15,8 +15,8 @@ class Reach:
         files: the files that its imports lead to, itself included.
         probes: the files that were looked for, and whether they were there.
         functions: first and last line of each function that it can run, by file.
-        folders: the folders that names were looked up in, with the names of their modules.
-        settings: the files that say what else is on Python's path.
+        folders: the folders that names were looked up in, with the names of their modules and configurations.
+        settings: the files that say what else is on Python's path, and configurations.
     """
 
     files: tuple[Path, ...]

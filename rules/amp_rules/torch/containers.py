@@ -36,8 +36,23 @@ CONFIG_LOADERS = frozenset(
 )
 """Calls that give settings read from a file: dictionaries of dictionaries."""
 
-MADE_BY_SETTINGS = frozenset({"hydra.utils.instantiate", "hydra.utils.call", "pydoc.locate"})
+INSTANTIATES = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})
+"""Functions that call what a configuration names, with what it holds besides.
+
+Source: https://hydra.cc/docs/advanced/instantiate_objects/overview/
+"""
+
+LOCATES = frozenset({"hydra.utils.get_class", "hydra.utils.get_method", "hydra.utils.get_object", "pydoc.locate"})
+"""Functions that give what a dotted path names."""
+
+MADE_BY_SETTINGS = INSTANTIATES | {"pydoc.locate"}
 """Functions that make what a dotted path in the settings names."""
+
+BY_CONFIGURATION = INSTANTIATES | LOCATES
+"""Both."""
+
+TAKES_CONFIGURATION = "hydra.main"
+"""The decorator that gives a function its configuration, by ``config_path`` and ``config_name``."""
 
 SETS = frozenset({"builtins.set", "builtins.frozenset"})
 """Classes whose objects give their elements in the order of their hashes."""
