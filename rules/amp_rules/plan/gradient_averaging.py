@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from amp_rules.plan.changing import Changing
 from amp_rules.plan.left_out import why_left_out
 from amp_rules.plan.model_reads import reaches
+from amp_rules.plan.model_variables import Home
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
@@ -40,34 +44,86 @@ def _why_delayed(program: Program, precision: Precision) -> str:
     """What the plain wrapper does not support; empty where it is enough."""
     if len(precision.homes) > 1:
         return "several models are trained together"
-    if len(precision.backwards) > 1:
-        return "a step has several backward passes"
     if precision.full_precision:
         return "gradients are computed by torch.autograd.grad"
     if any(not home.rebinds for home in precision.homes):
         return "the model is kept in other places before it is complete"
     home = precision.homes[0]
     calls = _training_calls(program, precision)
-    overriding = _override_each_other(program, calls) and _runs_once(program, home.module, home.statement)
-    if len(calls) != 1 and not overriding and not _one_of(calls):
-        return "the model runs several times, or not as a plain call, in a step"
-    site = calls[0]
-    assert isinstance(site.node, ast.Call)
-    if (
-        program.flow.callees(site.node)
-        and isinstance(site.node.func, ast.Attribute)
-        and site.node.func.attr == "forward"
-    ):
-        return "forward is called by name"
-    backward = precision.backwards[0]
-    if not all(_same_round(program, call, backward) for call in (calls if overriding else [site])):
-        return "a step adds up several forward passes"
-    for step in precision.steps:
-        if any(isinstance(parent, ast.If) for parent in _between(step, backward)) or _outside_loop(step, backward):
-            return "gradients are accumulated over several batches"
-    if not all(reaches(program, home, call) for call in (calls if overriding else [site])):
+    for part in _rounds(program, calls, precision):
+        reason = _why_delayed_in(part, program, home)
+        if reason:
+            return reason
+    if not all(reaches(program, home, call) for call in calls):
         return "the training loop has its own reference to the model"
     return why_left_out(program, precision, calls)
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What runs again and again until its gradients are used: the model's calls, the backward passes, the steps."""
+
+    calls: list[Site]
+    backwards: Sequence[Site]
+    steps: Sequence[Site]
+
+
+def _rounds(program: Program, calls: list[Site], precision: Precision) -> list[_Round]:
+    """The rounds of loops that each have a step; all as one, where they cannot be told apart."""
+    whole = _Round(calls, precision.backwards, precision.steps)
+    if len(precision.backwards) < 2 or not _are_alike(calls) or _freezes(program):
+        return [whole]
+    found = dict.fromkeys(map(_loop_of, precision.backwards))
+    rounds = {
+        loop: _Round(*(_within(loop, sites) for sites in (calls, precision.backwards, precision.steps)))
+        for loop in found
+    }
+    together = [site for part in rounds.values() for site in (*part.calls, *part.steps)]
+    complete = all(part.calls and part.steps for part in rounds.values())
+    if None in rounds or not complete or len(together) != len(calls) + len(precision.steps):
+        return [whole]
+    return list(rounds.values())
+
+
+def _loop_of(site: Site) -> ast.stmt | None:
+    return next((item for item in blocks.enclosing(site.module, site.node) if isinstance(item, blocks.LOOPS)), None)
+
+
+def _within(loop: object, sites: Sequence[Site]) -> list[Site]:
+    return [site for site in sites if _loop_of(site) is loop]
+
+
+def _freezes(program: Program) -> bool:
+    """Whether some parameters are trained at times only: the wrapper would wait for those of another round."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and (node.attr == "requires_grad_" or (node.attr == "requires_grad" and isinstance(node.ctx, ast.Store)))
+        for node, _, _ in program.nodes()
+    )
+
+
+def _why_delayed_in(part: _Round, program: Program, home: Home) -> str:
+    calls = part.calls
+    if not _always_the_same_runs(program, part.backwards):
+        return "a step has several backward passes"
+    overriding = _override_each_other(program, calls) and _runs_once(program, home.module, home.statement)
+    if not calls or not (overriding or (_are_alike(calls) and _only_one_runs(calls))):
+        return "the model runs several times, or not as a plain call, in a step"
+    for site in calls:
+        assert isinstance(site.node, ast.Call)
+        by_name = isinstance(site.node.func, ast.Attribute) and site.node.func.attr == "forward"
+        if by_name and program.flow.callees(site.node):
+            return "forward is called by name"
+    for backward in part.backwards:
+        met = [call for call in calls if _choice_between(call, backward) is None]
+        if not met or not all(_same_round(program, call, backward) for call in met):
+            return "a step adds up several forward passes"
+        for step in part.steps:
+            if _choice_between(step, backward) is None and (
+                _under_condition(step, backward, part.steps) or _outside_loop(step, backward)
+            ):
+                return "gradients are accumulated over several batches"
+    return ""
 
 
 def _training_calls(program: Program, precision: Precision) -> list[Site]:
@@ -90,18 +146,36 @@ def _training_calls(program: Program, precision: Precision) -> list[Site]:
     return found
 
 
-def _one_of(sites: list[Site]) -> bool:
-    """Whether only one of the calls runs: they stand in different branches of one condition."""
-    if len({ast.unparse(site.node.func) for site in sites if isinstance(site.node, ast.Call)}) != 1 or len(sites) != 2:
-        return False
-    one, two = sites
-    for parent in blocks.enclosing(one.module, one.node):
-        if isinstance(parent, ast.If):
-            first = {node for item in parent.body for node in walk(item)}
-            second = {node for item in parent.orelse for node in walk(item)}
-            if (one.node in first and two.node in second) or (two.node in first and one.node in second):
-                return True
-    return False
+def _only_one_runs(sites: Sequence[Site]) -> bool:
+    """Whether a round runs one of the places at most: they stand in different branches."""
+    return all(_choice_between(one, two) is not None for one, two in itertools.combinations(sites, 2))
+
+
+def _always_the_same_runs(program: Program, sites: Sequence[Site]) -> bool:
+    """Whether all rounds run the same one of the places: what chooses the branch does not change."""
+    changing = Changing(program)
+    for one, two in itertools.combinations(sites, 2):
+        choice = _choice_between(one, two)
+        if choice is None or changing.changes(choice.test, Site(one.module, one.scope, one.body, choice)):
+            return False
+    return True
+
+
+def _choice_between(one: Site, two: Site) -> ast.If | None:
+    return blocks.choice_between(one.module, one.node, two.node) if one.body is two.body else None
+
+
+def _are_alike(sites: list[Site]) -> bool:
+    """Whether the calls are written alike: calls of one model, that ask for the same parts of it."""
+    calls = [site.node for site in sites if isinstance(site.node, ast.Call)]
+    return len({_pattern(call) for call in calls}) == 1
+
+
+def _pattern(call: ast.Call) -> tuple[object, ...]:
+    """A call without its variables; a constant may choose a part of the model."""
+    given = [(None, item) for item in call.args] + [(item.arg, item.value) for item in call.keywords]
+    shown = tuple((name, item.value if isinstance(item, ast.Constant) else ...) for name, item in given)
+    return ast.unparse(call.func), shown
 
 
 def _override_each_other(program: Program, sites: list[Site]) -> bool:
@@ -147,12 +221,26 @@ def _same_round(program: Program, site: Site, backward: Site) -> bool:
     return inner == outer
 
 
-def _between(step: Site, backward: Site) -> list[ast.stmt]:
-    """Compound statements around the step that do not hold the backward pass."""
-    if step.body is not backward.body:
-        return [parent for parent in blocks.enclosing(step.module, step.node)]
-    around = set(blocks.enclosing(backward.module, backward.node))
-    return [parent for parent in blocks.enclosing(step.module, step.node) if parent not in around]
+def _under_condition(step: Site, backward: Site, steps: Sequence[Site]) -> bool:
+    """Whether there are rounds in which the backward pass runs, and no step follows."""
+    around: set[ast.stmt] = set()
+    if step.body is backward.body:
+        around = set(blocks.enclosing(backward.module, backward.node))
+    return any(
+        isinstance(parent, ast.If) and parent not in around and not _always_steps(parent, steps)
+        for parent in blocks.enclosing(step.module, step.node)
+    )
+
+
+def _always_steps(choice: ast.If, steps: Sequence[Site]) -> bool:
+    """``if use_amp: scaler.step(optimizer) else: optimizer.step()``."""
+    statements = {step.statement for step in steps}
+    for suite in (choice.body, choice.orelse):
+        found = statements & set(suite)
+        deeper = (item for item in suite if isinstance(item, ast.If) and _always_steps(item, steps))
+        if not found and not any(deeper):
+            return False
+    return True
 
 
 def _outside_loop(step: Site, backward: Site) -> bool:

@@ -42,7 +42,7 @@ def first_use(
         prefixes: dotted names.
         spared: uses that do not count.
     """
-    for module, node, name in _uses(program, prefixes):
+    for module, node, name in uses(program, prefixes):
         if spared is None or not spared(name, node, module):
             return module, node, name
     return None
@@ -56,7 +56,8 @@ def _imported(node: ast.AST) -> list[str]:
     return []
 
 
-def _uses(program: Program, prefixes: tuple[str, ...]) -> Iterator[tuple[Module, ast.AST, str]]:
+def uses(program: Program, prefixes: tuple[str, ...]) -> Iterator[tuple[Module, ast.AST, str]]:
+    """The places where code that can run uses something by one of these names, or below one of them."""
     bound = _bound(program, prefixes)
     for node, scope in _running(program):
         module = scope.module

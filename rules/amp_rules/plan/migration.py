@@ -358,7 +358,13 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
     changes: list[Change] = []
     told: list[Note] = []
     files: tuple[FileChange, ...] = ()
+    precision: Outcome = "already"
     outcome: Outcome = "migrated"
+    try:
+        decline_at_first(precision_plan.beside_own_steps(program))
+    except Declined as declined:
+        precision = "declined"
+        refusals.extend(declined.refusals)
     try:
         decline_at_first(own_processes.reasons(program))
         kept = precision_plan.keep(program)
@@ -381,7 +387,7 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
         refusals.extend(replace(item, unit="distribution") for item in declined.refusals)
     return Report(
         program.entry.path,
-        "already",
+        precision,
         outcome,
         changes=files,
         edits=_edits(changes),

@@ -58,7 +58,13 @@ class Outputs:
 
     def _unread_output(self, call: Site, statement: ast.Assign) -> str:
         """An output that a part of the model makes for itself alone, and that nothing reads."""
-        read = {path for part in blocks.own_parts(call.body) for path in blocks.reads(part)}
+        read = {
+            node.id
+            for node in self._program.nodes_of(call.body)
+            if isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and blocks.choice_between(call.module, call.node, node) is None
+        }
         for target in statement.targets:
             if not isinstance(target, ast.Tuple):
                 continue

@@ -13,6 +13,7 @@ from amp_rules.plan import (
     left_unfollowed,
     method_values,
     other_frameworks,
+    own_mixed_steps,
     worker_functions,
 )
 from amp_rules.plan.declining import Declined
@@ -271,6 +272,12 @@ def has_torch_amp(program: Program) -> bool:
     return bool(program.backwards) and first_use(program, TORCH_AMP, _mixes_nothing) is not None
 
 
+def beside_own_steps(program: Program) -> Iterator[Declined]:
+    """Why the precision is not "already" there: some steps have their own, others none."""
+    if has_torch_amp(program):
+        yield from own_mixed_steps.reasons(program, _mixes_nothing)
+
+
 def _mixes_nothing(name: str, node: ast.AST, module: Module) -> bool:
     """Whether a use of ``torch.amp`` leaves the precision to others: ``autocast(enabled=False)``, ``custom_fwd``."""
     if name.rpartition(".")[2] in FOLLOWS_AUTOCAST:
@@ -287,6 +294,7 @@ def _mixes_nothing(name: str, node: ast.AST, module: Module) -> bool:
 
 
 def _own_precision(program: Program) -> Iterator[Declined]:
+    yield from beside_own_steps(program)
     found = first_use(program, TORCH_AMP, _mixes_nothing) or first_import(program, APEX)
     if found is not None:
         module, node, name = found

@@ -29,7 +29,8 @@ _PAGES = {
         ## What is refused
         The precision of a script that uses `torch.amp` or `torch.cuda.amp`, that makes its model half by hand in a way
         which is not understood as a whole (what is becomes a level, AMP420), or that shares a module which was migrated
-        with another script in an earlier run.
+        with another script in an earlier run. Where some steps have an autocast and a scaler, and others run beside
+        them without, the reason names those: a step of another branch, which runs in the place of one, does not count.
 
         ## Why
         A second scaler would scale the gradients twice, and a half model has no full-precision weights to go back to at

@@ -81,6 +81,25 @@ def enclosing(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
             yield parent
 
 
+def choice_between(module: Module, one: ast.AST, other: ast.AST) -> ast.If | None:
+    """The ``if`` of one body whose branches the two nodes stand in, a different one each: only one of them runs."""
+    branches: dict[ast.AST, ast.AST] = {}
+    child = one
+    for parent in module.ancestors(one):
+        branches[parent] = child
+        child = parent
+    child = other
+    for parent in module.ancestors(other):
+        if parent in branches:
+            # The first parent that both have: above it, they stand in the same branch.
+            first = branches[parent]
+            if not isinstance(parent, ast.If) or parent.test in (first, child):
+                return None
+            return parent if (first in parent.body) != (child in parent.body) else None
+        child = parent
+    return None
+
+
 def own_parts(body: ast.AST) -> list[ast.AST]:
     """The statements of a body; a lambda's expression."""
     return [body.body] if isinstance(body, ast.Lambda) else list(getattr(body, "body", []))
