@@ -112,9 +112,10 @@ def _before_branches(program: Program, item: Unscale, others: list[Unscale]) -> 
 
 def _first_of_chain(module: Module, branch: ast.If) -> ast.If:
     """The ``if`` that an ``elif`` belongs to."""
-    holder = module.parents[branch]
-    while isinstance(holder, ast.If) and branch in holder.orelse and branch.col_offset == holder.col_offset:
-        branch, holder = holder, module.parents[holder]
+    while blocks.is_elif(module, branch):
+        holder = module.parents[branch]
+        assert isinstance(holder, ast.If)
+        branch = holder
     return branch
 
 

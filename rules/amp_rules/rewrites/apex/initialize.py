@@ -37,7 +37,7 @@ from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.keywords import code_of, written_out
-from amp_rules.plan.apex.starts import MODELS, Start, is_elif, is_first, is_started, other_branch
+from amp_rules.plan.apex.starts import MODELS, Start, is_first, is_started, other_branch
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.step_conditions import never_both
@@ -256,7 +256,7 @@ def _condition(file: ApexFile, statement: ast.stmt) -> ast.If | None:
         return None
     if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
         return None
-    if is_elif(file.module, parent):
+    if blocks.is_elif(file.module, parent):
         return None
     others = [item for item in parent.body if item is not statement and item not in file.references.statements]
     return parent if not others else None
@@ -274,7 +274,7 @@ def _condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dic
     if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
         return None
     holder = file.module.parents[parent]
-    if isinstance(holder, blocks.LOOPS) or is_elif(file.module, parent):
+    if isinstance(holder, blocks.LOOPS) or blocks.is_elif(file.module, parent):
         return None
     kept = [item for item in parent.body if item is not statement and item not in file.references.statements]
     if not kept:
