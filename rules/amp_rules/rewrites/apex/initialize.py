@@ -103,11 +103,11 @@ def _in_place(file: ApexFile, start: Start, starts: list[Start], earlier: list[S
     elif other is None:
         actions.append(Insert(before, _init(file, start, before)))
     else:
-        twin = other[1]
+        branch, twin = other
         alike = start.prepared == twin.prepared and not comments and not _comments(file, twin)
-        is_whole = alike and all(is_first(file, item, before) for item in (start, twin))
+        is_whole = alike and all(is_first(file, item, branch) for item in (start, twin))
         if twin not in earlier:
-            actions.append(Insert(before, "\n".join([_init(file, start, before), *(lines if is_whole else ())])))
+            actions.append(Insert(branch, "\n".join([_init(file, start, branch), *(lines if is_whole else ())])))
         if is_whole:
             lines = []
     if lines:
