@@ -103,9 +103,22 @@ def other_branch(file: ApexFile, start: Start, starts: list[Start]) -> tuple[ast
                 continue
             if not any(places[0] in one and places[1] in two for one, two in (sides, sides[::-1])):
                 continue
+            if any(_calls_before(file, place, branch) for place in places):
+                continue
             if not blocks.touches(start.reads(), blocks.writes(branch) - _given(start) - _given(other)):
                 return branch, other
     return None
+
+
+def _calls_before(file: ApexFile, place: ast.stmt, branch: ast.If) -> bool:
+    """Whether something is called in a branch first: it may choose the device, or join the processes."""
+    for statement in (place, *blocks.enclosing(file.module, place)):
+        if statement is branch:
+            break
+        where = blocks.place(file.module, statement)
+        if any(isinstance(part, ast.Call) for item in where.suite[: where.index] for part in walk(item)):
+            return True
+    return False
 
 
 def _given(start: Start) -> set[str]:
