@@ -36,3 +36,22 @@ def test_a_path_through_a_module_that_is_not_there_is_declined(path, outcome, tm
     report = migrate(file, Options(apex="compat"))
     assert report.precision == outcome
     assert outcome == "migrated" or "`apex.amp.amp.half_function`" in report.refusals[0].message
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        ("print(amp._amp_state.loss_scalers[0]._overflow_buf)", "declined"),
+        ("scaler = amp._amp_state.loss_scalers[0]\nscaler._loss_scale = 4.0\nprint(scaler._has_overflow)", "declined"),
+        ("optimizer._overflow_buf = 1\nprint(optimizer._overflow_buf)", "migrated"),
+        ("print(amp._amp_state.loss_scalers[0]._unskipped)", "migrated"),
+    ],
+)
+def test_state_that_the_loss_scaler_of_the_runtime_has_not_is_declined_at_its_line(line, outcome, tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text(SCRIPT.format(path="amp.half_function") + line + "\n")
+    report = migrate(file, Options(apex="compat"))
+    assert report.precision == outcome
+    if outcome == "declined":
+        assert "the loss scaler of the runtime has no" in report.refusals[0].message
+        assert report.refusals[0].span.start.line == len(SCRIPT.splitlines()) + line.count("\n") + 1

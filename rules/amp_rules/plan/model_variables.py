@@ -568,7 +568,10 @@ class Homes:
         )
         statement = suite[last]
         inline = None
-        is_optional = any(may_be_none(self.program, given) for given in item.assignments)
+        # What is asked for an attribute before is not None here.
+        is_optional = any(may_be_none(self.program, given) for given in item.assignments) and not any(
+            _asks_for_attribute(one, item.path) for one in suite[start + 1 : last + 1]
+        )
         value_node = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
         if isinstance(value_node, (ast.Call, ast.Name, ast.Attribute)) and not self._is_parallel(
             value_node, item.scope
@@ -744,6 +747,16 @@ def _is_placed_by(statement: ast.stmt, variable: str) -> bool:
         and call.func.attr in _PLACING
         and blocks.path_of(call.func.value) == variable
     )
+
+
+def _asks_for_attribute(statement: ast.stmt, path: str) -> bool:
+    """``model.to(device)``: whether running the statement is sure to fail where the variable is None."""
+    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    while isinstance(call, ast.Call | ast.Attribute):
+        if isinstance(call, ast.Attribute) and blocks.path_of(call.value) == path:
+            return True
+        call = call.func if isinstance(call, ast.Call) else call.value
+    return False
 
 
 def _exact_path(node: ast.AST) -> str | None:

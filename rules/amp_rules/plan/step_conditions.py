@@ -110,7 +110,7 @@ def conditions_at(module: Module, statement: ast.stmt) -> set[str]:
 def never_both(module: Module, one: ast.stmt, other: ast.stmt) -> bool:
     """Whether a condition around one statement is false wherever the other runs, in one run of their body."""
     first, last = sorted((one, other), key=lambda item: item.lineno)
-    if _in_other_branch(module, first, last):
+    if blocks.choice_between(module, first, last) is not None:
         return True
     holding = conditions_at(module, last)
     body = blocks.body_of(module, first)
@@ -125,16 +125,6 @@ def never_both(module: Module, one: ast.stmt, other: ast.stmt) -> bool:
         )
         if not any(blocks.touches(read, blocks.writes(item)) for item in between):
             return True
-    return False
-
-
-def _in_other_branch(module: Module, one: ast.stmt, other: ast.stmt) -> bool:
-    """Whether two statements stand in different branches of one ``if``."""
-    around = set(blocks.enclosing(module, other))
-    for branch in blocks.enclosing(module, one):
-        if isinstance(branch, ast.If) and branch in around:
-            sides = [{part for item in suite for part in walk(item)} for suite in (branch.body, branch.orelse)]
-            return any(one in side and other not in side for side in sides)
     return False
 
 

@@ -14,7 +14,7 @@ from amp_rules.plan.optimizer_names import OptimizerNames
 from amp_rules.plan.scale_free import is_scale_free
 from amp_rules.plan.step_conditions import conditions_at
 from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.steps import Program, Site, calling, told_owner
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
@@ -112,9 +112,10 @@ def _before_branches(program: Program, item: Unscale, others: list[Unscale]) -> 
 
 def _first_of_chain(module: Module, branch: ast.If) -> ast.If:
     """The ``if`` that an ``elif`` belongs to."""
-    holder = module.parents[branch]
-    while isinstance(holder, ast.If) and branch in holder.orelse and branch.col_offset == holder.col_offset:
-        branch, holder = holder, module.parents[holder]
+    while blocks.is_elif(module, branch):
+        holder = module.parents[branch]
+        assert isinstance(holder, ast.If)
+        branch = holder
     return branch
 
 
@@ -158,10 +159,23 @@ class _Places:
             raise _gradient(access, "what it is called with later was not followed")
         owners = self._owners.of(access.owner, access.scope)
         wanted = owners.optimizers | owners.strangers | (frozenset() if owners.is_known else {_UNKNOWN})
-        found = self._for(access, access, wanted, 0)
-        if found:
-            _require_held(access, owners)
+        try:
+            found = self._for(access, access, wanted, 0)
+            if found:
+                _require_held(access, owners)
+        except declining.Declined:
+            told = self._told(access)
+            if told is None:
+                raise
+            target, _ = self._beside_the_step(access)
+            return [Unscale(access.module, target, (Unscaled(told),), access.what, owners.optimizers)]
         return found
+
+    def _told(self, access: GradientAccess) -> str | None:
+        """The optimizer that holds the gradients by what the script said of them elsewhere."""
+        if access.owner is None:
+            return None
+        return self._program.told_owners.get(told_owner(access.module, access.owner))
 
     def _for(
         self, access: GradientAccess, site: Site, optimizers: frozenset[Value], depth: int, hook: _Hook | None = None

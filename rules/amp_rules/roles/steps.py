@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -72,11 +72,29 @@ def calling(caller: CallSite) -> Site:
     return Site(module, caller.scope, blocks.body_of(module, caller.call), caller.call)
 
 
+ToldOwners = Mapping[tuple[object, ...], str]
+"""The optimizer, by its source, that a script says holds some parameters; the key is made by :func:`told_owner`."""
+
+
+def told_owner(module: Module, parameters: ast.AST) -> tuple[object, ...]:
+    """What stands for an expression in one function, whatever lines are put before it."""
+    body = blocks.body_of(module, parameters)
+    return module.path, getattr(body, "name", ""), ast.unparse(parameters)
+
+
 class Program:
-    """One entry script and what it imports, with the facts that every rule starts from."""
+    """One entry script and what it imports, with the facts that every rule starts from.
+
+    Attributes:
+        project: the files.
+        flow: what each name may hold.
+        roles: what each value is for.
+        told_owners: what the script said in words that are gone now, see :mod:`amp_rules.plan.apex.told_owners`.
+    """
 
     def __init__(self, project: Project) -> None:
         self.project = project
+        self.told_owners: ToldOwners = {}
         with phase("following values"):
             self.flow = Flow(project)
         self.roles = Roles(self.flow)

@@ -100,6 +100,12 @@ def choice_between(module: Module, one: ast.AST, other: ast.AST) -> ast.If | Non
     return None
 
 
+def is_elif(module: Module, branch: ast.If) -> bool:
+    """Whether an ``if`` is the ``elif`` of another."""
+    holder = module.parents[branch]
+    return isinstance(holder, ast.If) and holder.orelse == [branch] and branch.col_offset == holder.col_offset
+
+
 def own_parts(body: ast.AST) -> list[ast.AST]:
     """The statements of a body; a lambda's expression."""
     return [body.body] if isinstance(body, ast.Lambda) else list(getattr(body, "body", []))

@@ -217,6 +217,17 @@ Public scripts use some of it. What none uses was taken out of the runtime; docs
 stands here so that an import of it is declined instead of rewritten.
 """
 
+MISSING_STATE = frozenset(
+    {
+        "_has_overflow",
+        "_overflow_buf",
+        "all_fp32_from_fp16_grad_stash",
+        "all_fp32_from_fp32_grad_stash",
+        "dummy_overflow_buf",
+    }
+)
+"""Attributes of Apex's loss scalers, and of what it keeps with an optimizer, that the runtime's have not."""
+
 INITIALIZE_PARAMETERS = (
     "models",
     "optimizers",

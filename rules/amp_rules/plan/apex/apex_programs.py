@@ -9,6 +9,7 @@ from dataclasses import replace
 from amp_rules.plan import declining, left_unfollowed, notes
 from amp_rules.plan.apex import stages
 from amp_rules.plan.apex.file import NotUnderstood
+from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
 from amp_rules.plan.report import Outcome, Refusal, Report
@@ -103,6 +104,7 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
     drafts = {draft.original.path: draft for draft in stages.idiom(program, selection)}
     initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
     plain = drafted(program, drafts)
+    plain.told_owners = told_owners(program)
     unreached = _unreached(plain, drafts.values())
     if unreached is not None:
         raise _Left(unreached)

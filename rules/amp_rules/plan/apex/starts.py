@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.keywords import code_of
 from amp_rules.source import blocks
-from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 
 MODELS = ("models", "optimizers")
@@ -95,7 +94,7 @@ def other_branch(file: ApexFile, start: Start, starts: list[Start]) -> tuple[ast
     for branch in blocks.enclosing(file.module, start.place):
         if not isinstance(branch, ast.If) or any(isinstance(item, ast.NamedExpr) for item in walk(branch.test)):
             continue
-        if is_elif(file.module, branch):
+        if blocks.is_elif(file.module, branch):
             continue
         sides = [{part for item in suite for part in walk(item)} for suite in (branch.body, branch.orelse)]
         for other in starts:
@@ -104,9 +103,22 @@ def other_branch(file: ApexFile, start: Start, starts: list[Start]) -> tuple[ast
                 continue
             if not any(places[0] in one and places[1] in two for one, two in (sides, sides[::-1])):
                 continue
+            if any(_calls_before(file, place, branch) for place in places):
+                continue
             if not blocks.touches(start.reads(), blocks.writes(branch) - _given(start) - _given(other)):
                 return branch, other
     return None
+
+
+def _calls_before(file: ApexFile, place: ast.stmt, branch: ast.If) -> bool:
+    """Whether something is called in a branch first: it may choose the device, or join the processes."""
+    for statement in (place, *blocks.enclosing(file.module, place)):
+        if statement is branch:
+            break
+        where = blocks.place(file.module, statement)
+        if any(isinstance(part, ast.Call) for item in where.suite[: where.index] for part in walk(item)):
+            return True
+    return False
 
 
 def _given(start: Start) -> set[str]:
@@ -118,9 +130,3 @@ def is_first(file: ApexFile, start: Start, branch: ast.If) -> bool:
     return start.place in (branch.body[0], *branch.orelse[:1]) and not blocks.touches(
         blocks.reads(branch.test), blocks.reads(start.arguments["models"])
     )
-
-
-def is_elif(module: Module, branch: ast.If) -> bool:
-    """Whether an ``if`` is the ``elif`` of another."""
-    holder = module.parents[branch]
-    return isinstance(holder, ast.If) and holder.orelse == [branch] and branch.col_offset == holder.col_offset

@@ -3,8 +3,8 @@
 ## What it does
 `try: from apex import amp` with an `except ImportError` becomes the import alone, and the flag that remembers the
 outcome (`APEX_AVAILABLE`, `amp = None`) goes: conditions on it are simplified. Where the `except` offers a substitute
-of its own for every name, such as a layer norm, the substitute stays: it is what runs today. `"apex" in sys.modules` and
-`find_spec("apex")` are the same question.
+of its own for every name, such as a layer norm, the substitute stays: it is what runs today. Where it has none for some
+of them, all come from the runtime. `"apex" in sys.modules` and `find_spec("apex")` are the same question.
 
 ## Why
 The runtime is a package that the script needs; there is nothing left to ask.
@@ -23,8 +23,9 @@ The runtime is a package that the script needs; there is nothing left to ask.
     import amp_runtime as amp
 
 ## When it declines
-When something else than imports can fail there; the file then keeps its `try`. When something reads a name that only the handler binds (`except ImportError as error`), and
-when what `find_spec("apex")` found is used for more than the question.
+When something else than imports can fail there; the file then keeps its `try`. When something reads a name that only
+the handler binds (`except ImportError as error`), and when what `find_spec("apex")` found is used for more than the
+question.
 
 ## Leaving it out
 No: what asks for Apex would then decide that there is no mixed precision. With any part of Apex kept, the rewriting

@@ -17,8 +17,9 @@ fallback for projects in which some use of Apex is not understood, or on request
 
 ## When it declines
 When the script needs a part of Apex that the runtime does not have: `apex.pyprof`, `apex.transformer`, some of
-`apex.contrib`. In a `try` such an import stays as it is, and its handler does what it did without Apex. When it asks
-for Apex by its name: `"apex" in sys.modules`.
+`apex.contrib`. In a `try` such an import stays as it is, and its handler does what it did without Apex. When it reads
+what Apex's loss scaler keeps for itself and the runtime's does not (`_overflow_buf`). When it asks for Apex by its
+name: `"apex" in sys.modules`.
 
 ## Leaving it out
 No: it is the whole of what is done where it is done.
@@ -96,6 +97,19 @@ def _check_uses(file: ApexFile) -> None:
         # In a `try` too: its handler would hide that the name is not there.
         if missing is not None and imported_whole:
             raise file.not_understood(use.node, f"the runtime has no `{missing}`")
+    _check_state(file)
+
+
+def _check_state(file: ApexFile) -> None:
+    """``loss_scaler._overflow_buf``: what Apex keeps for itself, where no object of the file is given such a thing."""
+    found = [node for node in file.module.nodes if isinstance(node, ast.Attribute) and node.attr in api.MISSING_STATE]
+    own = {node.attr for node in found if isinstance(node.ctx, ast.Store)}
+    for node in found:
+        if node.attr not in own:
+            text = file.module.text(node)
+            raise file.not_understood(
+                node, f"the loss scaler of the runtime has no `{node.attr}`, which `{text}` reads"
+            )
 
 
 def _lines(file: ApexFile, statement: ast.Import | ast.ImportFrom) -> list[str]:

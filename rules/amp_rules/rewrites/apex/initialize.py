@@ -37,7 +37,7 @@ from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.keywords import code_of, written_out
-from amp_rules.plan.apex.starts import MODELS, Start, is_elif, is_first, is_started, other_branch
+from amp_rules.plan.apex.starts import MODELS, Start, is_first, is_started, other_branch
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.step_conditions import never_both
@@ -68,6 +68,8 @@ def changes(file: ApexFile) -> Iterator[Change]:
     for start in starts:
         earlier = starts[: starts.index(start)]
         yield _before(file, start) if start.beside is not None else _in_place(file, start, starts, earlier)
+        for dead in _left_dead(file, start):
+            yield Change(RULE, file.module, dead, "the optimizer is where it was", [Remove(dead)])
         for made in _only_for(file, start.call) if start.beside is None else ():
             yield Change(RULE, file.module, made, "its values are arguments of the start now", [Remove(made)])
 
@@ -101,11 +103,11 @@ def _in_place(file: ApexFile, start: Start, starts: list[Start], earlier: list[S
     elif other is None:
         actions.append(Insert(before, _init(file, start, before)))
     else:
-        twin = other[1]
+        branch, twin = other
         alike = start.prepared == twin.prepared and not comments and not _comments(file, twin)
-        is_whole = alike and all(is_first(file, item, before) for item in (start, twin))
+        is_whole = alike and all(is_first(file, item, branch) for item in (start, twin))
         if twin not in earlier:
-            actions.append(Insert(before, "\n".join([_init(file, start, before), *(lines if is_whole else ())])))
+            actions.append(Insert(branch, "\n".join([_init(file, start, branch), *(lines if is_whole else ())])))
         if is_whole:
             lines = []
     if lines:
@@ -256,7 +258,7 @@ def _condition(file: ApexFile, statement: ast.stmt) -> ast.If | None:
         return None
     if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
         return None
-    if is_elif(file.module, parent):
+    if blocks.is_elif(file.module, parent):
         return None
     others = [item for item in parent.body if item is not statement and item not in file.references.statements]
     return parent if not others else None
@@ -274,7 +276,7 @@ def _condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dic
     if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
         return None
     holder = file.module.parents[parent]
-    if isinstance(holder, blocks.LOOPS) or is_elif(file.module, parent):
+    if isinstance(holder, blocks.LOOPS) or blocks.is_elif(file.module, parent):
         return None
     kept = [item for item in parent.body if item is not statement and item not in file.references.statements]
     if not kept:
@@ -333,16 +335,28 @@ def _prepared(file: ApexFile, statement: ast.stmt, call: ast.Call, arguments: di
     if optimizers is not None and len(targets) == 2:
         for pair in _pairs(file, targets[1], optimizers):
             same = blocks.path_of(pair.target) is not None and blocks.path_of(pair.target) == blocks.path_of(pair.given)
-            if not same and not _is_unread(file, pair.target):
+            if not same and not _is_unread(file, pair.target, _given_back(file, statement, pair)):
                 lines.append(f"{file.source(pair.target)} = {file.source(pair.given)}")
     return lines
 
 
-def _is_unread(file: ApexFile, target: ast.expr) -> bool:
-    """Whether a function gives a value to a variable of its own that nothing reads."""
+def _given_back(file: ApexFile, statement: ast.stmt, pair: _Pair) -> ast.Assign | None:
+    """``wrapper.optimizer = optimizer`` just after the call, where the optimizer is that of ``wrapper``."""
+    where = blocks.place(file.module, statement)
+    after = where.suite[where.index + 1] if where.index + 1 < len(where.suite) else None
+    path = blocks.path_of(pair.given)
+    if path is None or not isinstance(after, ast.Assign) or len(after.targets) != 1:
+        return None
+    paths = (blocks.path_of(after.targets[0]), blocks.path_of(after.value))
+    return after if paths == (path, blocks.path_of(pair.target)) else None
+
+
+def _is_unread(file: ApexFile, target: ast.expr, but: ast.stmt | None = None) -> bool:
+    """Whether a function gives a value to a variable of its own that nothing reads, one statement left out."""
     if not isinstance(target, ast.Name):
         return False
     scope = file.references.scope_of(target)
+    left_out = set(walk(but)) if but is not None else set()
     return (
         scope.is_function
         and scope.owner(target.id) is scope
@@ -350,10 +364,21 @@ def _is_unread(file: ApexFile, target: ast.expr) -> bool:
             isinstance(node, ast.Name)
             and node.id == target.id
             and isinstance(node.ctx, ast.Load)
+            and node not in left_out
             and file.references.scope_of(node).owner(node.id) is scope
             for node in file.module.parents
         )
     )
+
+
+def _left_dead(file: ApexFile, start: Start) -> list[ast.Assign]:
+    """What only gave the optimizer back to where it was taken from."""
+    targets = start.statement.targets[0] if isinstance(start.statement, ast.Assign) else None
+    optimizers = start.arguments.get("optimizers")
+    if optimizers is None or not isinstance(targets, (ast.Tuple, ast.List)) or len(targets.elts) != 2:
+        return []
+    found = [_given_back(file, start.statement, pair) for pair in _pairs(file, targets.elts[1], optimizers)]
+    return [item for item in found if item is not None]
 
 
 def _prepare(file: ApexFile, model: ast.expr) -> str:

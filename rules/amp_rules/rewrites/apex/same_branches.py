@@ -2,7 +2,8 @@
 
 ## What it does
 `if args.fp16:` with a scaled backward pass, `else:` with a plain one: one of the two stays, the plain one. The same for
-clipping `amp.master_params(optimizer)` here and `model.parameters()` there.
+clipping `amp.master_params(optimizer)` here and `model.parameters()` there. Where the branches go on in different ways,
+the steps that both begin with come before the condition.
 
 ## Why
 With the runtime's scaler, which does nothing at O0, one path serves every level.
@@ -22,7 +23,7 @@ With the runtime's scaler, which does nothing at O0, one path serves every level
     clip_grad_norm_(model.parameters(), 1.0)
 
 ## When it declines
-Branches that differ in something else stay two branches.
+Branches that differ from their first step on stay two branches.
 
 ## Leaving it out
 No: one of two branches that are now equal would stay as dead code, with a scaled step in it.
@@ -41,8 +42,9 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.scaled_loss import scaled_loss_of
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
+from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
-from amp_rules.text.actions import Replace, Unwrap
+from amp_rules.text.actions import Action, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 
 RULE = Rule(
@@ -61,7 +63,8 @@ def changes(file: ApexFile) -> Iterator[Change]:
             message = f"`{file.module.text(node.test)}` chose between the same steps with Apex and without"
             kept = _plain(file, node.body, node.orelse, used)
             if kept is not None:
-                actions = [Unwrap(node, (kept,))]
+                yield Change(RULE, file.module, node, message, [Unwrap(node, (kept,))])
+            elif actions := list(_first_alike(file, node, used)):
                 yield Change(RULE, file.module, node, message, actions)
         elif isinstance(node, ast.IfExp):
             kept = _plain(file, [ast.Expr(node.body)], [ast.Expr(node.orelse)], used)
@@ -86,6 +89,43 @@ def _plain(file: ApexFile, body: Iterable[ast.stmt], orelse: Iterable[ast.stmt],
         return None
     # Only the branch with Apex says which of several loss scales is meant.
     return kept if not any(_has_loss_id(file, item) for item in (*first, *second)) else _OTHER[kept]
+
+
+def _first_alike(file: ApexFile, node: ast.If, used: set[ast.expr]) -> Iterator[Action]:
+    """What takes the steps that both branches begin with, the backward pass among them, before the condition."""
+    if blocks.is_elif(file.module, node) or any(
+        isinstance(part, (ast.Call, ast.NamedExpr)) for part in walk(node.test)
+    ):
+        return
+    sides = [[item for item in suite if item not in file.references.statements] for suite in (node.body, node.orelse)]
+    alike: list[tuple[ast.stmt, ast.stmt]] = []
+    for pair in zip(*sides, strict=False):
+        if _normal(file, [pair[0]]) != _normal(file, [pair[1]]) or any(_has_loss_id(file, item) for item in pair):
+            break
+        alike.append(pair)
+    with_apex = [any(part in used for pair in alike for part in walk(pair[side])) for side in (0, 1)]
+    if with_apex.count(True) != 1 or any(len(alike) == len(side) for side in sides):
+        return
+    plain = [pair[with_apex.index(False)] for pair in alike]
+    written = {path for item in plain for path in blocks.writes(item)}
+    if any(item.lineno != item.end_lineno for item in plain) or blocks.touches(blocks.reads(node.test), written):
+        return
+    lines: list[str] = []
+    for pair, item in zip(alike, plain, strict=True):
+        lines += dict.fromkeys(text for one in pair for text in _said_above(file, one))
+        lines.append(file.source(item))
+        yield from (Remove(one) for one in pair)
+    yield Insert(node, "\n".join(lines))
+
+
+def _said_above(file: ApexFile, statement: ast.stmt) -> list[str]:
+    """The comments directly above a statement."""
+    found: list[str] = []
+    for line in reversed(file.module.lines[: statement.lineno - 1]):
+        if not line.strip().startswith("#"):
+            break
+        found.insert(0, line.strip())
+    return found
 
 
 def _has_loss_id(file: ApexFile, statement: ast.stmt) -> bool:

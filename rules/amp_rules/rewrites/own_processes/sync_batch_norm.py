@@ -18,7 +18,8 @@ trains to other results than one process with all of them.
 
 ## When it declines
 Where the script speaks of synchronised batch norm anywhere, behind a switch of its own perhaps; where the model is not
-known to have batch norm; where something looks for `nn.BatchNorm2d` later, which the new class is not, or
+known to have batch norm; where samples are shuffled between the processes for the sake of batch norm, as momentum
+contrast does; where something looks for `nn.BatchNorm2d` later, which the new class is not, or
 differentiates twice (AMP288).
 
 ## Leaving it out
@@ -44,7 +45,7 @@ from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
-from amp_rules.torch.distributed import SYNC_BATCH_NORM
+from amp_rules.torch.distributed import GATHERS, SYNC_BATCH_NORM
 from amp_rules.torch.models import WITH_BATCH_NORM
 
 RULE = Rule(
@@ -52,6 +53,8 @@ RULE = Rule(
 )
 
 _CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm"
+_ORDERS = frozenset({"torch.randperm"})
+_SENDS = frozenset({"torch.distributed.broadcast"})
 _ON_START = ("__init__", "init", "reset", "load", "weights")
 
 
@@ -205,8 +208,41 @@ def _made_by(program: Program, node: ast.AST) -> Iterator[Value]:
         yield from program.roles.modules(node, located[1])
 
 
+def _shuffled_between_processes(program: Program) -> str | None:
+    """The function that exchanges samples between processes in a random order that all of them share.
+
+    Contrastive methods do it around an encoder, whose batch norm would tell which samples belong together.
+    """
+    gathers = program.closure(lambda node: _calls(program, node, GATHERS))
+    for node, body, scope in program.nodes():
+        if not (isinstance(node, ast.Call) and _calls(program, node, _ORDERS)):
+            continue
+        order = {path for path in blocks.writes(blocks.statement_of(scope.module, node)) if "." not in path}
+        parts = list(blocks.walk_body(body))
+        sent = any(
+            _calls(program, part, _SENDS) and blocks.touches(order, blocks.reads(part))
+            for part in parts
+            if isinstance(part, ast.Call)
+        )
+        if sent and any(gathers(part) for part in blocks.own_parts(body)):
+            info = program.function_of(body)
+            return info.name if info is not None else scope.module.text(node)
+    return None
+
+
+def _calls(program: Program, node: ast.AST, names: frozenset[str]) -> bool:
+    located = program.locate(node) if isinstance(node, ast.Call) else None
+    return isinstance(node, ast.Call) and located is not None and bool(program.callee_names(node, located[1]) & names)
+
+
 def _against(program: Program) -> str | None:
-    """Why another class of batch norm would be noticed."""
+    """Why another class of batch norm would be noticed, or works against the method."""
+    shuffled = _shuffled_between_processes(program)
+    if shuffled is not None:
+        return (
+            f"`{shuffled}` deals the samples out to the processes in another order, so that batch norm sees other "
+            "neighbours in each of them"
+        )
     for node, body, scope in program.nodes():
         if not isinstance(node, ast.Call):
             continue
