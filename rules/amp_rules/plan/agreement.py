@@ -86,7 +86,8 @@ class Agreement:
             return agreed
         for item in agreed.reductions:
             fewer = tuple(other for other in agreed.reductions if other != item)
-            ranks = Ranks(self._program, self._with(fewer, agreed.alike))
+            setting = self._with(fewer, agreed.alike)
+            ranks = Ranks(self._program, setting, is_enough=lambda ranks, made=fewer: self._has_lasting(ranks, made))
             if not self._sinks(ranks, fewer):
                 agreed = replace(agreed, reductions=fewer, ranks=ranks)
         return agreed
@@ -104,6 +105,11 @@ class Agreement:
         known = (self._setting.reduced, (statement for statement, _ in self._setting.reduced_before))
         places = frozenset(item.node for item in made).union(*known)
         return Sinks(self._program, ranks, places, forwards=self._forwards).find()
+
+    def _has_lasting(self, ranks: Ranks, made: tuple[Reduction, ...]) -> bool:
+        """Whether there are places already that stay, whatever else is found out."""
+        # What a schedule has taken up counts as long as nothing else is known of it.
+        return any(sink.need is not Need.RATE for sink in self._sinks(ranks, made))
 
     def _with(self, made: tuple[Reduction, ...], alike: Iterable[ast.Call]) -> Setting:
         return replace(
