@@ -41,8 +41,8 @@ class CommandWithOthers(click.Command):
             other = self.others[words[0]]()
             return other.main(words[1:], f"{prog_name or self.name} {words[0]}", **more)
         if args is None:
-            # The process ends with this command. Loading the rules and reading scripts makes hardly any garbage, and who
-            # goes on reading for long looks for it by himself; on the way out there is no use in that.
+            # The process ends with this command. Loading the rules and reading scripts makes hardly any garbage, and
+            # who goes on reading for long looks for it by himself; on the way out there is no use in that.
             gc.disable()
             atexit.register(gc.freeze)
         return super().main(words, prog_name, **more)
