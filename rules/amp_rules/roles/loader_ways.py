@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-
 Nearest = dict[tuple[ast.AST, object], int]
 """How near to a loop something was looked into, and by whom."""
 
