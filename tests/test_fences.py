@@ -97,10 +97,15 @@ import sys
 from {module} import main
 main(["--help"], standalone_mode=False)
 slow = {{"libcst", "rich", "pygls", "pathspec", "multiprocessing", "hypothesis"}}
-slow |= {{"amp_rules.lint.linter", "amp_rules.rewrites"}}
+slow |= {{"amp_rules.lint.linter", "amp_rules.rewrites", "importlib.metadata", "urllib.request"}}
 print("LOADED", sorted(slow & set(sys.modules)))
 """
     assert run(code).stdout.splitlines()[-1] == "LOADED []"
+
+
+def test_a_migration_to_the_runtime_loads_no_words_of_torch():
+    code = "import sys, amp_rules.plan.migration; print('amp_rules.plain_torch.stage' in sys.modules)"
+    assert run(code).stdout.splitlines()[-1] == "False"
 
 
 def emitted_names(source: str) -> set[str]:

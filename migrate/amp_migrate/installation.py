@@ -14,8 +14,6 @@ import sys
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 _PACKAGE = "amp-migrate"
 # Where its pyproject.toml stands in a checkout, and in a source distribution.
@@ -97,6 +95,10 @@ def _noted(installed: Distribution) -> dict[str, Any]:
 
 def _path(url: str) -> Path | None:
     """The path that the address of a file names."""
+    # This loads all that is needed to fetch a page.
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
     parts = urlsplit(url)
     return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
+
 from amp_rules.plan.options import Options
+from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.functions import Functions
+from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.loaders import Loaders
 from amp_rules.roles.steps import Program
@@ -59,3 +65,54 @@ def test_a_script_that_renames_much_is_migrated(tmp_path):
     report, text = migrated_text(tmp_path, renaming(24), Options(ddp=True))
     assert report.distribution == "migrated"
     assert "amp.prepare_loader" in text
+
+
+def test_a_search_that_found_nothing_spares_the_next(tmp_path, monkeypatch):
+    # Each loop asks for each assignment of its variable; what lies behind that was looked into for the loop before.
+    few, many = (looks(size, tmp_path, monkeypatch) for size in (8, 16))
+    assert many < 5 * few, (few, many)
+
+
+HELPERS = """
+class Kept:
+    def __init__(self):
+        self.a = self.b = self.c = self.d = 0.0
+
+kept = Kept()
+
+{helpers}
+
+for epoch in range(3):
+    for x, y in {loader}:
+        kept.d = kept.c
+        kept.c = kept.b
+        kept.b = kept.a
+        kept.a = x
+{calls}
+"""
+
+
+def test_functions_are_run_again_only_where_something_has_changed(tmp_path, monkeypatch):
+    numbers = range(12)
+    helpers = "\n".join(f"def helper{n}(value):\n    return value + {n}\n" for n in numbers)
+    calls = "\n".join(f"        helper{n}({n})" for n in numbers)
+    path = tmp_path / "train.py"
+    path.write_text(f"{HEAD}\n{HELPERS.format(helpers=helpers, calls=calls, loader=DATA)}")
+    program = Program(Project(path))
+    rounds = []
+    runs: Counter[str] = Counter()
+    evaluated, settled = Functions._evaluate, Ranks._round
+
+    def counted(self, info, way):
+        runs[info.name] += 1
+        return evaluated(self, info, way)
+
+    monkeypatch.setattr(Functions, "_evaluate", counted)
+    monkeypatch.setattr(Ranks, "_round", lambda self: (rounds.append(self), settled(self)))
+    loop = next(node for node, _, _ in program.nodes() if isinstance(node, ast.For) and node.iter is not None)
+    inner = next(node for node in loop.body if isinstance(node, ast.For))
+    ranks = Ranks(program, Setting(prepared=frozenset((inner.iter,))))
+    last = next(node.targets[0] for node in inner.body if ast.unparse(node).startswith("kept.d"))
+    assert ranks.origins(last)
+    assert len(rounds) > 2
+    assert {runs[f"helper{n}"] for n in numbers} == {1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +40,11 @@ class CommandWithOthers(click.Command):
         if words and words[0] in self.others:
             other = self.others[words[0]]()
             return other.main(words[1:], f"{prog_name or self.name} {words[0]}", **more)
+        if args is None:
+            # The process ends with this command. Loading the rules and reading scripts makes hardly any garbage, and
+            # who goes on reading for long looks for it by himself; on the way out there is no use in that.
+            gc.disable()
+            atexit.register(gc.freeze)
         return super().main(words, prog_name, **more)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

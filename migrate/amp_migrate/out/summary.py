@@ -10,7 +10,6 @@ from pathlib import Path
 
 from amp_rules.plan.report import Note, Outcome, Refusal, Report, Unit
 
-from amp_migrate.installation import runtime_line
 from amp_migrate.launch.launches import Launch, Launches, nearest_first
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
@@ -120,6 +119,8 @@ class Summary(Messages):
             launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"
             steps.insert(0, f"launch N processes: {launch}")
         if needs_runtime:
+            from amp_migrate.installation import runtime_line
+
             steps.append(f"where it trains: {runtime_line()}, or copy the runtime with --vendor")
         for step in steps:
             self.line(("next: ", "bold"), step)

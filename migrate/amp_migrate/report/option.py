@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from amp_migrate.installation import install_line
 from amp_migrate.problems import UserError, shown
 
 if TYPE_CHECKING:
@@ -29,8 +28,10 @@ def _checked(ctx: click.Context, param: click.Parameter, values: tuple[Path, ...
             raise click.BadParameter(f"there is no folder {shown(path.parent)} to write {path.name} to.", ctx, param)
         if path.is_dir():
             raise click.BadParameter(f"{shown(path)} is a folder.", ctx, param)
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = [name for name in _NEEDED if values and find_spec(name) is None]
     if missing and any(path.suffix == _HTML for path in values):
+        from amp_migrate.installation import install_line
+
         names = " and ".join(missing)
         raise click.UsageError(f"an HTML report needs {names}: {install_line('report', here=True)}", ctx)
     return values

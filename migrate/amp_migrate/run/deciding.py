@@ -79,6 +79,10 @@ class Decider:
         """Return what is to be done with one script."""
         was_enabled = gc.isenabled()
         gc.disable()
+        # What the scripts before have left; what the last one leaves goes with the process.
+        if time.monotonic() - self._collected > _COLLECT_EVERY:
+            gc.collect()
+            self._collected = time.monotonic()
         try:
             return guarded(
                 path,
@@ -90,9 +94,6 @@ class Decider:
         finally:
             if was_enabled:
                 gc.enable()
-            if time.monotonic() - self._collected > _COLLECT_EVERY:
-                gc.collect()
-                self._collected = time.monotonic()
 
     def _decide(self, path: Path) -> Report | None:
         import amp_rules

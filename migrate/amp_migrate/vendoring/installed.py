@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from amp_migrate.installation import runtime_line
 from amp_migrate.problems import Problem, UserError
 from amp_migrate.runtimes import PACKAGE, own_runtime
 
@@ -18,6 +17,8 @@ def runtime_folder() -> Path:
     """
     folder = own_runtime()
     if folder is None:
+        from amp_migrate.installation import runtime_line
+
         raise UserError(f"the package {PACKAGE}, which is to be copied, is missing here: {runtime_line()}")
     return folder
 

@@ -271,7 +271,7 @@ class Streams:
 
     def _sinks(self, ranks: Ranks) -> list[Sink]:
         delayed = any(use.keyword("delay_allreduce") is not None for use in self._translation.uses_of("prepare_model"))
-        return Sinks(self._program, ranks, self._setting.reduced, forwards=not delayed).find()
+        return Sinks(self._program, forwards=not delayed).find(ranks, self._setting.reduced)
 
     @cached_property
     def _setting(self) -> Setting:

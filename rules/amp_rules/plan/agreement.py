@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.draws import Draws
@@ -51,7 +51,7 @@ class Agreement:
         self._program = program
         self._setting = setting
         self._draws = draws
-        self._forwards = forwards
+        self._places = Sinks(program, forwards=forwards)
         self._definitions = Definitions(program)
 
     @cached_property
@@ -86,7 +86,8 @@ class Agreement:
             return agreed
         for item in agreed.reductions:
             fewer = tuple(other for other in agreed.reductions if other != item)
-            ranks = Ranks(self._program, self._with(fewer, agreed.alike))
+            setting = self._with(fewer, agreed.alike)
+            ranks = Ranks(self._program, setting, is_enough=partial(self._has_lasting, made=fewer))
             if not self._sinks(ranks, fewer):
                 agreed = replace(agreed, reductions=fewer, ranks=ranks)
         return agreed
@@ -106,7 +107,12 @@ class Agreement:
         # A reduction is met by all ranks, or none.
         known = (self._setting.reduced, (statement for statement, _ in self._setting.reduced_before))
         places = frozenset(item.node for item in made).union(*known)
-        return Sinks(self._program, ranks, places, forwards=self._forwards).find()
+        return self._places.find(ranks, places)
+
+    def _has_lasting(self, ranks: Ranks, made: tuple[Reduction, ...]) -> bool:
+        """Whether there are places already that stay, whatever else is found out."""
+        # What a schedule has taken up counts as long as nothing else is known of it.
+        return any(sink.need is not Need.RATE for sink in self._sinks(ranks, made))
 
     def _with(self, made: tuple[Reduction, ...], alike: Iterable[ast.Call]) -> Setting:
         return replace(

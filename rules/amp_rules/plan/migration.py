@@ -10,7 +10,6 @@ from pathlib import Path
 
 from amp_rules import rewrites
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.plain_torch.stage import from_runtime, in_plain_torch
 from amp_rules.plain_torch.written import joins_as_written
 from amp_rules.plan import (
     carried_state,
@@ -145,6 +144,9 @@ def _decided(program: Program, selection: Selection) -> Report:
         return migrated if options.target == "runtime" else _without_runtime(program, options, migrated)
     if options.target == "runtime":
         return _decided_now(program, selection)
+    # Seventy files, which others do not need.
+    from amp_rules.plain_torch.stage import in_plain_torch
+
     alone = Selection.of(replace(options, ddp=False))
     return in_plain_torch(_decided_now(program, selection), program, options, lambda: _decided_now(program, alone))
 
@@ -468,6 +470,8 @@ def _without_runtime(program: Program, options: Options, report: Report) -> Repo
                 "--target torch",
             )
             return replace(report, precision="declined", refusals=(*report.refusals, reason))
+    from amp_rules.plain_torch.stage import from_runtime
+
     return from_runtime(report, program, options)
 
 

@@ -56,16 +56,24 @@ class Sink:
 
 
 class Sinks:
-    """Finds the sinks of a program that are given what differs between ranks."""
+    """Finds the sinks of a program that are given what differs between ranks.
 
-    def __init__(self, program: Program, ranks: Ranks, collectives: frozenset[ast.AST], *, forwards: bool) -> None:
+    What the program alone says of its places is found once, however often it is asked what differs.
+    """
+
+    def __init__(self, program: Program, *, forwards: bool) -> None:
         self._program = program
-        self._ranks = ranks
-        self._collectives = collectives
         self._forwards = forwards
 
-    def find(self) -> list[Sink]:
-        """All of them, in the order of the text; each expression once."""
+    def find(self, ranks: Ranks, collectives: frozenset[ast.AST]) -> list[Sink]:
+        """All of them, in the order of the text; each expression once.
+
+        Args:
+            ranks: what differs.
+            collectives: where ranks wait for each other besides.
+        """
+        self._ranks = ranks
+        self._collectives = collectives
         found: dict[ast.AST, Sink] = {}
         for sink in [*self._values(), *self._decisions()]:
             found.setdefault(sink.node, sink)
@@ -75,8 +83,8 @@ class Sinks:
 
     def _decisions(self) -> Iterator[Sink]:
         """Yield tests that let one rank go on where another does not."""
-        for node, _, scope in self._program.nodes():
-            if not self._meets_others(node, scope):
+        for node, _, _ in self._program.nodes():
+            if node not in self._meetings and node not in self._collectives:
                 continue
             for decision in self._ranks.decisions(node):
                 yield self._sink(decision, node)
@@ -88,9 +96,13 @@ class Sinks:
         scope = self._program.flow.scopes[body]
         return Sink(need, decision.module, scope, decision.node, node, decision.origins)
 
+    @cached_property
+    def _meetings(self) -> set[ast.AST]:
+        """Where ranks wait for each other, or would train differently after it."""
+        return {node for node, _, scope in self._program.nodes() if self._meets_others(node, scope)}
+
     def _meets_others(self, node: ast.AST, scope: Scope) -> bool:
-        """Whether ranks wait for each other there, or would train differently after it."""
-        if node in self._backwards or node in self._collectives or node in self._exits:
+        if node in self._backwards or node in self._exits:
             return True
         if isinstance(node, ast.Call):
             return self._steers(node, scope) or (self._forwards and self._is_pass(node, scope))
@@ -143,11 +155,11 @@ class Sinks:
 
     def _values(self) -> Iterator[Sink]:
         """Yield local values that become a learning rate or weights."""
-        for node, _, scope in self._program.nodes():
+        for node, scope in self._takers:
             if isinstance(node, ast.Call):
                 yield from self._given_to_schedule(node, scope)
                 yield from self._read_paths(node, scope)
-            elif isinstance(node, (ast.Assign, ast.AugAssign)):
+            else:
                 yield from self._rates(node, scope)
         for call, scope in self._weight_writes.items():
             for given in _given(call):
@@ -156,6 +168,18 @@ class Sinks:
             if drawn:  # ``p.normal_()`` itself
                 yield Sink(Need.WEIGHTS, scope.module, scope, call, call, drawn)
 
+    @cached_property
+    def _takers(self) -> list[tuple[ast.Call | ast.Assign | ast.AugAssign, Scope]]:
+        """Calls and assignments that may take a rate or the path of a file."""
+        found: list[tuple[ast.Call | ast.Assign | ast.AugAssign, Scope]] = []
+        for node, _, scope in self._program.nodes():
+            if isinstance(node, ast.Call):
+                if self._steps_schedule(node, scope) or self._reads_file(node, scope):
+                    found.append((node, scope))
+            elif isinstance(node, (ast.Assign, ast.AugAssign)):
+                found.append((node, scope))
+        return found
+
     def _if_local(self, need: Need, node: ast.expr, what: ast.AST, scope: Scope) -> Iterator[Sink]:
         origins = self._ranks.origins(node)
         if origins:
@@ -163,10 +187,7 @@ class Sinks:
 
     def _given_to_schedule(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
         """Yield what ``scheduler.step(loss)`` is given, and schedules whose functions read what is local."""
-        if not isinstance(call.func, ast.Attribute) or call.func.attr != "step":
-            return
-        values = self._program.flow.values(call.func.value, scope)
-        if not any(is_scheduler(value) for value in values) or self._program.flow.callees(call):
+        if not self._steps_schedule(call, scope) or not isinstance(call.func, ast.Attribute):
             return
         given = [item for item in _given(call) if self._ranks.origins(item)]
         for item in given:
@@ -174,12 +195,21 @@ class Sinks:
         if not given and not any(ref.cls is not None for ref in self._ranks.objects(call.func.value)):
             yield from self._if_local(Need.RATE, call.func.value, call, scope)
 
+    def _steps_schedule(self, call: ast.Call, scope: Scope) -> bool:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "step":
+            return False
+        values = self._program.flow.values(call.func.value, scope)
+        return any(is_scheduler(value) for value in values) and not self._program.flow.callees(call)
+
     def _read_paths(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
         """Yield the paths of files that are read, which one process has written."""
-        is_read = self._program.callee_names(call, scope) & READS_FILE and call.args and not opens_to_write(call)
         # What lies in a folder of ``tempfile`` each rank has written itself.
-        if is_read and not Paths(self._program).is_own(call.args[:1], scope):
+        if self._reads_file(call, scope) and not Paths(self._program).is_own(call.args[:1], scope):
             yield from self._if_local(Need.PATH, call.args[0], call, scope)
+
+    def _reads_file(self, call: ast.Call, scope: Scope) -> bool:
+        names = self._program.callee_names(call, scope) & READS_FILE
+        return bool(names and call.args) and not opens_to_write(call)
 
     def _rates(self, node: ast.Assign | ast.AugAssign, scope: Scope) -> Iterator[Sink]:
         """Yield what is assigned to a setting of a parameter group: ``group["lr"] = rate``."""

@@ -21,6 +21,7 @@ a local condition is local.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from amp_rules.ranks.calls import Calls
 from amp_rules.ranks.elements import Elements
@@ -43,7 +44,17 @@ _MAX_ROUNDS = 5
 class Ranks:
     """One program, as far as its values differ between ranks."""
 
-    def __init__(self, program: Program, setting: Setting) -> None:
+    def __init__(
+        self, program: Program, setting: Setting, *, is_enough: Callable[[Ranks], bool] = lambda ranks: False
+    ) -> None:
+        """Run the program.
+
+        Args:
+            program: the program.
+            setting: what the rewrites make of it.
+            is_enough: asked after each round whether what is known by then settles a question. All that is known only
+                grows, so that what differs already differs in the end.
+        """
         self.program = program
         self.setting = setting
         self._world = world = World(program, setting)
@@ -54,15 +65,15 @@ class Ranks:
         ).evaluate
         self._functions = Functions(world, Statements(world, elements, targets))
         world.run = self._functions.run
-        self._settle()
+        self._settle(is_enough)
 
-    def _settle(self) -> None:
+    def _settle(self, is_enough: Callable[[Ranks], bool]) -> None:
         memory = self._world.memory
         for number in range(_MAX_ROUNDS):
             memory.changed = False
             self._functions.round = number
             self._round()
-            if not memory.changed:
+            if not memory.changed or is_enough(self):
                 return
 
     def _round(self) -> None:

@@ -30,6 +30,8 @@ class Expressions:
         self._elements = elements
         self._targets = targets
         self._depth = 0
+        setting = world.setting
+        self._changed: frozenset[ast.AST] = setting.alike.union(setting.prepared, setting.reduced)
         self._by_class: dict[type[ast.AST], Callable[..., RankValue]] = {
             ast.Name: self._name,
             ast.Attribute: self._attribute,
@@ -62,22 +64,28 @@ class Expressions:
             self._memory.record.is_partial = True
             return REPLICATED
         self._depth += 1
+        try:
+            if node in self._changed:
+                value = self._as_changed(node, frame)
+            else:
+                value = self._by_class.get(node.__class__, self._parts)(node, frame)
+        finally:
+            self._depth -= 1
+        self._world.note(node, value)
+        return value
+
+    def _as_changed(self, node: ast.expr, frame: Frame) -> RankValue:
+        """What an expression is that the rewrites do something to."""
         setting = self._world.setting
         apart = frame.state.apart
         if node in setting.alike:
             frame.state.apart = False
-        try:
-            value = self._by_class.get(node.__class__, self._parts)(node, frame)
-        finally:
-            self._depth -= 1
+        value = self._by_class.get(node.__class__, self._parts)(node, frame)
         if node in setting.alike:
             frame.state.apart = apart
         if node in setting.prepared:
             value = self._elements.shared(node, value, frame)
-        if node in setting.reduced:
-            value = REPLICATED
-        self._world.note(node, value)
-        return value
+        return REPLICATED if node in setting.reduced else value
 
     # ---- put together --------------------------------------------------------------------------------------------
 

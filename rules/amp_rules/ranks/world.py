@@ -126,7 +126,8 @@ class World:
     def note(self, node: ast.AST, value: RankValue) -> None:
         """Remember what an expression was."""
         known = self.seen.get(node)
-        self.seen[node] = value if known is None else join(known, value)
+        if known is not value:
+            self.seen[node] = value if known is None else join(known, value)
 
     def note_decided(self, node: ast.AST, frame: Frame) -> None:
         """Remember what decides whether a node runs."""

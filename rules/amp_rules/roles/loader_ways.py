@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 
+Nearest = dict[tuple[ast.AST, object], int]
+"""How near to a loop something was looked into, and by whom."""
+
 
 class Way:
     """What lies between a loop and where the search for its loaders is; nothing lies there twice.
@@ -32,15 +35,29 @@ class AllWays(Way):
     What no search of this kind finds, no single way leads to.
     """
 
-    def __init__(self, nearest: dict[tuple[ast.AST, object], int] | None = None, depth: int = 0) -> None:
+    def __init__(self, empty: Nearest, nearest: Nearest | None = None, depth: int = 0) -> None:
+        """Begin a search.
+
+        Args:
+            empty: what searches that found nothing have looked into.
+            nearest: what this one has looked into.
+            depth: how far it is from the loop.
+        """
+        self._empty = empty
         self._nearest = {} if nearest is None else nearest
         self.depth = depth
 
     def has(self, node: ast.AST, by: object) -> bool:
         """Whether the same was looked into by the same, as near or nearer."""
-        return self._nearest.get((node, by), self.depth + 1) <= self.depth
+        key, further = (node, by), self.depth + 1
+        return self._nearest.get(key, further) <= self.depth or self._empty.get(key, further) <= self.depth
 
     def to(self, node: ast.AST, by: object) -> Way:
         """One further, from here on."""
         self._nearest[node, by] = self.depth
-        return AllWays(self._nearest, self.depth + 1)
+        return AllWays(self._empty, self._nearest, self.depth + 1)
+
+    def found_nothing(self) -> None:
+        """Have later searches leave out what this one has looked into."""
+        for key, depth in self._nearest.items():
+            self._empty[key] = min(depth, self._empty.get(key, depth))

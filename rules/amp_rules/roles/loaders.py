@@ -10,7 +10,7 @@ from functools import cached_property
 
 from amp_rules.flow.values import Form, Value
 from amp_rules.roles.kinds import is_loader_value
-from amp_rules.roles.loader_ways import AllWays, Way
+from amp_rules.roles.loader_ways import AllWays, Nearest, Way
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -50,6 +50,7 @@ class Loaders:
         self.program = program
         # The same variables and containers lie behind many loops.
         self._with_batch: dict[tuple[Value, int], bool] = {}
+        self._empty: Nearest = {}
         self._iterated: dict[tuple[ast.expr, ast.AST], list[LoaderUse]] = {}
 
     # ---- questions -----------------------------------------------------------------------------------------
@@ -59,8 +60,11 @@ class Loaders:
         known = self._iterated.get((node, site.body))
         if known is None:
             known = list(self.direct(node, site))
-            if not known and self._behind(node, site, AllWays()):
+            ways = AllWays(self._empty)
+            if not known and self._behind(node, site, ways):
                 known = self._behind(node, site, Way())
+            elif not known:
+                ways.found_nothing()
             self._iterated[node, site.body] = known
         return list(known)
 

@@ -176,9 +176,11 @@ class Program:
 
     def calls(self) -> Iterator[tuple[ast.Call, ast.AST, Scope]]:
         """Yield every call that can run, with its body and scope."""
-        for node, body, scope in self.nodes():
-            if isinstance(node, ast.Call):
-                yield node, body, scope
+        return iter(self._calls)
+
+    @cached_property
+    def _calls(self) -> list[tuple[ast.Call, ast.AST, Scope]]:
+        return [(node, body, scope) for node, body, scope in self.nodes() if isinstance(node, ast.Call)]
 
     def names(self, node: ast.expr, scope: Scope) -> set[str]:
         """Qualified names of the library objects that the expression can be."""

@@ -29,15 +29,21 @@ class _Fields(dict[type, tuple[str, ...]]):
 _FIELDS = _Fields()
 
 
+_MIXED = frozenset((ast.Dict, ast.arguments, ast.Global, ast.Nonlocal))
+"""Classes with lists that hold other things than nodes: names, or None where something was left out."""
+
+
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes directly below ``node``, in the order of the text wherever Python keeps it."""
     found: list[ast.AST] = []
     for name in _FIELDS[node.__class__]:
         value = getattr(node, name, None)
         if value.__class__ is list:
-            found += [item for item in value if isinstance(item, ast.AST)]
+            found += value
         elif isinstance(value, ast.AST):
             found.append(value)
+    if node.__class__ in _MIXED:
+        return [item for item in found if isinstance(item, ast.AST)]
     return found
 
 
