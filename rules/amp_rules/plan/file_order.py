@@ -56,7 +56,7 @@ class FileOrder:
             for given, own in self._from_callers(site, path, _HELPERS):
                 effect = self._written(given, own)
                 if effect is None and given is not site:
-                    # The helper may write the file itself before it reads it: a cache that it builds where there is none.
+                    # The helper may write the file before it reads it: a cache that it builds where there is none.
                     given, effect = site, self._written(site, path, within=site.body)
                 if effect is not None:
                     place = _before_the_look(given.module, given.statement)
