@@ -14,7 +14,7 @@ from amp_rules.flow.store import Store
 from amp_rules.flow.values import Form, MemberOf, Value
 from amp_rules.roles.kinds import is_module
 from amp_rules.torch.containers import CONFIG_LOADERS, CONTAINERS, NAMESPACES
-from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.models import PUTS_PART_BY_NAME, RETURNS_RECEIVER
 from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
 from amp_rules.torch.wrappers import COPIES_FIRST_ARGUMENT, RETURNS_FIRST_ARGUMENT
 
@@ -143,6 +143,11 @@ class Libraries:
             declare_option(given.node, self._store)
         if name in RETURNS_RECEIVER:
             return {receiver}
+        if name in PUTS_PART_BY_NAME and len(given.arguments) == 2:
+            attribute = given.node.args[0]
+            if isinstance(attribute, ast.Constant) and isinstance(attribute.value, str):
+                self._store.write_attribute(receiver, attribute.value, given.arguments[1])
+            return set()
         if name in _PARTS and receiver.kind in ("object", "instance", "attribute"):
             return {Value("parameters", receiver)}
         if receiver.kind == "object" and name == "next":

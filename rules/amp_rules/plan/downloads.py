@@ -78,8 +78,9 @@ def _asks(program: Program, node: ast.AST) -> bool:
 def _fetches(program: Program, node: ast.AST) -> bool:
     """Whether a call may download by itself."""
     located = program.locate(node) if isinstance(node, ast.Call) else None
-    if located is None or not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+    if located is None or not isinstance(node, ast.Call):
         return False
+    # ``datasets.__dict__[name](download=True)`` and ``getattr(datasets, name)(...)`` say it without a name.
     names = program.names(node.func, located[1])
     if any(name.endswith(fetcher) for name in names for fetcher in FETCHERS):
         return True

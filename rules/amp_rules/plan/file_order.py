@@ -10,14 +10,14 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
 from amp_rules.plan.statement_order import between, comes_after
-from amp_rules.roles.file_effects import FileEffect
+from amp_rules.roles.file_effects import FileEffect, only_reads
 from amp_rules.roles.file_paths import Paths, may_be_same
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import called_name, walk
-from amp_rules.torch.file_access import LOADERS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS, OPENERS, READING_METHODS
+from amp_rules.torch.file_access import LOADERS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS, OPENERS, READING_METHODS, STORES
 
 _FAR = 60
 """Callers above callers that are looked at to tell which of two statements comes first."""
@@ -55,6 +55,9 @@ class FileOrder:
                 continue
             for given, own in self._from_callers(site, path, _HELPERS):
                 effect = self._written(given, own)
+                if effect is None and given is not site:
+                    # The helper may write the file before it reads it: a cache that it builds where there is none.
+                    given, effect = site, self._written(site, path, within=site.body)
                 if effect is not None:
                     place = _before_the_look(given.module, given.statement)
                     found.setdefault(place, (given.module, "the file is read once the main process has written it"))
@@ -127,6 +130,8 @@ class FileOrder:
         names = self._program.callee_names(call, scope)
         if names & LOADERS and call.args:
             return call.args[0]
+        if names & STORES and call.args and only_reads(call):
+            return call.args[0]
         if any(name in OPENERS for name in names) and call.args:
             return None if any(item.call is call for item in self._guards.effects) else call.args[0]
         if names & LOOKS and call.args and self._decides(call, scope):
@@ -163,9 +168,11 @@ class FileOrder:
 
     # ---- which of the writes ---------------------------------------------------------------------------------
 
-    def _written(self, site: Site, path: ast.expr) -> FileEffect | None:
-        """A call that may have written, moved or removed the file before it is read."""
+    def _written(self, site: Site, path: ast.expr, within: ast.AST | None = None) -> FileEffect | None:
+        """A call that may have written, moved or removed the file before it is read, of those that a body runs."""
         for effect in self._effects:
+            if within is not None and within not in self._ways(effect):
+                continue
             if any(self._may_be_same(site, path, effect, other) for other in effect.paths) and self._follows(
                 site, effect
             ):

@@ -109,8 +109,9 @@ def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[li
     """
     whole = {value for use in data.evaluated for value in use.values}
     evaluated = {program.flow.key(use.loader, use.scope) for use in data.evaluated}
+    wrapped = {site.node for site in sites}
     kept: list[Site] = []
-    found: list[Rebinding] = []
+    found: dict[Rebinding, None] = {}
     for site in sites:
         path = blocks.path_of(site.node)
         is_variable = isinstance(site.node, (ast.Name, ast.Attribute)) and path is not None
@@ -123,13 +124,16 @@ def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[li
         is_evaluated = isinstance(site.node, ast.expr) and not whole.isdisjoint(
             program.flow.values(site.node, site.scope)
         )
-        is_handed_on = any(_is_argument(site.module, node) for node in others)
+        # Where each read takes batches for the training, as `iter(loader)` once more, nothing else is given it. An
+        # attribute may be read elsewhere.
+        own = wrapped if isinstance(site.node, ast.Name) else set()
+        is_handed_on = any(_is_argument(site.module, node) for node in others if node not in own)
         if not is_variable or not others or key in evaluated or (is_evaluated and is_handed_on):
             kept.append(site)
             continue
         assert path is not None
-        found.append(Rebinding(site.module, _before_use(site, path), path))
-    return kept, found
+        found[Rebinding(site.module, _before_use(site, path), path)] = None
+    return kept, list(found)
 
 
 def _is_argument(module: Module, node: ast.AST) -> bool:

@@ -18,7 +18,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
-from amp_rules.torch.models import RETURNS_RECEIVER, TELLS_OF_MODEL
+from amp_rules.torch.models import PUTS_PART_BY_NAME, RETURNS_RECEIVER, TELLS_OF_MODEL
 from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 
 _PLACING = frozenset(
@@ -313,9 +313,21 @@ class Homes:
         before = where.suite[: where.index]
         if not any(home.variable in blocks.writes(item) for item in before):
             return None
-        return [item for item in before if home.variable in blocks.writes(item) or _is_placed_by(item, home.variable)][
-            -1
-        ]
+        # Weights that are loaded under a condition come before it, too, unless an optimizer has the parameters by then.
+        built = next((index for index, item in enumerate(before) if self._builds_optimizer(item, home)), len(before))
+        return [
+            item
+            for index, item in enumerate(before)
+            if home.variable in blocks.writes(item)
+            or _is_placed_by(item, home.variable)
+            or (index < built and any(_is_placed_by(node, home.variable) for node in blocks.walk_own(item)))
+        ][-1]
+
+    def _builds_optimizer(self, statement: ast.stmt, home: Home) -> bool:
+        return any(
+            isinstance(node, ast.Call) and self._makes_optimizer(node, home.scope)
+            for node in blocks.walk_own(statement)
+        )
 
     def _where_made(self, value: Value) -> Home | None:
         """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``."""
@@ -504,15 +516,16 @@ class Homes:
         return [node for node in self.program.nodes_of(item.body) if isinstance(node, ast.stmt)]
 
     def _is_placing(self, statement: ast.stmt, path: str) -> bool:
-        """Whether a simple statement moves the model, sets its weights, or assigns the variable."""
+        """Whether a simple statement moves the model, sets its weights, adds a part, or assigns the variable."""
         if isinstance(statement, ast.Assign):
             if any(path in _flat_paths(target) for target in statement.targets):
                 return True
         if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
             return False
         call = statement.value
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _PLACING and _exact_path(call.func.value) == path:
-            return True
+        if isinstance(call.func, ast.Attribute) and _exact_path(call.func.value) == path:
+            if call.func.attr in _PLACING or call.func.attr in PUTS_PART_BY_NAME:
+                return True
         # ``init_weights(model)``: a function that is given nothing but the model.
         return (
             len(call.args) == 1
@@ -738,7 +751,7 @@ def _flat_paths(target: ast.expr) -> set[str]:
     return {path} if path is not None else set()
 
 
-def _is_placed_by(statement: ast.stmt, variable: str) -> bool:
+def _is_placed_by(statement: ast.AST, variable: str) -> bool:
     """``model.to(device)`` and ``model.load_state_dict(state)``, on lines of their own."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     return (

@@ -28,7 +28,7 @@ from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
 from amp_rules.roles.loss_regions import Regions
 from amp_rules.roles.statement_runs import StatementRun, merged
-from amp_rules.roles.steps import Backward, Program, Site, Step
+from amp_rules.roles.steps import Backward, Program, Site, Step, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
@@ -46,6 +46,9 @@ from amp_rules.torch.mixed_precision import (
     TORCH_AMP,
     runs_whole_step,
 )
+
+_HELPERS = 2
+"""Functions that hand the outputs on to the one that differentiates them: a penalty is one, or behind one."""
 
 
 @dataclass
@@ -566,10 +569,22 @@ def _full_precision(program: Program, regions: EvaluationRegions) -> list[Statem
         if outputs is None:
             continue
         site = Site(scope.module, scope, body, call)
-        run = regions.computation_before(site, blocks.reads(outputs))
-        if run is not None:
-            found.append(run)
+        for place, paths in _given_from(program, site, blocks.reads(outputs), _HELPERS):
+            run = regions.computation_before(place, paths)
+            if run is not None:
+                found.append(run)
     return merged(found)
+
+
+def _given_from(program: Program, site: Site, paths: set[str], depth: int) -> Iterator[tuple[Site, set[str]]]:
+    """A place and the variables that it reads, and those of the callers who give the function what they hold."""
+    yield site, paths
+    info = program.function_of(site.body)
+    given = paths & set(info.parameters) if info is not None else set()
+    for caller in program.flow.callers(info) if info is not None and given and depth else ():
+        arguments = [info.argument(caller.call, name) for name in sorted(given)] if info is not None else []
+        read = {path for item in arguments if item is not None for path in blocks.reads(item)}
+        yield from _given_from(program, calling(caller), read, depth - 1)
 
 
 def _without_idle(runs: list[StatementRun], full_precision: list[StatementRun]) -> list[StatementRun]:

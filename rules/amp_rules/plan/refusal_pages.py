@@ -264,7 +264,8 @@ _PAGES = {
         that counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`. One
         loop that trains and evaluates by a flag over loaders that cannot be told apart, or one generator that gives
         both their batches. A table with a row for each sample (`bank[index] = features`) that something reads.
-        A queue of samples of earlier batches that the step reads (`queue[:, ptr : ptr + n] = keys.t()`).
+        A queue of samples of earlier batches that the step reads (`queue[:, ptr : ptr + n] = keys.t()`). A loader that
+        each round makes anew for one batch, as few-shot tasks are drawn: `next(iter(task_loader))`.
 
         ## Why
         Every process would train on the same batches, so that N of them do N times the work of one for nothing; or a
@@ -276,7 +277,7 @@ _PAGES = {
         Put the data in a `Dataset` and a `DataLoader`, or give each rank its share by `amp.rank()` and
         `amp.world_size()`. Count with `len(loader)`. Wrap the training loader in `amp.prepare_loader(...)` where it is
         made, and leave the one for evaluation. Write the rows of all: `bank[amp.gather(index)] = amp.gather(features)`.
-        Put `amp.gather(keys)` into a queue.
+        Put `amp.gather(keys)` into a queue. Draw whole tasks on each rank, with `amp.seed_by_rank()` before the loop.
         """,
     declining.NEEDS_PRECISION: """
         Several processes need a training step that was understood.

@@ -82,7 +82,7 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     if names & KEEPERS:
         return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True)
     if names & STORES:
-        if _only_reads(call):
+        if only_reads(call):
             return None
         return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True, False, True)
     if "logging.basicConfig" in names and not any(item.arg == "filename" for item in call.keywords):
@@ -95,7 +95,7 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     return _method(program, call, body, scope)
 
 
-def _only_reads(call: ast.Call) -> bool:
+def only_reads(call: ast.Call) -> bool:
     """Whether a store is opened to be read alone: ``lmdb.open(path, readonly=True)``, ``shelve.open(path, "r")``."""
     flag = call.args[1] if len(call.args) > 1 else None
     for item in call.keywords:

@@ -32,6 +32,7 @@ _SAME = frozenset(
         "builtins.max", "builtins.min", "glob.glob", "glob.iglob", "glob.escape", "os.path.expandvars",
     }
 )  # fmt: skip
+_EXTENSION = re.compile(r"\.\w+$")
 _SAME_METHODS = frozenset({"resolve", "absolute", "expanduser", "as_posix", "strip", "with_suffix", "relative_to"})
 
 
@@ -208,6 +209,7 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
     if known is not None:
         return known
     found = module.kept["assignments"] = {}
+    grown: list[ast.AugAssign] = []
     for node in module.nodes:
         pairs: list[tuple[ast.expr, ast.expr | None]] = []
         if isinstance(node, ast.Assign):
@@ -215,9 +217,7 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
         elif isinstance(node, ast.AnnAssign):
             pairs = [(node.target, node.value)]
         elif isinstance(node, ast.AugAssign):
-            # ``path += suffix``: any of its other texts, and more.
-            whole = ast.BinOp(ast.Constant(UNKNOWN), node.op, node.value)
-            pairs = [(node.target, ast.copy_location(whole, node))]
+            grown.append(node)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
             pairs = [(node.target, node.iter)]
         elif isinstance(node, (ast.With, ast.AsyncWith)):
@@ -225,7 +225,19 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
         for target, value in pairs:
             if value is not None and isinstance(target, (ast.Name, ast.Attribute)):
                 found.setdefault(ast.unparse(target), []).append((value, blocks.body_of(module, node)))
+    for node in grown:
+        # ``path += suffix``: any of its other texts, and more.
+        body = blocks.body_of(module, node)
+        texts = found.setdefault(ast.unparse(node.target), [])
+        before = [value for value, where in texts if where is body and not isinstance(value, _Grown)]
+        for value in before or [ast.Constant("")]:
+            start = ast.BinOp(value, ast.Add(), ast.Constant(UNKNOWN))
+            texts.append((ast.copy_location(_Grown(start, node.op, node.value), node), body))
     return found
+
+
+class _Grown(ast.BinOp):
+    """What a variable holds after ``path += suffix``, once or several times."""
 
 
 def _tidy(text: str) -> str:
@@ -238,11 +250,23 @@ def _tidy(text: str) -> str:
 
 
 def may_be_same(one: str, other: str) -> bool:
-    """Whether two texts can name one file; two of which nothing is known do not count."""
+    """Whether two texts can name one file, or the second a folder of the first.
+
+    Two of which nothing is known do not count.
+    """
     one, other = one.replace(NOW, UNKNOWN).replace(OWN, UNKNOWN), other.replace(NOW, UNKNOWN).replace(OWN, UNKNOWN)
     if not re.search(r"\w", one) or not re.search(r"\w", other):
         return False
-    return _meets(one, other)
+    return _meets(one, other) and _may_share_name(one, other)
+
+
+def _may_share_name(one: str, other: str) -> bool:
+    """Whether the last parts of two texts can be one name, where the second is no folder.
+
+    ``*`` at the beginning of a part may be several parts. Behind a text, as in ``epoch_*.pt``, it is a piece of a name.
+    """
+    name, file = one.rpartition("/")[2], other.rpartition("/")[2]
+    return not (_EXTENSION.search(file) and not name.startswith(UNKNOWN)) or _meets(name, file)
 
 
 @lru_cache(maxsize=4096)

@@ -47,6 +47,9 @@ RETURNS_RECEIVER = frozenset(
 PUTS_PART = frozenset({"add_module", "register_module", "append", "insert", "extend"})
 """Methods of modules that make what they are given a part of the module."""
 
+PUTS_PART_BY_NAME = frozenset({"add_module", "register_module"})
+"""Those of them that make it the attribute of that name."""
+
 PUTS_AT_END = frozenset({"add_module", "register_module", "append"})
 """Those of them that put it behind all others."""
 

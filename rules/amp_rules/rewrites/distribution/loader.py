@@ -36,6 +36,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.counted_batches import counted_batches
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.first_batches import first_batches
 from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.process_notes import of_loaders
 from amp_rules.plan.report import Note
@@ -100,6 +101,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     yield from _counted(context.program, context.processes)
     yield from told_apart(context.program, data).reasons
     yield from _mixed(data)
+    yield from _first(context.program, data)
     yield from _tables(context.program, data)
 
 
@@ -177,6 +179,19 @@ def _mixed(data: TrainingData) -> Iterator[Declined]:
             iterated,
             f"`{text}` gives a training loop its batches too: it would give this one a share of them",
             "let the training loop iterate `amp.prepare_loader(...)` of it, and leave this one",
+        )
+
+
+def _first(program: Program, data: TrainingData) -> Iterator[Declined]:
+    """Yield loaders of one task each, which a rank's share would leave incomplete."""
+    for site in first_batches(program, data):
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            site.node,
+            f"each round makes `{site.module.text(site.node)}` anew and takes one batch of it, which would be smaller "
+            "with a share",
+            "let each rank draw whole tasks of its own: `amp.seed_by_rank()` before the loop, and the loader as it is",
         )
 
 
