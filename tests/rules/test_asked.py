@@ -128,7 +128,7 @@ WORDS = {
     "AMP115": [b"add_argument"],
     **{f"AMP23{number}": [b"init_process_group"] for number in range(8)},
     "AMP206": [b"tqdm", b"trange"],
-    "AMP210": [b"SummaryWriter", b"isdom", b"Logger"],
+    "AMP210": [b"SummaryWriter", b"isdom", b"Logger", b"wandb"],
     "AMP301": [b"torch.optim", b"import optim", b"Adam", b"SGD"],
     "AMP409": [b"local_rank", b"local-rank"],
     "AMP411": [b"cuda.amp", b"cpu.amp", b"cuda import amp"],

@@ -7,6 +7,9 @@ at O0. What cannot tell, an index of the largest or a number that is printed, ge
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from types import NoneType
 
 from amp_rules.lattice import torch_operations as ops
 from amp_rules.plain_torch.half_values import HalfValues
@@ -40,6 +43,12 @@ def widen(translation: Translation) -> None:
         place = uses.place_of_need(site.module, site.node, site)
         if place is not None:
             found[place] = site.module
+    widened_in = {_container(module, place) for place, module in found.items()} - {None}
+    for site in uses.items_for_numpy():
+        assert isinstance(site.node, ast.expr)
+        root = _root(site.node)
+        if root is None or (site.module, root.id) not in widened_in:
+            found[site.node] = site.module
     for place, module in found.items():
         if uses.values.has_doubles:
             translation.cannot_keep(module, _LIMIT)
@@ -58,18 +67,47 @@ class _Uses:
 
     def candidates(self) -> list[Site]:
         """Names and calls that are half tensors, where the text has them."""
-        if not self._has_regions:
-            return []
         return [
-            Site(scope.module, scope, body, node)
-            for node, body, scope in self._program.nodes()
-            if isinstance(node, (ast.Name, ast.Call))
-            and (not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Load))
-            and not self._program.is_model_code(body)
-            and (node in self.values.inside or not self.values.is_under_autocast(scope.module, node))
-            and self._is_end(scope.module, node)
-            and self.values.kind(node, scope) is True
+            site
+            for site in self._outside((ast.Name, ast.Call))
+            if isinstance(site.node, ast.expr)
+            and self._is_end(site.module, site.node)
+            and self.values.kind(site.node, site.scope) is True
         ]
+
+    def items_for_numpy(self) -> Iterator[Site]:
+        """Items of containers that NumPy is given, where some of them are half: it has no bfloat16."""
+        for site in self._outside((ast.Subscript,)):
+            assert isinstance(site.node, ast.expr)
+            if self.values.kind(site.node, site.scope) is not None:
+                continue
+            place = self.place_of_need(site.module, site.node, site)
+            if place is None:
+                continue
+            parent = site.module.parents[place]
+            if isinstance(parent, ast.Attribute) and parent.attr == "numpy" and self._may_be_half(site):
+                yield replace(site, node=place)
+
+    def _outside(self, types: tuple[type[ast.expr], ...]) -> Iterator[Site]:
+        """Expressions that are read where it can matter that a value is half."""
+        for node, body, scope in self._program.nodes() if self._has_regions else ():
+            if (
+                isinstance(node, types)
+                and isinstance(getattr(node, "ctx", None), (ast.Load, NoneType))
+                and not self._program.is_model_code(body)
+                and (node in self.values.inside or not self.values.is_under_autocast(scope.module, node))
+            ):
+                yield Site(scope.module, scope, body, node)
+
+    def _may_be_half(self, site: Site) -> bool:
+        """Whether some value that reaches an expression is made in half."""
+        assert isinstance(site.node, ast.expr)
+        for value in self._program.flow.values(site.node, site.scope):
+            call = value.site
+            located = self._program.locate(call) if isinstance(call, ast.Call) else None
+            if located is not None and isinstance(call, ast.Call) and self.values.kind(call, located[1]) is True:
+                return True
+        return False
 
     @staticmethod
     def _is_end(module: Module, node: ast.expr) -> bool:
@@ -188,6 +226,15 @@ def _root(node: ast.expr) -> ast.Name | None:
             node = node.func.value
         else:
             return node if isinstance(node, ast.Name) else None
+
+
+def _container(module: Module, place: ast.expr) -> tuple[Module, str] | None:
+    """The variable of the container that keeps an expression: ``outputs`` of ``outputs.append(output)``."""
+    call = module.parents[place]
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPS:
+        root = _root(call.func.value)
+        return (module, root.id) if root is not None else None
+    return None
 
 
 def _is_read(module: Module, call: ast.Call) -> bool:

@@ -48,6 +48,12 @@ WRITERS = frozenset(
 )
 """Logging clients, of which one per run is wanted."""
 
+RUNS = frozenset({"wandb.init"})
+"""Calls that begin a run of a tracking service. ``mode="disabled"`` makes one of which all calls do nothing."""
+
+RUN_INPUTS = frozenset({"use_artifact", "use_model", "restore", "agent", "sweep"})
+"""Functions of the service, and methods of its runs, that bring something in: a disabled run has none of it."""
+
 MODEL_WRITERS = {
     "torch.save": 1, "torch.jit.save": 1, "torch.onnx.export": 2, "numpy.save": 0, "numpy.savez": 0,
     "joblib.dump": 1, "safetensors.torch.save_file": 1, "safetensors.torch.save_model": 1,

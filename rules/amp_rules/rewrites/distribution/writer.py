@@ -2,10 +2,11 @@
 
 ## What it does
 `SummaryWriter(...)` becomes `amp.on_main(SummaryWriter)(...)`: on the other processes it is an object that
-accepts every call and does nothing.
+accepts every call and does nothing. `wandb.init(...)` gets `mode="disabled"` on the others, where all calls of it do
+nothing; not in a script that reads the run's configuration or takes artifacts from it, which every process needs.
 
 ## Why
-Several writers in one folder make curves that jump back and forth.
+Several writers in one folder make curves that jump back and forth, and N processes make N runs.
 
 ## Before
     writer = SummaryWriter("runs")
@@ -28,23 +29,94 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import libcst as cst
+
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Site
-from amp_rules.torch.writers import WRITERS
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source.scopes import Scope
+from amp_rules.text.actions import ExpressionEdit, Replace
+from amp_rules.text.expression_edits import add_keyword
+from amp_rules.torch.writers import RUN_INPUTS, RUNS, WRITERS
 
 RULE = Rule("AMP210", "log-on-main-process", "Only the main process logs.", "distribution", optional=True)
 
+_CONFIGURED = ("update", "setdefaults")
+"""What is asked of a run's configuration by those who only write it down."""
+
 
 def changes(context: Context) -> Iterator[Change]:
-    """Yield an edit for each logging client."""
+    """Yield an edit for each logging client, and for each run of a tracking service."""
     for site in filter(_is_kept, context.program.calls_to(WRITERS)):
         assert isinstance(site.node, ast.Call)
         message = f"`{site.module.text(site.node.func)}` logs on the main process only"
         written = context.vocabulary.called_on_main(site.module, site.node.func)
         yield Change.written(RULE, site.module, site.node, message, written)
+    yield from _runs(context)
 
 
 def _is_kept(site: Site) -> bool:
     """Whether something goes on to use it: a variable, a block, a caller, a list."""
     return not isinstance(site.module.parents[site.node], (ast.Expr, ast.Attribute))
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+def _runs(context: Context) -> Iterator[Change]:
+    program = context.program
+    sites = list(program.calls_to(RUNS))
+    if not sites or _brings_something_in(program):
+        return
+    for site in sites:
+        call = site.node
+        if not isinstance(call, ast.Call) or any(item.arg is None for item in call.keywords):
+            continue
+        is_main = context.vocabulary.is_main_process(site.module)
+        mode = next((item.value for item in call.keywords if item.arg == "mode"), None)
+        action = (
+            Replace(call, add_keyword(f'mode=None if {is_main} else "disabled"'))
+            if mode is None
+            else Replace(mode, _disabled_unless(is_main))
+        )
+        yield Change(RULE, site.module, call, "one run for all processes", [action], needs_import=True)
+
+
+def _disabled_unless(condition: str) -> ExpressionEdit:
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        if isinstance(node, (cst.IfExp, cst.Lambda)) and not node.lpar:
+            node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        return cst.IfExp(test=cst.parse_expression(condition), body=node, orelse=cst.SimpleString('"disabled"'))
+
+    return edit
+
+
+def _brings_something_in(program: Program) -> bool:
+    """Whether the script takes from a run what it trains with: a sweep's configuration, or data."""
+    for node, _, scope in program.nodes():
+        if (
+            not isinstance(node, ast.Attribute)
+            or not isinstance(node.ctx, ast.Load)
+            or not _is_run(program, node, scope)
+        ):
+            continue
+        if node.attr in RUN_INPUTS:
+            return True
+        parent = scope.module.parents[node]
+        if node.attr == "config" and not (
+            isinstance(parent, (ast.Attribute, ast.Subscript))
+            and (isinstance(parent.ctx, ast.Store) or getattr(parent, "attr", None) in _CONFIGURED)
+        ):
+            return True
+    return False
+
+
+def _is_run(program: Program, node: ast.Attribute, scope: Scope) -> bool:
+    """Whether an attribute is asked of a run: `wandb.config`, `run.config`."""
+    services = {name.partition(".")[0] for name in RUNS}
+    if any(
+        name.rpartition(".")[0] in {*services, *(f"{name}.run" for name in services)}
+        for name in program.names(node, scope)
+    ):
+        return True
+    return any(value.kind == "object" and value.ref in RUNS for value in program.flow.values(node.value, scope))

@@ -41,12 +41,12 @@ from amp_rules.plan.own_ddp.writers import Client, clients
 from amp_rules.plan.rule import Rule
 from amp_rules.text.actions import ExpressionEdit, Replace, Wrap
 from amp_rules.text.expression_edits import add_keyword
+from amp_rules.torch.writers import RUNS
 
 RULE = Rule(
     "AMP237", "log-on-first-rank", "The first process alone logs.", "distribution", optional=True, together=True
 )
 
-_RUNS = frozenset({"wandb.init"})
 _OWN_WAYS = ("mode", "group", "id", None)
 
 
@@ -55,7 +55,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     first_rank = FirstRank(own)
     for client in clients(own):
         yield from _change(own, client, first_rank)
-    for site in own.program.calls_to(_RUNS):
+    for site in own.program.calls_to(RUNS):
         call = site.node
         if (
             not isinstance(call, ast.Call)
