@@ -49,6 +49,12 @@ def runtime_line() -> str:
     return shlex.join([*words, *source]) if source is not None else install_line("runtime")
 
 
+def install_magic(requirement: str) -> str:
+    """Return the line of a notebook that installs the runtime; ``auto`` stands for that of :func:`runtime_line`."""
+    given = runtime_line().removeprefix("pip install ") if requirement == "auto" else shlex.quote(requirement)
+    return f"%pip install -q {given}"
+
+
 def _runtime_source(installed: Distribution) -> list[str] | None:
     """What pip takes to install the runtime from where the program came from, if it is known to be there."""
     noted = _noted(installed)

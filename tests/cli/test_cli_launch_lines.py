@@ -128,3 +128,12 @@ def test_settings_of_the_project_can_ask_for_it(train, invoke):
 def test_reviews_take_them(train, invoke, output_format):
     shown = invoke("train.py", "--ddp", "--launch-lines", "--format", output_format)
     assert shown.exit_code == 0 and "run.sh" in shown.stdout
+
+
+def test_a_report_shows_them_among_the_changes(train, invoke):
+    shown = invoke("train.py", "--ddp", "--launch-lines", "--report", "page.md", "--report", "page.html")
+    assert shown.exit_code == 0, shown.stderr
+    page = (train / "page.md").read_text()
+    assert "run.sh:3" not in page and "run.sh:4" in page
+    assert "| `run.sh` | 1 | +1 −1 |" in page
+    assert "run.sh" in (train / "page.html").read_text()

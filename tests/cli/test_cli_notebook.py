@@ -458,3 +458,42 @@ def test_wherever_cells_begin_the_result_is_whole(tmp_path_factory, begins, inde
     again, same = migrated(after, folder)
     assert (again.precision, same) == ("already", after)
     assert len(cells_in(source_of(after, folder / "n.ipynb").text)) == sum(isinstance(cell, str) for cell in cells)
+
+
+# ---- a line that installs the runtime ------------------------------------------------------------------------
+
+
+def test_the_first_cell_installs_the_runtime_on_request(folder, invoke):
+    file = folder / "n.ipynb"
+    file.write_bytes(notebook(*BEFORE))
+    options = ("n.ipynb", "--install-line", "amp-runtime")
+    shown = invoke(*options, "--format", "cells").stdout
+    assert "+%pip install -q amp-runtime\n" in shown
+    assert invoke(*options, "-w", "--allow-dirty").exit_code == 0
+    assert sources(file.read_bytes()) == [AFTER[0], f"%pip install -q amp-runtime\n{AFTER[1]}", *AFTER[2:]]
+    written = file.read_bytes()
+    assert "nothing to change" in invoke(*options, "-w", "--allow-dirty").stderr
+    assert file.read_bytes() == written
+    invoke("--undo", "n.ipynb")
+    assert file.read_bytes() == notebook(*BEFORE)
+
+
+def test_a_magic_of_the_whole_cell_keeps_the_first_line(folder, invoke):
+    cells = ["%%bash\nls", "%%time\nimport os", *BEFORE]
+    (folder / "n.ipynb").write_bytes(notebook(*cells))
+    invoke("n.ipynb", "--install-line", "./wheels/amp runtime.whl", "-w", "--allow-dirty")
+    found = sources((folder / "n.ipynb").read_bytes())
+    assert found[:2] == cells[:2]
+    assert [text for text in found if "%pip" in text] == [f"%pip install -q './wheels/amp runtime.whl'\n{AFTER[1]}"]
+
+
+def test_where_nothing_uses_the_runtime_nothing_is_installed(folder, invoke):
+    (folder / "n.ipynb").write_bytes(notebook(*BEFORE))
+    (folder / "train.py").write_text("import torch\n")
+    shown = invoke("n.ipynb", "train.py", "--install-line", "amp-runtime", "--target", "torch").stdout
+    assert "GradScaler" in shown and "%pip" not in shown
+
+
+def test_the_line_may_be_that_of_the_own_installation(folder, invoke):
+    (folder / "n.ipynb").write_bytes(notebook(*BEFORE))
+    assert "%pip install -q " in invoke("n.ipynb", "--install-line", "auto").stdout

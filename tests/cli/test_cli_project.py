@@ -214,3 +214,36 @@ def test_a_script_that_takes_too_long_is_left_alone(tree, invoke, monkeypatch):
     done = invoke(".", "--timeout", "0.2")
     assert done.exit_code == 2
     assert "train.py: analysis took longer than 0.2 s; left as it was (--timeout allows more)" in done.stderr
+
+
+# ---- configurations ------------------------------------------------------------------------------------------
+
+
+def test_what_is_remembered_rests_on_the_configuration(tmp_path, monkeypatch):
+    from amp_migrate.commands.migrate import main
+    from click.testing import CliRunner
+
+    def said() -> str:
+        return CliRunner().invoke(main, ["train.py", "--cache-dir", "cache"]).output
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import hydra\n\n\n@hydra.main(config_path='conf', config_name='c')\ndef main(cfg):\n"
+        "    agent = hydra.utils.instantiate(cfg.agent)\n    agent.fit()\n\n\nmain()\n"
+    )
+    agent = (
+        "import torch\n\n\nclass {name}:\n    def fit(self):\n        net = torch.nn.Linear(2, 1)\n"
+        "        optimizer = torch.optim.SGD(net.parameters(), 0.1)\n        loss = net(torch.ones(1, 2)).sum()\n"
+        "        loss.backward()\n        optimizer.step()\n"
+    )
+    (tmp_path / "one.py").write_text(agent.format(name="One"))
+    (tmp_path / "two.py").write_text(agent.format(name="Two"))
+    (tmp_path / "conf" / "agent").mkdir(parents=True)
+    (tmp_path / "conf" / "c.yaml").write_text("defaults:\n  - agent: first\n")
+    (tmp_path / "conf" / "agent" / "first.yaml").write_text("_target_: one.One\n")
+    assert "b/one.py" in said()
+    assert "b/one.py" in said()
+    (tmp_path / "conf" / "agent" / "first.yaml").write_text("_target_: two.Two\n")
+    assert "b/two.py" in (changed := said()) and "b/one.py" not in changed
+    (tmp_path / "conf" / "agent" / "second.yaml").write_text("_target_: one.One\n")
+    assert "b/one.py" in (both := said()) and "b/two.py" in both

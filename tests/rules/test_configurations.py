@@ -221,6 +221,31 @@ def test_what_is_not_read_declines(tmp_path, name, text):
     assert not texts
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        'config_path=str(Path(__file__).parent.joinpath("conf")), config_name=Path(__file__).stem',
+        'config_path=os.path.join(os.path.dirname(__file__), "conf"), config_name="train.yaml"',
+        'config_path="./conf", config_name=NAME',
+    ],
+)
+def test_paths_by_the_place_of_the_script_are_known(tmp_path, arguments):
+    script = TRAIN.replace('config_path="conf", config_name="train"', arguments)
+    script = script.replace("import hydra", 'import os\nfrom pathlib import Path\nimport hydra\n\nNAME = "train"')
+    report, _ = _migrated(tmp_path, **{"train.py": script})
+    assert report.precision == "migrated", report.refusals
+
+
+def test_a_class_that_is_looked_up_by_its_path_is_known(tmp_path):
+    script = TRAIN.replace(
+        "hydra.utils.instantiate(cfg.agent, lr=cfg.lr)",
+        "hydra.utils.get_class(cfg.agent._target_)(cfg.agent.width, cfg.lr, cfg.device)",
+    )
+    report, texts = _migrated(tmp_path, **{"train.py": script})
+    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
+    assert "lib/agent.py" in texts
+
+
 def test_a_script_that_imports_itself_is_followed(tmp_path):
     script = TRAIN.replace("    Run(cfg)", "    from train import Run as R\n    R(cfg)")
     report, _ = _migrated(tmp_path, **{"train.py": script})

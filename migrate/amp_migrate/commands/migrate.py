@@ -60,7 +60,7 @@ Files with errors are left as they were, and the other files are still dealt wit
 which --undo puts them back: in the folder amp-migrate of the project's git folder, and
 outside git under $XDG_STATE_HOME/amp-migrate (~/.local/state/amp-migrate).
 
-Defaults of --opt-level to --ignore, of --vendor and --launch-lines can be set under [tool.amp-migrate]
+Defaults of --opt-level to --ignore, of --vendor, --launch-lines and --install-line can be set under [tool.amp-migrate]
 in pyproject.toml (opt-level = "O2"), and exclude = [...] with gitignore patterns.
 """
 
@@ -102,6 +102,12 @@ class _Command(CommandWithOthers):
     default=None,
     help="With --ddp, also edit the lines that start a migrated script and say in how many processes, to torchrun. "
     "[default: no]",
+)
+@click.option(
+    "--install-line",
+    metavar="REQUIREMENT",
+    help="In notebooks, begin the first cell with %pip install -q REQUIREMENT, such as a wheel or a repository; auto "
+    "is the runtime from where amp-migrate was installed. [default: none]",
 )
 @click.option("-w", "--write", is_flag=True, help="Change the files in place.")
 @click.option(
@@ -240,6 +246,7 @@ def _is_one_file(output: str | None) -> bool:
 
 
 def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) -> int:
+    from amp_migrate.installation import install_magic
     from amp_migrate.launch.launches import launches
     from amp_migrate.projects import project_folder
     from amp_migrate.run import discovery
@@ -282,11 +289,13 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     run.problems[:0] = found.problems
     if given is None and settings.options.ddp:
         run.launches = launches(run.reports)
+    if settings.launch_lines and not _is_one_file(arguments["output"]):
+        run.edit_launches()
+    if settings.install_line:
+        run.begin_notebooks(install_magic(settings.install_line))
 
     # First of all: a report is of the files as they were read.
     _report(arguments["reports"], run, settings.options, summary)
-    if settings.launch_lines and not _is_one_file(arguments["output"]):
-        run.edit_launches()
     written = _deliver(arguments, settings, summary, run, paths, given)
 
     for folder in found.barren:

@@ -164,7 +164,14 @@ def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
         return versions.given(script, arguments["against"], project)
     if arguments["base"] is not None:
         return versions.since(script, arguments["base"])
-    given = {**arguments, "paths": (script,), "stdin_filename": None, "vendor": False, "launch_lines": False}
+    given = {
+        **arguments,
+        "paths": (script,),
+        "stdin_filename": None,
+        "vendor": False,
+        "launch_lines": False,
+        "install_line": None,
+    }
     options = settings_of(given).options
     if arguments["ddp"] is None:
         options = replace(options, ddp=arguments["procs"] > 1)

@@ -82,6 +82,11 @@ class Launches:
     edited: list[Launch] = field(default_factory=list)
     incomplete: bool = False
 
+    @property
+    def left(self) -> list[Launch]:
+        """Those that are for the user to edit."""
+        return [launch for launch in self.found if launch not in self.edited]
+
 
 def launches(reports: Iterable[Report]) -> Launches:
     """Find the commands that start the scripts which were migrated to several processes.

@@ -17,9 +17,15 @@ class OtherLanguageError(SourceError):
 
 @dataclass(frozen=True)
 class NotebookSource(SourceFile):
-    """A notebook: ``text`` joins its code cells, ``data`` is the file."""
+    """A notebook: ``text`` joins its code cells, ``data`` is the file.
+
+    Attributes:
+        notebook: its parts.
+        first_line: a line for IPython that its first cell of Python is to begin with.
+    """
 
     notebook: Notebook
+    first_line: str = ""
 
     def encode(self, text: str) -> bytes:
         """Return the file with the cells of a changed text; of cells that stay, and of all else, no byte changes."""
@@ -29,11 +35,21 @@ class NotebookSource(SourceFile):
         """Return number, old text and new text of the cells in which a changed joined text differs."""
         news = {cell.number: cell.text for cell in cells_in(text)}
         found = []
+        first = self._first()
         for cell in self.notebook.cells:
             before, after = _lines_of(cell), news[cell.number]
-            if after != before:
-                found.append((cell.number, cell.text, cell.restored(after.removesuffix(_line_end(cell)))))
+            new = cell.restored(after.removesuffix(_line_end(cell))) if after != before else cell.text
+            if cell is first:
+                new = f"{cell.indent}{self.first_line}{_line_end(cell)}{new}"
+            if new != cell.text:
+                found.append((cell.number, cell.text, new))
         return found
+
+    def _first(self) -> CodeCell | None:
+        """The cell that gets the line: one that is Python as a whole, without a magic that must stand first."""
+        cells = (cell for cell in self.notebook.cells if not cell.skipped and cell.python.strip())
+        plain = (cell for cell in cells if not cell.text.lstrip().startswith("%%"))
+        return next(plain, None) if self.first_line else None
 
 
 def load(path: Path) -> SourceFile:

@@ -130,8 +130,7 @@ class Summary(Messages):
     def launches(self, launches: Launches) -> None:
         """Print the commands that start one process, nearest to their scripts first."""
         self._launches(nearest_first(launches.edited), "edited")
-        found = nearest_first([launch for launch in launches.found if launch not in launches.edited])
-        self._launches(found, "not edited; for several processes, with their number for N")
+        self._launches(nearest_first(launches.left), "not edited; for several processes, with their number for N")
         if launches.incomplete:
             self.line(
                 "note: the project is too large or too deep to be searched whole for commands that start its scripts"

@@ -14,6 +14,7 @@ from amp_rules.source.text import SourceFile
 from amp_migrate.lint.diagnostics import Diagnostic
 from amp_migrate.notebook.reading import read_notebook
 from amp_migrate.notebook.source import NotebookSource
+from amp_migrate.run.discovery import NOTEBOOK
 from amp_migrate.run.judging import Judge
 from amp_migrate.run.linting import Linting
 from amp_migrate.run.migration import Run, Update
@@ -69,9 +70,10 @@ def find(run: Run, options: Options, changed: Mapping[tuple[Path, int | None], f
 def _found(linting: Linting, updates: Mapping[Path, Update]) -> list[Diagnostic]:
     analyst = Judge(linting.job())
     # A migrated file may import another: both are judged as they will be, and not as they are on disk.
-    for path, update in updates.items():
+    code = {path: update for path, update in updates.items() if path.suffix in (".py", NOTEBOOK)}
+    for path, update in code.items():
         analyst.linter.project.start(_source(path, update))
-    return linting.collect([analyst.judge(path, update.data) for path, update in updates.items()]).diagnostics
+    return linting.collect([analyst.judge(path, update.data) for path, update in code.items()]).diagnostics
 
 
 def _source(path: Path, update: Update) -> SourceFile:

@@ -6,6 +6,7 @@ decided on in several processes; one bad file never stops the others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,13 +19,14 @@ from amp_rules.source.text import SourceError, SourceFile, parse_source
 
 from amp_migrate.launch.editing import edited
 from amp_migrate.launch.launches import Launches
-from amp_migrate.notebook.source import load, source_of
+from amp_migrate.notebook.source import NotebookSource, load, source_of
 from amp_migrate.problems import Problem
 from amp_migrate.run.deciding import Decided, MigrationJob
 from amp_migrate.run.decision_cache import DecisionCache
 from amp_migrate.run.remembering import results_of
 
 _CHANGED_MEANWHILE = "changed while it was being analysed; run again"
+_RUNTIME = re.compile(r"^\s*(?:import|from) amp_runtime\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ class Run:
                 continue
             self.updates[path] = Update(source, text, source.encode(text))
             self.launches.edited += done
+
+    def begin_notebooks(self, line: str) -> None:
+        """Have the first cell of each notebook that now imports the runtime begin with a line that installs it."""
+        for path, update in self.updates.items():
+            uses = [_RUNTIME.search(text) is not None for text in (update.source.text, update.text)]
+            if isinstance(update.source, NotebookSource) and uses == [False, True]:
+                source = replace(update.source, first_line=line)
+                self.updates[path] = Update(source, update.text, source.encode(update.text))
 
 
 def run_all(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, TARGETS, Options
 
 from amp_migrate.problems import UserError
-from amp_migrate.settings.pyproject import Key, boolean, choice, load_table, settings_folder, strings
+from amp_migrate.settings.pyproject import Key, boolean, choice, load_table, settings_folder, strings, text
 from amp_migrate.settings.selected_rewrites import known_codes
 
 
@@ -23,6 +23,7 @@ class Settings:
         options: what the migration itself is asked for.
         vendor: copy the runtime beside the entry scripts.
         launch_lines: edit the commands that start the scripts in several processes.
+        install_line: what the first cell of a notebook has pip install; ``auto`` for the runtime as it is known here.
         exclude: gitignore patterns of files that are passed over in directories.
         root: the folder that ``exclude`` is relative to.
     """
@@ -30,6 +31,7 @@ class Settings:
     options: Options = field(default_factory=Options)
     vendor: bool = False
     launch_lines: bool = False
+    install_line: str = ""
     exclude: tuple[str, ...] = ()
     root: Path = field(default_factory=Path.cwd)
 
@@ -38,9 +40,17 @@ class Settings:
         given = {key: value for key, value in values.items() if value is not None}
         vendor = given.pop("vendor", self.vendor)
         launch_lines = given.pop("launch-lines", self.launch_lines)
+        install_line = given.pop("install-line", self.install_line)
         exclude = tuple(given.pop("exclude", self.exclude))
         options = replace(self.options, **{key.replace("-", "_"): value for key, value in given.items()})
-        return replace(self, options=options, vendor=vendor, launch_lines=launch_lines, exclude=exclude)
+        return replace(
+            self,
+            options=options,
+            vendor=vendor,
+            launch_lines=launch_lines,
+            install_line=install_line,
+            exclude=exclude,
+        )
 
 
 def load_settings(start: Path, explicit: Path | None) -> Settings:
@@ -88,6 +98,7 @@ KEYS = {
     "ignore": CODES,
     "vendor": boolean(),
     "launch-lines": boolean(),
+    "install-line": text('what pip is to install, as in "amp-runtime"'),
     "exclude": EXCLUDE,
 }
 

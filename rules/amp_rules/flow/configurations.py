@@ -22,6 +22,7 @@ from amp_rules.flow.store import Store
 from amp_rules.flow.values import Form, Value
 from amp_rules.source.hydra_settings import SUFFIXES, Setting, compose
 from amp_rules.source.scopes import Scope
+from amp_rules.source.search_path import path_of
 from amp_rules.torch.containers import INSTANTIATES, LOCATES
 
 _TARGET, _PARTIAL = "_target_", "_partial_"
@@ -58,14 +59,14 @@ class Configurations:
         """``@hydra.main(config_path="conf", config_name="train")``: give the function its configuration."""
         given = {item.arg: item.value for item in decorator.keywords}
         given |= dict(zip(("config_path", "config_name"), decorator.args, strict=False))
-        name = _text(given.get("config_name"))
-        path = _text(given["config_path"]) if "config_path" in given else "."
-        if name is None and path is not None and path.endswith(SUFFIXES):
+        paths = {key: path_of(scope.module, value) for key, value in given.items()}
+        path, name = paths.get("config_path", Path()), paths.get("config_name")
+        if "config_name" not in given and path is not None and path.suffix in SUFFIXES:
             # As hydra before 1.0 had it.
-            path, _, name = ("./" + path).rpartition("/")
+            path, name = path.parent, Path(path.name)
         if name is None or path is None or None in given:
             return
-        root = self._root(scope.module.path.parent / path, name)
+        root = self._root(scope.module.path.parent / path, str(name))
         if root is None:
             return
         for value in decorated:
@@ -188,7 +189,3 @@ class Configurations:
 def _held(place: Setting) -> set[Value]:
     found = {Value("constant", text) for text in place.texts}
     return found | {Value("sequence", Form.COMPOSED, place.site)} if place.members or place.items else found
-
-
-def _text(node: ast.expr | None) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

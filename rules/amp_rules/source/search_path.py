@@ -29,6 +29,11 @@ def added_folders(module: Module) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def path_of(module: Module, node: ast.expr) -> Path | None:
+    """The path that an expression of a file gives: ``Path(__file__).parent / "conf"``; None where more decides."""
+    return _Paths(module).evaluate(node)
+
+
 class _Paths:
     """The path expressions of one file."""
 
@@ -99,8 +104,8 @@ class _Paths:
         if isinstance(node, ast.Attribute):
             if node.attr in ("curdir", "pardir"):
                 return Path("." if node.attr == "curdir" else "..")
-            base = self.evaluate(node.value, depth) if node.attr == "parent" else None
-            return _folded(base).parent if base is not None else None
+            base = self.evaluate(node.value, depth) if node.attr in ("parent", "stem", "name") else None
+            return Path(getattr(_folded(base), node.attr)) if base is not None else None
         if isinstance(node, ast.Subscript):
             return self._indexed(node, depth)
         return self._called(node, depth) if isinstance(node, ast.Call) else None

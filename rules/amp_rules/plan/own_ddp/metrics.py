@@ -10,6 +10,7 @@ from typing import Literal
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
+from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import given_to_loader
 from amp_rules.plan.rank_sums import RankSums
@@ -25,7 +26,7 @@ from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import EXCHANGES
 
-Kind = Literal["sum", "mean"]
+Kind = Literal["sum", "mean", "meter"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Metric:
 
     Attributes:
         site: the statement that it is reduced after, or the expression that is reduced.
-        kind: whether the processes' numbers are added up, or averaged.
+        kind: whether the processes' numbers are added up, or averaged, or what a meter keeps is.
         path: the variable, where it is reduced after a statement.
         following: the statement that comes next then.
     """
@@ -109,6 +110,7 @@ class Metrics:
             several += [_after(place, kind, path) for path, kind in moved.items()]
             for metric in self._means(place, reduced | moved.keys(), sums):
                 found.setdefault(metric.site.node, metric)
+        several += self._meters()
         candidates = [*several, *found.values()]
         # A process that came alone would wait for the others for ever.
         every = [
@@ -138,6 +140,14 @@ class Metrics:
                 return kept
             metrics = kept
         return []
+
+    def _meters(self) -> Iterator[Metric]:
+        """Yield the meters that the loops fill, each after its loop."""
+        for loop in self.loops:
+            where = blocks.place(loop.module, loop.loop)
+            following = next(iter(where.suite[where.index + 1 :]), None)
+            for path in meters_of(self._own.program, loop):
+                yield Metric(Site(loop.module, loop.scope, loop.body, loop.loop), "meter", path, following)
 
     def _moved(self, place: Counted, reduced: set[str], sums: RankSums) -> Iterator[tuple[str, Kind]]:
         """Yield what can be reduced after its loop, where all that follows divides it by a number of one process.

@@ -3,7 +3,9 @@
 ## What it does
 After a loop over a loader with a `DistributedSampler`, counts and sums that are shown, or divided by the length of the
 whole data set, are added up over the processes; means over the batches of one process, where they are given a name or
-given back, become the mean of all. A function for that is written below the imports.
+given back, become the mean of all. An average meter of the project, as PyTorch's ImageNet example has it, that is made
+anew before the loop and read after it keeps the sum, the count and the average of all. Functions for that are written
+below the imports.
 
 ## Why
 Each process counts its own share. What is printed is then a part of the accuracy; which model is the best, when to stop
@@ -12,15 +14,18 @@ and what a scheduler is told differ between the processes.
 ## Before
     accuracy = correct / len(test_set)
     val_loss = total_loss / len(loader)
+    return top1.avg
 
 ## After
     correct = all_reduce_sum(correct)
     accuracy = correct / len(test_set)
     val_loss = all_reduce_mean(total_loss / len(loader))
+    all_reduce_meter(top1)
+    return top1.avg
 
 ## When it declines
 Where the program exchanges numbers between processes in any way already, where not every process gets there, and where
-numbers are kept in an object, such as an average meter.
+numbers are kept in an object that is no such meter, or that other loops add to.
 
 ## Leaving it out
 Yes: the numbers are then those of one process, as they were.
@@ -48,7 +53,7 @@ RULE = Rule(
     optional=True, together=True, last=True,
 )  # fmt: skip
 
-_NAMES: dict[Kind, str] = {"sum": "all_reduce_sum", "mean": "all_reduce_mean"}
+_NAMES: dict[Kind, str] = {"sum": "all_reduce_sum", "mean": "all_reduce_mean", "meter": "all_reduce_meter"}
 
 _SUM = '''\
 def {name}(value):
@@ -72,7 +77,15 @@ def {name}(value):
     {all_reduce}(mean)
     return mean.to(value.device) if is_tensor else mean.item()'''
 
-_CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN}
+_METER = '''\
+def {name}(meter):
+    """Make what a meter keeps that of all processes."""
+    meter.sum, meter.count = {sum}(meter.sum), {sum}(meter.count)
+    if meter.count:
+        meter.avg = meter.sum / meter.count'''
+
+_CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN, "meter": _METER}
+_NEEDS: dict[Kind, tuple[Kind, ...]] = {"sum": ("sum",), "mean": ("mean",), "meter": ("sum", "meter")}
 
 
 def changes(own: OwnDdp) -> Iterator[Change]:
@@ -85,9 +98,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for metric in metrics.found():
         module = metric.site.module
         known = helpers.setdefault(module, {})
-        if metric.kind not in known:
-            known[metric.kind] = _helper(own, module, metric.kind)
-        if known[metric.kind] is None:
+        for kind in _NEEDS[metric.kind]:
+            if kind not in known:
+                known[kind] = _helper(own, module, kind)
+        if any(known[kind] is None for kind in _NEEDS[metric.kind]):
             own.leave(RULE, module, metric.site.node, "a number of one process; nothing in this file is called torch")
             continue
         if metric.path is None:
@@ -117,10 +131,15 @@ def _after(metrics: list[Metric]) -> Change:
     """What is reduced after one statement."""
     module, node = metrics[0].site.module, metrics[0].site.node
     assert isinstance(node, ast.stmt)
-    lines = [f"{item.path} = {_NAMES[item.kind]}({item.path})" for item in metrics]
+    lines = [_line(item) for item in metrics]
     names = ", ".join(f"`{item.path}`" for item in metrics)
     message = f"{names} of all processes"
     return Change(RULE, module, _head(node), message, [Insert(node, "\n".join(lines), after=True)])
+
+
+def _line(metric: Metric) -> str:
+    call = f"{_NAMES[metric.kind]}({metric.path})"
+    return call if metric.kind == "meter" else f"{metric.path} = {call}"
 
 
 def _head(statement: ast.stmt) -> ast.AST:
@@ -139,7 +158,7 @@ def _helper(own: OwnDdp, module: Module, kind: Kind) -> str | None:
     }
     if None in words.values() or names_of(module).is_taken(_NAMES[kind]) or _last_import(module) is None:
         return None
-    return _CODE[kind].format(name=_NAMES[kind], **words)
+    return _CODE[kind].format(name=_NAMES[kind], sum=_NAMES["sum"], **words)
 
 
 def _last_import(module: Module) -> ast.stmt | None:

@@ -1,0 +1,139 @@
+"""Average meters: objects that keep a sum, a count and their quotient over the batches of one process."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.values import ClassInfo
+from amp_rules.plan.training_loops import TrainingLoop, suites_around
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
+from amp_rules.torch.replication import CLOCKS
+
+_KEPT = frozenset({"sum", "count", "avg"})
+_OTHERS = frozenset({"val", "value", "last"})
+"""What else an update may set: what was seen last, which stays that of one process."""
+
+
+def is_meter(info: ClassInfo) -> bool:
+    """Whether a class is the average meter of PyTorch's ImageNet example, by what its ``update`` does."""
+    update = info.find_method("update")
+    if update is None or len(update.parameters) != 3 or len(info.mro()) > 1:
+        return False
+    receiver, value, number = update.parameters
+    seen: set[str] = set()
+    for statement in update.node.body if isinstance(update.node, ast.FunctionDef) else ():
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue
+        name = _own_attribute(statement, receiver)
+        if name is None or not _does(statement, name, receiver, value, number):
+            return False
+        seen.add(name)
+    others = (method for name, method in info.facts.methods.items() if name not in ("__init__", "reset", "update"))
+    return seen >= _KEPT and not any(_writes_kept(method.node) for method in others)
+
+
+def _own_attribute(statement: ast.stmt, receiver: str) -> str | None:
+    """The attribute that a statement sets: ``sum`` of ``self.sum += value * n``."""
+    target: ast.expr | None = None
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+        target = statement.target
+    elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+    path = blocks.path_of(target) if target is not None else None
+    return path.removeprefix(f"{receiver}.") if path is not None and path.startswith(f"{receiver}.") else None
+
+
+def _does(statement: ast.stmt, name: str, receiver: str, value: str, number: str) -> bool:
+    """Whether the statement does to an attribute what a meter does."""
+    assert isinstance(statement, (ast.Assign, ast.AugAssign))
+    given, adds = statement.value, isinstance(statement, ast.AugAssign)
+    if name in _OTHERS:
+        return not adds and blocks.path_of(given) == value
+    if name == "count":
+        return adds and blocks.path_of(given) == number
+    if name == "sum":
+        product = given if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mult) else None
+        factors = {blocks.path_of(product.left), blocks.path_of(product.right)} if product is not None else set()
+        return adds and factors == {value, number}
+    quotients = [node for node in walk(given) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
+    return (
+        name == "avg"
+        and not adds
+        and len(quotients) == 1
+        and blocks.path_of(quotients[0].left) == f"{receiver}.sum"
+        and f"{receiver}.count" in blocks.reads(quotients[0].right)
+        and blocks.reads(given) <= {receiver, f"{receiver}.sum", f"{receiver}.count", "max"}
+    )
+
+
+def _writes_kept(node: ast.AST) -> bool:
+    return any(
+        isinstance(part, ast.Attribute) and part.attr in _KEPT and isinstance(part.ctx, ast.Store)
+        for part in walk(node)
+    )
+
+
+def meters_of(program: Program, loop: TrainingLoop) -> Iterator[str]:
+    """The variables of meters that a loop fills, that begin anew before it, and whose averages count after it."""
+    inside = set(loop.inner)
+    updates = list(_updates(program, blocks.walk_body(loop.body), loop))
+    for path in dict.fromkeys(path for path, call in updates if call in inside):
+        calls = [call for other, call in updates if other == path]
+        if not all(call in inside for call in calls) or any(_is_of_clock(program, call, loop) for call in calls):
+            continue
+        if _begins(program, loop, path) and _counts_after(loop, path):
+            yield path
+
+
+def _updates(program: Program, nodes: Iterator[ast.AST], loop: TrainingLoop) -> Iterator[tuple[str, ast.Call]]:
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
+            held = node.func.value
+            if isinstance(held, ast.Name) and loop.scope.owner(held.id) is loop.scope:
+                values = program.flow.values(held, loop.scope)
+                if values and all(value.kind == "instance" and is_meter(value.ref) for value in values):
+                    yield held.id, node
+
+
+def _is_of_clock(program: Program, call: ast.Call, loop: TrainingLoop) -> bool:
+    """Whether it is given a time; each process has its own."""
+    inner = [node for argument in call.args for node in walk(argument) if isinstance(node, ast.Call)]
+    return any(program.callee_names(node, loop.scope) & CLOCKS for node in inner)
+
+
+def _begins(program: Program, loop: TrainingLoop, path: str) -> bool:
+    """Whether the meter is made, or set back, before each run of the loop, and at no other place in between."""
+    before = [item for suite, index in suites_around(loop.module, loop.loop) for item in suite[:index]]
+    again = any(_is_new(program, item, path, loop) for item in before)
+    return again and not any(_assigns(node, path) or _is_reset(node, path) for node in loop.inner)
+
+
+def _is_new(program: Program, statement: ast.stmt, path: str, loop: TrainingLoop) -> bool:
+    if isinstance(statement, ast.Expr):
+        return _is_reset(statement.value, path)
+    if not isinstance(statement, ast.Assign) or not _assigns(statement, path):
+        return False
+    made = set(walk(statement.value))
+    return all(value.site in made for value in program.flow.values(ast.Name(path, ast.Load()), loop.scope))
+
+
+def _assigns(node: ast.AST, path: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(isinstance(part, ast.Name) and part.id == path for target in targets for part in walk(target))
+
+
+def _is_reset(node: ast.AST, path: str) -> bool:
+    return isinstance(node, ast.Call) and blocks.path_of(node.func) == f"{path}.reset"
+
+
+def _counts_after(loop: TrainingLoop, path: str) -> bool:
+    """Whether the meter is read, shown or handed on after the loop."""
+    return any(
+        isinstance(node, ast.Name) and node.id == path and isinstance(node.ctx, ast.Load)
+        for suite, index in suites_around(loop.module, loop.loop)
+        for item in suite[index + 1 :]
+        for node in blocks.walk_own(item)
+    )
