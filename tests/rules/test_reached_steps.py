@@ -229,7 +229,12 @@ def test_what_a_helper_only_offers_is_not_the_scripts(report):
 @pytest.mark.parametrize(
     ("use", "precision", "distribution"),
     [
-        ("from helper import join\njoin()", "migrated", "already"),
+        ("from helper import join\njoin()", "migrated", "declined"),
+        (
+            "from helper import join\njoin()\nnn.parallel.DistributedDataParallel(nn.Linear(1, 1))",
+            "migrated",
+            "already",
+        ),
         ("from helper import Mixed\nMixed()", "already", "migrated"),
         ("from torch.distributed import *\n", "migrated", "already"),
     ],

@@ -105,10 +105,12 @@ class FileHead:
     Attributes:
         module: the file, in the runtime's words.
         settings: what the constants are made of: ``level``, ``dtype``, ``where`` (on which devices).
+        asks_for_devices: how they ask for a GPU: ``is_available`` lets nothing hide one that is hidden later.
     """
 
     module: Module
     settings: dict[str, str]
+    asks_for_devices: str = "is_available()"
     _imports: dict[Import, str] = field(default_factory=dict)
     _constants: dict[Constant, str] = field(default_factory=dict)
     _helpers: dict[Helper, tuple[str, str]] = field(default_factory=dict)
@@ -184,12 +186,20 @@ class FileHead:
         else:
             first = statement.lineno - 1
             below = _end_of_imports(tree, statement, names)
-        constants = [f"{name} = {self.code(item.code % self.settings)}" for item, name in self._ordered()]
+        constants = [f"{name} = {self._value(item)}" for item, name in self._ordered()]
         functions = [code for _, code in self._helpers.values()]
         block = ["", *constants] if constants else []
         for code in functions:
             block += ["", "", *code.splitlines()]
-        below = max([below, *_lines_of_imports(tree, ast.parse("\n".join(block)))])
+        read = min(
+            (node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in names), default=0
+        )
+        for name, line in _lines_of_imports(tree, ast.parse("\n".join(block))):
+            again = next((item for item in _IMPORTS.values() if item.is_standard and item.target == name), None)
+            if again is not None and below < read <= line:
+                self._imports[again] = name  # the file imports it below what reads the constants
+            else:
+                below = max(below, line)
         imports = [item.line(name) for item, name in self._imports.items() if not item.is_standard]
         new = [row + newline for row in sorted(imports, key=lambda row: (row.startswith("from"), row))]
         tail = [row + newline for row in block]
@@ -209,6 +219,10 @@ class FileHead:
             is_apart = is_last and where < len(lines) and _is_of_packages(lines[where])
             lines.insert(where, item.line(self._imports[item]) + newline + (newline if is_apart else ""))
         return "".join(lines)
+
+    def _value(self, constant: Constant) -> str:
+        code = self.code(constant.code % self.settings)
+        return code.replace(".cuda.is_available()", f".cuda.{self.asks_for_devices}")
 
     def _ordered(self) -> list[tuple[Constant, str]]:
         return [(item, self._constants[item]) for item in _CONSTANTS if item in self._constants]
@@ -232,8 +246,8 @@ def _end_of_imports(tree: ast.Module, statement: ast.stmt, names: Container[str]
     return last.end_lineno
 
 
-def _lines_of_imports(tree: ast.Module, block: ast.Module) -> Iterator[int]:
-    """Yield the lines after which names that a block reads are imported, under ``try:`` perhaps."""
+def _lines_of_imports(tree: ast.Module, block: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield names that a block reads and the lines after which they are imported, under ``try:`` perhaps."""
     names = [node for node in ast.walk(block) if isinstance(node, ast.Name)]
     wanted = {node.id for node in names} - {node.id for node in names if isinstance(node.ctx, ast.Store)}
     for statement in tree.body:
@@ -246,8 +260,8 @@ def _lines_of_imports(tree: ast.Module, block: ast.Module) -> Iterator[int]:
             ]
             found = {(item.asname or item.name).partition(".")[0] for item in given} & wanted
             wanted -= found
-            if found and statement.end_lineno is not None:
-                yield statement.end_lineno
+            for name in sorted(found):
+                yield name, statement.end_lineno or 0
 
 
 def _place_in_standard(tree: ast.Module, statement: ast.stmt, name: str) -> int:

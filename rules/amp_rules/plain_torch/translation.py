@@ -13,12 +13,14 @@ from typing import TypeVar
 from amp_rules.plain_torch.arrays import widened_for_numpy
 from amp_rules.plain_torch.cpu_kernels import lacks_kernel_on_cpus
 from amp_rules.plain_torch.file_head import FileHead, Helper
-from amp_rules.plain_torch.uses import Use, uses_of_runtime
+from amp_rules.plain_torch.uses import Use, import_of_runtime, uses_of_runtime
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Reasons
+from amp_rules.plan.distribution import visible_devices
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Refusal, Unit
 from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace
 from amp_rules.text.applying import apply
@@ -139,8 +141,23 @@ class Translation:
             level = self.start.level.strip("\"'") if self.start else self.options.opt_level
             level = "O0" if level == "O0" else "O1"
             dtype = self.start.dtype if self.start else self.options.dtype
-            self._heads[module] = FileHead(module, {"level": level, "dtype": _DTYPES[dtype], "where": self.where})
+            settings = {"level": level, "dtype": _DTYPES[dtype], "where": self.where}
+            # Once CUDA has started, which `is_available` does, nothing reads `CUDA_VISIBLE_DEVICES` again.
+            asks = "device_count() > 0" if self._hides_devices_late else "is_available()"
+            self._heads[module] = FileHead(module, settings, asks)
         return self._heads[module]
+
+    @cached_property
+    def _hides_devices_late(self) -> bool:
+        """Whether ``CUDA_VISIBLE_DEVICES`` is set below the constants of some file."""
+        runtime = import_of_runtime(self.program.entry)
+        return any(
+            module is not self.program.entry
+            or runtime is None
+            or statement.lineno > runtime.lineno
+            or blocks.body_of(module, statement) is not module.tree
+            for module, statement in visible_devices(self.program)
+        )
 
     def code(self, module: Module, template: str) -> str:
         """New code for a file, see :meth:`FileHead.code`."""

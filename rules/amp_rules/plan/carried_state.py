@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amp_rules.plan import declining
@@ -24,9 +24,9 @@ def reasons(program: Program, flow: DataFlow, data: TrainingData) -> Iterator[De
     told: set[ast.AST] = set()
     for site in program.backwards:
         for loop in flow.loops_of(site):
-            if not _iterates(loop, in_order.values()):
+            if not _iterates(loop, data.uses, in_order):
                 continue
-            for where, path in (*_carried_by_loop(program, loop), *_carried_by_model(program, loop, site)):
+            for where, path in (*_carried_by_loop(program, loop, data.uses), *_carried_by_model(program, loop, site)):
                 if where.node not in told:
                     told.add(where.node)
                     yield _decline(where, path)
@@ -55,12 +55,13 @@ def _is_shuffled(use: LoaderUse) -> bool:
     return bool(use.values)
 
 
-def _iterates(loop: Site, uses: Iterable[LoaderUse]) -> bool:
-    """Whether the loop takes its batches from one of the loaders, by its head or in its body."""
+def _iterates(loop: Site, uses: Iterable[LoaderUse], in_order: Mapping[ast.AST, LoaderUse]) -> bool:
+    """Whether the loop takes its batches from one of the loaders in order, by its head or in its body."""
     inside = {*walk(loop.node)}
-    return any(use.node in inside for use in uses) or any(
-        use.module is not loop.module or use.body is not loop.body for use in uses
-    )
+    own = [use for use in uses if use.node in inside]
+    if own:
+        return any(use.node in in_order for use in own)
+    return any(use.module is not loop.module or use.body is not loop.body for use in in_order.values())
 
 
 @dataclass
@@ -113,7 +114,7 @@ class _Round:
         self.carried |= blocks.reads(node) - self.written
 
 
-def _carried_by_loop(program: Program, loop: Site) -> Iterator[tuple[Site, str]]:
+def _carried_by_loop(program: Program, loop: Site, uses: Iterable[LoaderUse]) -> Iterator[tuple[Site, str]]:
     """Calls of the model in the loop that are given a variable which its last call gave."""
     body: list[ast.stmt] = getattr(loop.node, "body", [])
     calls = [
@@ -121,6 +122,7 @@ def _carried_by_loop(program: Program, loop: Site) -> Iterator[tuple[Site, str]]
         for item in body
         for node in blocks.walk_own(item)
         if isinstance(node, ast.Call) and _runs_model(program, node, loop.scope)
+        if not _goes_through(program, node, uses)
     ]
     yield from _carried(body, calls, Site(loop.module, loop.scope, loop.body, loop.node), _heads(loop.node))
 
@@ -212,6 +214,12 @@ def _runs_model(program: Program, call: ast.Call, scope: Scope) -> bool:
         if not program.is_model_code(info.node)
         for node in program.nodes_of(info.node)
     )
+
+
+def _goes_through(program: Program, call: ast.Call, uses: Iterable[LoaderUse]) -> bool:
+    """Whether a function goes through the batches of a loader itself: what it gives is not of the last one."""
+    nodes = {use.node for use in uses}
+    return any(node in nodes for info in program.flow.callees(call) for node in program.nodes_of(info.node))
 
 
 def _carried_by_model(program: Program, loop: Site, site: Backward) -> Iterator[tuple[Site, str]]:

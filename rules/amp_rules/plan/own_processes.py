@@ -7,12 +7,17 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.library_uses import first_use
+from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.worker_functions import training_workers
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.torch.distributed import ASKS_GROUP, OWN_DISTRIBUTION
+from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
+from amp_rules.torch.distributed import ASKS_GROUP, EXCHANGES, JOINING_WORDS, JOINS, OWN_DISTRIBUTION
+from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
+
+_SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed.destroy_process_group"}
+"""What is used within a group of processes, and joins none."""
 
 
 def reasons(program: Program) -> Iterator[Declined]:
@@ -20,14 +25,13 @@ def reasons(program: Program) -> Iterator[Declined]:
     found = first_use(program, OWN_DISTRIBUTION, lambda name, node, module: name in ASKS_GROUP)
     if found is not None:
         module, node, name = found
-        yield declining.decline(
-            declining.OWN_DISTRIBUTION,
-            module,
-            node,
-            f"the script sets up several processes itself (`{name}`)",
-            "nothing to do for several processes; remove its own set-up first to have it written anew",
-            already=True,
-        )
+        message = f"the script sets up several processes itself (`{name}`)"
+        recipe = "nothing to do for several processes; remove its own set-up first to have it written anew"
+        lacking = _lacking(program, name)
+        if lacking:
+            message = lacking
+            recipe = "remove its own set-up, with what only serves it, to have it written anew; or complete it by hand"
+        yield declining.decline(declining.OWN_DISTRIBUTION, module, node, message, recipe, already=not lacking)
     elif (asked := first_use(program, OWN_DISTRIBUTION, lambda _, *place: _is_idle(program, *place))) is not None:
         module, node, name = asked
         yield declining.decline(
@@ -68,6 +72,22 @@ def reasons(program: Program) -> Iterator[Declined]:
             f"`{info.name}` trains in processes of its own",
             "start the processes with torchrun instead, and train one model in each",
         )
+
+
+def _lacking(program: Program, name: str) -> str:
+    """What processes of the script's own lack for certain; empty where they may be complete."""
+    used = {used for _, _, used in uses(program, OWN_DISTRIBUTION)}
+    texts = [module.source.text for module in program.flow.modules]
+    if not used <= ASKS_GROUP | JOINS | _SERVES:
+        return ""
+    if not used & JOINS and not any(word in text for word in JOINING_WORDS for text in texts):
+        return f"`{name}` is for a group of processes, which nothing that the script runs joins"
+    if used & JOINS and not used & (EXCHANGES | DISTRIBUTED_DATA_PARALLEL):
+        if not any("DistributedDataParallel" in text or "DDP" in text for text in texts):
+            return (
+                f"`{name}` joins processes, but nothing averages their gradients: each would train a model of its own"
+            )
+    return ""
 
 
 def _is_idle(program: Program, node: ast.AST, module: Module) -> bool:

@@ -109,7 +109,13 @@ class DataFlow:
             yield from self.loops_of(calling(caller), seen | {site.body})
 
     def feeding(
-        self, site: Site, *, heads: bool = False, seen: frozenset[ast.AST] = frozenset(), in_loop: bool = False
+        self,
+        site: Site,
+        *,
+        heads: bool = False,
+        seen: frozenset[ast.AST] = frozenset(),
+        in_loop: bool = False,
+        taken: tuple[LoaderUse, ...] = (),
     ) -> Feeding:
         """The loops that give a place its batches: on each way to it the innermost one that takes any.
 
@@ -118,23 +124,31 @@ class DataFlow:
             heads: whether only loops count that iterate a loader in their head.
             seen: functions that lie on the way from here to the place.
             in_loop: whether a loop without a loader does.
+            taken: the loaders that functions on the way take a batch from: it is of the loop that calls them.
         """
         for statement in blocks.enclosing(site.module, site.node):
             if isinstance(statement, blocks.LOOPS):
                 in_loop = True
                 loop = Site(site.module, site.scope, site.body, statement)
-                uses = self._in_head(loop) if heads else list(self._uses_in(loop))
+                uses = self._in_head(loop) if heads else list(self._uses_in(loop)) or list(taken)
                 if uses:
                     return Feeding([(loop, uses)], False)
         info = self.program.function_of(site.body)
         callers = self.program.flow.callers(info) if info is not None and len(seen) <= _MAX_CALLERS else ()
         if site.body in seen or not callers:
             return Feeding([], in_loop and site.body not in seen)
-        ways = [
-            self.feeding(calling(caller), heads=heads, seen=seen | {site.body}, in_loop=in_loop) for caller in callers
-        ]
+        taken = taken or (() if heads or in_loop else tuple(self._taken_in(site)))
+        below = seen | {site.body}
+        ways = [self.feeding(calling(item), heads=heads, seen=below, in_loop=in_loop, taken=taken) for item in callers]
         loops = {loop.node: (loop, uses) for way in ways for loop, uses in way.loops}
         return Feeding([*loops.values()], any(way.is_starved for way in ways))
+
+    def _taken_in(self, site: Site) -> Iterator[LoaderUse]:
+        """Loaders that the function at a place takes one batch from, for what it trains on: ``next(batches)``."""
+        for node in self.program.nodes_of(site.body):
+            if isinstance(node, ast.Call) and not self.program.without_gradients(site.module, node, site.body):
+                if not any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(site.module, node)):
+                    yield from self.loaders.taken(node, Site(site.module, site.scope, site.body, node))
 
     def _in_head(self, loop: Site) -> list[LoaderUse]:
         node = loop.node
@@ -185,6 +199,8 @@ class DataFlow:
 
         That is what happens under ``no_grad``, or after ``model.eval()`` where no backward pass follows.
         """
+        if self._goes_through_all(call):
+            return True
         statement = blocks.statement_of(loop.module, call)
         if not isinstance(statement, ast.Assign):
             return self.program.without_gradients(loop.module, call, loop.body)
@@ -204,6 +220,21 @@ class DataFlow:
             any(isinstance(node, ast.stmt) and path in blocks.writes(node) for node in outside)
             or not any(isinstance(node, ast.expr) and path in blocks.reads(node) for node in outside)
             for path in blocks.writes(statement)
+        )
+
+    def _goes_through_all(self, call: ast.Call) -> bool:
+        """Whether a function runs the model over a loader in its own loop, without gradients: for labels, say."""
+        callees = self.program.flow.callees(call)
+        return bool(callees) and all(
+            not info.yields
+            and any(
+                isinstance(node, blocks.LOOPS)
+                and self.program.without_gradients(info.module.module, node, info.node)
+                and self.program.runs_model(node)
+                for node in self.program.nodes_of(info.node)
+            )
+            and not self.program.runs_backward(info.node)
+            for info in callees
         )
 
     def _evaluates(self, loop: Site, suite: tuple[ast.stmt, ...]) -> bool:

@@ -131,17 +131,28 @@ class Loaders:
             yield from self.iterated(node, site)
             return
         path = blocks.path_of(node)
-        found = False
+        made: list[tuple[ast.expr, Site]] = []
         if path is not None and any(is_loader_value(value) for value in self.program.flow.values(node, site.scope)):
             for value, where in self._assigned.get(path.rpartition(".")[2], ()):
                 if where.module is site.module and isinstance(value, ast.Call):
                     targets = where.statement.targets if isinstance(where.statement, ast.Assign) else []
                     if path in {blocks.path_of(target) for target in targets}:
                         if "builtins.iter" in self.program.callee_names(value, where.scope):
-                            found = True
-                            yield from self.direct(value, where)
-        if not found:
+                            made.append((value, where))
+        # A variable of the same name in another function is another one, unless it was given from there.
+        own = [(value, where) for value, where in made if self._is_same(node, site, where)]
+        for value, where in own or made:
+            yield from self.direct(value, where)
+        if not made:
             yield from self.iterated(node, site)
+
+    def _is_same(self, node: ast.expr, site: Site, where: Site) -> bool:
+        """Whether the assignment is one of the variable itself."""
+        key = self.program.flow.key(node, site.scope)
+        targets = where.statement.targets if isinstance(where.statement, ast.Assign) else []
+        return key is not None and any(
+            self.program.flow.key(blocks.reading(target), where.scope) == key for target in targets
+        )
 
     def _behind(self, node: ast.expr, site: Site, way: Way) -> list[LoaderUse]:
         """Loaders behind what is no loader itself but gives batches."""
@@ -173,9 +184,7 @@ class Loaders:
         if key is None or path is None:
             return
         for value, where in self._assigned.get(path.rpartition(".")[2], ()):
-            statement = where.statement
-            targets = statement.targets if isinstance(statement, ast.Assign) else []
-            if any(self.program.flow.key(blocks.reading(target), where.scope) == key for target in targets):
+            if self._is_same(node, site, where):
                 yield value, where
         info = self.program.function_of(key[0]) if isinstance(key[0], ast.AST) else None
         if info is not None:

@@ -63,6 +63,9 @@ OTHER_PROCESS_WRAPPERS = frozenset({"joblib.delayed", "ray.remote", "dask.delaye
 JOINS = frozenset({"torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group"})
 """They join the processes of a script."""
 
+JOINING_WORDS = ("init_process_group", "init_dist", "setup_dist", "init_device_mesh", "ddp_setup", "setup_ddp")
+"""Texts in files that may join processes in a way that was not followed."""
+
 OPTION_OF_LAUNCHERS = ("--local_rank", "--local-rank")
 """The option that ``torch.distributed.launch`` passes; torchrun sets ``LOCAL_RANK`` in the environment instead."""
 
