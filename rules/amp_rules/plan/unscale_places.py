@@ -24,6 +24,8 @@ from amp_rules.text.vocabulary import Unscaled
 # Callers above a function that looks at gradients. A hook is called by a method of a trainer, which a loop calls: two.
 # One more for a wrapper; beyond that the place where the look belongs is no longer to be seen at a glance.
 _MAX_CALLERS = 3
+# What finds a class by a text that may be made anywhere.
+_BY_TEXT = frozenset({"eval", "globals", "getmembers", "import_module", "locals", "vars"})
 _UNKNOWN = Value("object", "whatever else it is")
 """Stands for what an expression can be besides what is known: no step unscales that."""
 
@@ -317,6 +319,8 @@ def _callers(program: Program, info: FunctionFacts, hook: _Hook | None) -> list[
 
 def _may_be_called(program: Program, info: FunctionFacts) -> bool:
     """Whether a function without a known caller is named somewhere, so that something else may call it."""
+    if info.cls is not None and _is_never_made(program, info):
+        return False
     own = set(walk(info.node))
     for node, _, _ in program.nodes():
         if node in own:
@@ -328,6 +332,31 @@ def _may_be_called(program: Program, info: FunctionFacts) -> bool:
         if info.cls is not None and _looks_up_any(node):
             return True
     return False
+
+
+def _is_never_made(program: Program, info: FunctionFacts) -> bool:
+    """Whether a method belongs to a class that nothing names, so that there is no object of it."""
+    definition = program.module_of(info.node)
+    holder = definition.parents.get(info.node) if definition is not None else None
+    if not isinstance(holder, ast.ClassDef) or holder.decorator_list or holder.keywords:
+        return False
+    if any(blocks.path_of(base) != "object" for base in holder.bases):
+        return False  # something may go through the classes that derive from another
+    own = set(walk(holder))
+    return not any(_names_class(node, holder.name) for node, _, _ in program.nodes() if node not in own)
+
+
+def _names_class(node: ast.AST, name: str) -> bool:
+    """Whether an expression or import names a class, or may find any by a text."""
+    if isinstance(node, ast.Name):
+        return node.id == name or node.id in _BY_TEXT
+    if isinstance(node, ast.Attribute):
+        return node.attr in (name, "getmembers", "import_module")
+    if isinstance(node, ast.Constant):
+        return node.value == name
+    return isinstance(node, (ast.Import, ast.ImportFrom)) and any(
+        alias.name.rpartition(".")[2] == name for alias in node.names
+    )
 
 
 def _looks_up_any(node: ast.AST) -> bool:

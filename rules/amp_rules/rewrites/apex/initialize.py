@@ -69,7 +69,7 @@ def changes(file: ApexFile) -> Iterator[Change]:
         earlier = starts[: starts.index(start)]
         yield _before(file, start) if start.beside is not None else _in_place(file, start, starts, earlier)
         for dead in _left_dead(file, start):
-            yield Change(RULE, file.module, dead, "the optimizer is where it was", [Remove(dead)])
+            yield Change(RULE, file.module, dead, "what it gives is there already", [Remove(dead)])
         for made in _only_for(file, start.call) if start.beside is None else ():
             yield Change(RULE, file.module, made, "its values are arguments of the start now", [Remove(made)])
 
@@ -322,6 +322,8 @@ def _prepared(file: ApexFile, statement: ast.stmt, call: ast.Call, arguments: di
             targets = [target]
         elif isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == 2:
             targets = list(target.elts)
+        elif (unpacked := _unpacked(file, statement, arguments)) is not None:
+            targets = list(unpacked[1])
         else:
             raise file.not_understood(statement, "the result of `initialize` is kept in one variable")
     else:
@@ -338,6 +340,41 @@ def _prepared(file: ApexFile, statement: ast.stmt, call: ast.Call, arguments: di
             if not same and not _is_unread(file, pair.target, _given_back(file, statement, pair)):
                 lines.append(f"{file.source(pair.target)} = {file.source(pair.given)}")
     return lines
+
+
+def _unpacked(
+    file: ApexFile, statement: ast.stmt, arguments: dict[str, ast.expr]
+) -> tuple[ast.Assign, list[ast.expr]] | None:
+    """``model, optimizer = prepared`` just after the call, and to what it gives its two values.
+
+    ``prepared if optimizer is not None else (prepared, None)`` is the same: without optimizers Apex returns the model.
+    """
+    where = blocks.place(file.module, statement)
+    after = where.suite[where.index + 1] if where.index + 1 < len(where.suite) else None
+    name = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(name, ast.Name) or not isinstance(after, ast.Assign) or len(after.targets) != 1:
+        return None
+    target, value = after.targets[0], after.value
+    if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != 2:
+        return None
+    if isinstance(value, ast.IfExp):
+        given = [arguments["models"], arguments["optimizers"]]
+        alone = ast.unparse(ast.Tuple([name, ast.Constant(None)], ast.Load()))
+        sides = {ast.unparse(value.body), ast.unparse(value.orelse)}
+        if sides != {name.id, alone} or [ast.unparse(item) for item in target.elts] != list(map(ast.unparse, given)):
+            return None
+    elif not (isinstance(value, ast.Name) and value.id == name.id):
+        return None
+    inside = set(walk(after))
+    scope = file.references.scope_of(name).owner(name.id)
+    others = (
+        node
+        for node in file.module.parents
+        if isinstance(node, ast.Name) and node.id == name.id and node is not name and node not in inside
+    )
+    if any(file.references.scope_of(node).owner(node.id) is scope for node in others):
+        return None
+    return after, list(target.elts)
 
 
 def _given_back(file: ApexFile, statement: ast.stmt, pair: _Pair) -> ast.Assign | None:
@@ -372,7 +409,10 @@ def _is_unread(file: ApexFile, target: ast.expr, but: ast.stmt | None = None) ->
 
 
 def _left_dead(file: ApexFile, start: Start) -> list[ast.Assign]:
-    """What only gave the optimizer back to where it was taken from."""
+    """What only gave the optimizer back to where it was taken from, or took the result apart."""
+    unpacked = _unpacked(file, start.statement, start.arguments) if "optimizers" in start.arguments else None
+    if unpacked is not None:
+        return [unpacked[0]]
     targets = start.statement.targets[0] if isinstance(start.statement, ast.Assign) else None
     optimizers = start.arguments.get("optimizers")
     if optimizers is None or not isinstance(targets, (ast.Tuple, ast.List)) or len(targets.elts) != 2:
