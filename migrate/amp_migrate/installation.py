@@ -51,8 +51,8 @@ def runtime_line() -> str:
 
 def install_magic(requirement: str) -> str:
     """Return the line of a notebook that installs the runtime; ``auto`` stands for that of :func:`runtime_line`."""
-    given = runtime_line().removeprefix("pip install ") if requirement == "auto" else shlex.quote(requirement)
-    return f"%pip install -q {given}"
+    pip, install, *what = shlex.split(runtime_line())
+    return "%" + shlex.join([pip, install, "-q", *(what if requirement == "auto" else [requirement])])
 
 
 def _runtime_source(installed: Distribution) -> list[str] | None:

@@ -291,3 +291,26 @@ def test_a_bar_around_the_loader_has_no_sampler(tmp_path: Path) -> None:
     report = _migrated(tmp_path, loader, rest)
     assert report.distribution == "declined"
     assert any("sampler is out of reach" in item.message for item in report.refusals), report.refusals
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "functools.partial(DataLoader, batch_size=8, shuffle=True)(dataset)",
+        "make(dataset)",
+    ],
+)
+def test_a_loader_whose_call_does_not_say_all_is_not_shared_out(tmp_path, made):
+    entry = tmp_path / "train.py"
+    entry.write_text(
+        "import functools\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n\n"
+        "make = functools.partial(DataLoader, batch_size=8, shuffle=True)\n"
+        "dataset = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))\nnet = nn.Linear(4, 1)\n"
+        f"optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nloader = {made}\n"
+        "for x, y in loader:\n    loss = F.mse_loss(net(x), y)\n    optimizer.zero_grad()\n"
+        "    loss.backward()\n    optimizer.step()\n"
+    )
+    report = migrate(entry, Options(ddp=True, target="torch"))
+    assert (report.precision, report.distribution) == ("migrated", "declined")
+    assert any("does not say all that the loader is given" in item.message for item in report.refusals)

@@ -113,13 +113,13 @@ FILES = {
 }
 
 
-def _migrated(folder, **changed):
+def _migrated(folder, *, target="runtime", **changed):
     """The report for a project, of which some files are others; and the new texts by name."""
     for name, text in {**FILES, **changed}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
-    report = migrate(folder / "train.py", Options(ddp=True))
+    report = migrate(folder / "train.py", Options(ddp=True, target=target))
     return report, {str(change.path.relative_to(folder)): change.after for change in report.changes}
 
 
@@ -129,6 +129,13 @@ def test_agents_and_loaders_that_a_configuration_names_are_migrated(tmp_path):
     assert "self.net = amp.prepare_model(Net(width).to(device))" in texts["lib/agent.py"]
     assert "amp.scaler.scale(loss).backward()" in texts["lib/agent.py"]
     assert "self.loader = amp.prepare_loader(hydra.utils.instantiate(cfg.loader))" in texts["train.py"]
+
+
+def test_without_the_runtime_a_loader_of_a_configuration_gets_no_sampler(tmp_path):
+    report, texts = _migrated(tmp_path, target="torch")
+    assert (report.precision, report.distribution) == ("migrated", "declined")
+    assert any("does not say all that the loader is given" in item.message for item in report.refusals)
+    assert "Sampler" not in "".join(texts.values())
 
 
 def test_the_result_rests_on_the_files_of_the_configuration(tmp_path):

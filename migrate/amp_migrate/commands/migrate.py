@@ -106,7 +106,7 @@ class _Command(CommandWithOthers):
 @click.option(
     "--install-line",
     metavar="REQUIREMENT",
-    help="In notebooks, begin the first cell with %pip install -q REQUIREMENT, such as a wheel or a repository; auto "
+    help="In notebooks, begin the first cell with a %pip line that installs this, as a wheel or a repository; auto "
     "is the runtime from where amp-migrate was installed. [default: none]",
 )
 @click.option("-w", "--write", is_flag=True, help="Change the files in place.")

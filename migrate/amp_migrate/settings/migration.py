@@ -23,7 +23,7 @@ class Settings:
         options: what the migration itself is asked for.
         vendor: copy the runtime beside the entry scripts.
         launch_lines: edit the commands that start the scripts in several processes.
-        install_line: what the first cell of a notebook has pip install; ``auto`` for the runtime as it is known here.
+        install_line: what the first cell of a notebook installs; ``auto`` for the runtime as it is known here.
         exclude: gitignore patterns of files that are passed over in directories.
         root: the folder that ``exclude`` is relative to.
     """

@@ -17,7 +17,7 @@ from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.resolver import names_of
+from amp_rules.source.resolver import is_variable, names_of
 from amp_rules.torch.data import LOADERS_OF_TORCH
 
 
@@ -144,6 +144,9 @@ class SharedLoaders:
             located = self._program.locate(call)
             if located is None:
                 return "where the loader is made is not known"
+            names = self._program.callee_names(call, located[1])
+            if not names & LOADERS_OF_TORCH or is_variable(call.func, located[1]):
+                return f"`{located[1].module.text(call)}` does not say all that the loader is given"
             given = arguments_of(self._program, call)
             for name in ("sampler", "batch_sampler"):
                 own = given.get(name)

@@ -312,6 +312,18 @@ def root_of(node: ast.expr) -> ast.expr:
     return node
 
 
+def is_variable(node: ast.expr, scope: Scope) -> bool:
+    """Whether what is called is held by a variable, and not spelt by the name that an import gave it.
+
+    A variable may hold what has some of its arguments already: ``make = partial(Adam, lr=0.1)``. Star imports bind
+    names that nothing in the file binds.
+    """
+    root = root_of(node)
+    if not isinstance(root, ast.Name):
+        return True
+    return root.id in scope.owner(root.id).bound and not names_of(scope.module).targets(root)
+
+
 def _origin(node: ast.ImportFrom) -> str:
     return "." * node.level + (node.module or "")
 

@@ -42,7 +42,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
-from amp_rules.source.resolver import names_of
+from amp_rules.source.resolver import is_variable, names_of
 from amp_rules.text.actions import ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword
 from amp_rules.torch.data import LOADERS_OF_TORCH
@@ -80,7 +80,7 @@ def _made(own: OwnDdp, value: Value) -> Site | None:
     located = own.program.locate(call) if isinstance(call, ast.Call) else None
     if located is None or not isinstance(call, ast.Call) or located[1].module not in own.modules:
         return None
-    if not own.program.callee_names(call, located[1]) & LOADERS_OF_TORCH:
+    if not own.program.callee_names(call, located[1]) & LOADERS_OF_TORCH or is_variable(call.func, located[1]):
         return None
     if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
         return None

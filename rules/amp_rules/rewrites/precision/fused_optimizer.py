@@ -32,8 +32,7 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.source.modules import Module
-from amp_rules.source.resolver import names_of, root_of
-from amp_rules.source.scopes import Scope
+from amp_rules.source.resolver import is_variable
 from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
 
 RULE = Rule("AMP301", "fused-optimizer", "The optimizer uses its fused kernel.", "precision", optional=True)
@@ -68,16 +67,9 @@ def _fused_name(context: Context, call: ast.Call) -> str | None:
     # What a variable holds may have arguments already (``partial(Adam, lr=0.1)``), or come from elsewhere, too.
     if (
         len(names) != 1
-        or _is_variable(root_of(call.func), located[1])
+        or is_variable(call.func, located[1])
         or any(item.arg in ("fused", "foreach", "capturable") for item in call.keywords)
     ):
         return None
     head, _, last = names.pop().rpartition(".")
     return last if head.startswith("torch.optim") and last in FUSED_OPTIMIZERS else None
-
-
-def _is_variable(node: ast.expr, scope: Scope) -> bool:
-    """Whether a name is bound otherwise than by an import; star imports bind names that nothing binds here."""
-    if not isinstance(node, ast.Name):
-        return True
-    return node.id in scope.owner(node.id).bound and not names_of(scope.module).targets(node)
