@@ -73,8 +73,6 @@ def migrated(tmp_path: Path, use: str) -> str:
         ("torch.save(decoded.cpu(), 'a.pt')", "torch.save(decoded.cpu().float(), 'a.pt')"),
         ("kept.append(output)", "kept.append(output.float())"),
         ("kept.append(output); np.save('a.npy', kept[0].numpy())", "kept.append(output.float())"),
-        ("outputs = [net(x) for _ in kept]; np.save('a.npy', outputs[0].data.numpy())", "[0].data.float().numpy()"),
-        ("both = {'out': net(x), 'in': x}; np.save('a.npy', both['out'].numpy())", "both['out'].float().numpy()"),
         ("print(spread(output))", "spread(output.float())"),
         ("print(output.softmax(1)[0, 0].item())", "output.float().softmax(1)"),
     ],
@@ -116,3 +114,61 @@ def test_a_region_goes_on_to_the_loss_over_what_prepares_it(tmp_path: Path) -> N
     assert "        val_loss = criterion(flat, target)" in plain
     printing = migrated(tmp_path, use)
     assert "\n    val_loss = criterion(flat.float(), target)" in printing
+
+
+LAYERS = """import numpy as np
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        layers = [x]
+        x = self.first(x)
+        layers.append(x)
+        rows = []
+        for row in range(x.size(0)):
+            rows.append(self.second(x[row]))
+        return torch.stack(rows), layers
+
+
+def keep(one, other):
+    for place, (name, _) in enumerate(zip("ab", one)):
+        np.savez(name, one[place].data.numpy(), other[place].data.numpy())
+
+
+nets = [Net(), Net()]
+optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+x, y = torch.randn(8, 4), torch.randn(8, 1)
+for _ in range(2):
+    found = []
+    for net, optimizer in zip(nets, optimizers):
+        output, layers = net(x)
+        found.append(layers)
+        loss = nn.functional.mse_loss(output, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    keep(*found)
+    np.save("last.npy", output.data.numpy())
+    largest = output.argmax(0)
+    np.save("largest.npy", largest.numpy())
+outputs = [net(x)[0] for net in nets]
+np.save("y.npy", outputs[0].data.numpy())
+np.save("x.npy", x.numpy())
+"""
+
+
+def test_items_of_containers_are_float32_before_numpy_gets_them(tmp_path: Path) -> None:
+    script = write(tmp_path, {"train.py": LAYERS.encode()})
+    report = migrate(script, Options(target="torch"))
+    assert report.precision == "migrated", report.refusals
+    text = report.changes[0].after
+    assert "np.savez(name, one[place].data.float().numpy(), other[place].data.float().numpy())" in text
+    assert 'np.save("y.npy", outputs[0].data.float().numpy())' in text
+    assert 'np.save("last.npy", output.data.float().numpy())' in text
+    assert 'np.save("x.npy", x.numpy())' in text and 'np.save("largest.npy", largest.numpy())' in text

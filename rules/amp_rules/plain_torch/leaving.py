@@ -7,16 +7,18 @@ at O0. What cannot tell, an index of the largest or a number that is printed, ge
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import NoneType
 
+from amp_rules.flow.values import Value
 from amp_rules.lattice import torch_operations as ops
 from amp_rules.plain_torch.half_values import HalfValues
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.text.expression_edits import widened
 
 _CANNOT_TELL = (
@@ -29,6 +31,8 @@ _READS_NUMBERS = frozenset(
 )
 _KEEPS = frozenset({"append", "extend", "insert", "add", "update", "appendleft", "put", "save"})
 """Methods of containers, which keep what they are given."""
+_JOINED = frozenset({"stack", "cat", "concat", "hstack", "vstack"})
+"""Functions that make one tensor of a list."""
 _DEPTH = 3
 """Functions of the project that a value is followed into."""
 _LIMIT = "the float32 of what models give, in a program that computes in float64 as well"
@@ -76,10 +80,10 @@ class _Uses:
         ]
 
     def items_for_numpy(self) -> Iterator[Site]:
-        """Items of containers that NumPy is given, where some of them are half: it has no bfloat16."""
-        for site in self._outside((ast.Subscript,)):
+        """What NumPy is given of containers of which some items are half, or is made of them: it has no bfloat16."""
+        for site in self._outside((ast.Subscript, ast.Name)):
             assert isinstance(site.node, ast.expr)
-            if self.values.kind(site.node, site.scope) is not None:
+            if self.values.kind(site.node, site.scope) is not None or not self._is_end(site.module, site.node):
                 continue
             place = self.place_of_need(site.module, site.node, site)
             if place is None:
@@ -100,14 +104,34 @@ class _Uses:
                 yield Site(scope.module, scope, body, node)
 
     def _may_be_half(self, site: Site) -> bool:
-        """Whether some value that reaches an expression is made in half."""
+        """Whether some value that reaches an expression is made in half, and none is of integers."""
         assert isinstance(site.node, ast.expr)
-        for value in self._program.flow.values(site.node, site.scope):
+        calls = list(self._calls_behind(self._program.flow.values(site.node, site.scope)))
+        if any(self._gives_integers(call, scope) for call, scope in calls):
+            return False
+        return any(self.values.kind(call, scope) is True for call, scope in calls)
+
+    def _calls_behind(self, values: Iterable[Value], *, joined: bool = False) -> Iterator[tuple[ast.Call, Scope]]:
+        """The calls that make some values, and the parts of what is stacked."""
+        flow = self._program.flow
+        for value in values:
             call = value.site
             located = self._program.locate(call) if isinstance(call, ast.Call) else None
-            if located is not None and isinstance(call, ast.Call) and self.values.kind(call, located[1]) is True:
-                return True
-        return False
+            if located is None or not isinstance(call, ast.Call):
+                continue
+            scope = located[1]
+            yield call, scope
+            if not joined and call.args and self._operations(call, scope) & _JOINED:
+                yield from self._calls_behind(flow.elements(flow.values(call.args[0], scope)), joined=True)
+
+    def _gives_integers(self, call: ast.Call, scope: Scope) -> bool:
+        operations = self._operations(call, scope)
+        if not operations and isinstance(call.func, ast.Attribute):
+            operations = {call.func.attr}
+        return bool(operations & (ops.INTEGERS | ops.BOOLEANS))
+
+    def _operations(self, call: ast.Call, scope: Scope) -> set[str]:
+        return {ops.function_named(name) for name in self._program.callee_names(call, scope)} - {""}
 
     @staticmethod
     def _is_end(module: Module, node: ast.expr) -> bool:
