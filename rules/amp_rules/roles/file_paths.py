@@ -18,6 +18,8 @@ from amp_rules.torch.file_access import OF_THIS_MOMENT, TEMPORARY
 UNKNOWN = "*"
 OWN = "\0own"
 """Stands for a file or folder that each process gets for itself."""
+NUMBER = "\2"
+"""Stands for a whole number, which ``%d`` writes."""
 NOW = "\0now"
 """Stands for what each process gets for itself when it asks: the clock, its number."""
 
@@ -105,7 +107,7 @@ class Paths:
         if isinstance(node.op, ast.Mod):
             given = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
             filled = self._filled_with(given, scope, depth)
-            return {re.sub(r"%[-+ #0-9.]*[a-zA-Z]", filled, text) for text in left}
+            return {re.sub(r"%[-+ #0-9.]*([a-zA-Z])", lambda hole: _filled(hole, filled), text) for text in left}
         if isinstance(node.op, ast.Div):
             return self._joined([left, self._texts(node.right, scope, depth - 1)], "/")
         if isinstance(node.op, ast.Add):
@@ -240,6 +242,11 @@ class _Grown(ast.BinOp):
     """What a variable holds after ``path += suffix``, once or several times."""
 
 
+def _filled(hole: re.Match[str], filled: str) -> str:
+    """What stands in a hole: a number where the text asks for one, and nothing else is known."""
+    return NUMBER if filled == UNKNOWN and hole[1] in "diu" else filled
+
+
 def _tidy(text: str) -> str:
     """A path without what says nothing: ``./a//b`` is ``a/b``."""
     text = re.sub(r"\*+", "*", text)
@@ -277,4 +284,8 @@ def _meets(one: str, other: str) -> bool:
         return _meets(one[1:], other) or _meets(one, other[1:])
     if other[0] == "*":
         return _meets(one, other[1:]) or _meets(one[1:], other)
+    if one[0] == NUMBER and other[0].isdigit():
+        return _meets(one[1:], other[1:]) or _meets(one, other[1:])
+    if other[0] == NUMBER and one[0].isdigit():
+        return _meets(one[1:], other[1:]) or _meets(one[1:], other)
     return one[0] == other[0] and _meets(one[1:], other[1:])

@@ -116,7 +116,29 @@ def _places(devices: Devices) -> list[_Place]:
     for use in devices.uses:
         for place in _of_constructor(devices, use) if use.is_constructor else _of_use(devices, use):
             found.setdefault(place.use.node, place)
-    return list(found.values())
+    return [item for item in found.values() if not _is_made_below(devices, item.use)]
+
+
+def _is_made_below(devices: Devices, use: DeviceUse) -> bool:
+    """Whether a function is given the device and begins with ``device = torch.device(device)``, which is written."""
+    call = use.module.parents.get(use.node)
+    if use.is_constructor or not isinstance(call, ast.Call) or use.node not in call.args:
+        return False
+    callees = devices.program.flow.callees(call)
+    return bool(callees) and all(
+        any(argument is use.node and _is_remade(devices, info.node, name) for name, argument in info.bound(call))
+        for info in callees
+    )
+
+
+def _is_remade(devices: Devices, body: ast.AST, name: str | None) -> bool:
+    reading = [item for item in blocks.own_parts(body) if name in blocks.reads(item)]
+    first = reading[0] if reading else None
+    return (
+        isinstance(first, ast.Assign)
+        and blocks.path_of(first.targets[0]) == name
+        and any(use.is_constructor and use.node is first.value for use in devices.uses)
+    )
 
 
 def _of_constructor(devices: Devices, use: DeviceUse) -> Iterator[_Place]:
