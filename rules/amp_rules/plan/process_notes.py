@@ -172,10 +172,23 @@ def _totals(processes: Distribution) -> Iterator[_Told]:
             if path in place.counters or not sums.is_shown_alone(place, path, shares, reduced=path in reduced):
                 continue
             adding = next((node for node in walk(place.node) if path in added_to(node)), place.node)
+            if _counts_rounds(place, path):
+                continue
             yield (
                 Site(place.module, place.scope, place.body, adding),
                 f"`{path}` adds up what one process sees, about one Nth of the whole",
             )
+
+
+def _counts_rounds(place: Site, path: str) -> bool:
+    """Whether a number grows by a constant with each round, as on all ranks: ``iteration = iteration + 1``."""
+    additions = [node for node in walk(place.node) if path in added_to(node)]
+    return bool(additions) and all(
+        isinstance(node, (ast.Assign, ast.AugAssign))
+        and isinstance(next(blocks.enclosing(place.module, node), None), blocks.LOOPS)
+        and any(isinstance(part, ast.Constant) for part in (node.value, *ast.iter_child_nodes(node.value)))
+        for node in additions
+    )
 
 
 def _lists(processes: Distribution) -> Iterator[_Told]:
@@ -192,9 +205,14 @@ def _lists(processes: Distribution) -> Iterator[_Told]:
 
 def _bars(program: Program, processes: Distribution) -> Iterator[_Told]:
     """Yield progress bars that are as long as the whole dataset."""
+    shares = {node for item in processes.step_counts.counts for node in walk(item.node)}
     for call, body, scope in program.calls():
         for item in call.keywords:
-            if item.arg == "total" and processes.whole_lengths.count(item.value, scope) == "samples":
+            if (
+                item.arg == "total"
+                and item.value not in shares
+                and processes.whole_lengths.count(item.value, scope) == "samples"
+            ):
                 if any(name.startswith("tqdm.") for name in program.callee_names(call, scope)):
                     text = f"`{scope.module.text(item.value)}` counts the samples of all processes: the bar of one "
                     yield Site(scope.module, scope, body, item.value), f"{text}ends at one Nth"

@@ -69,8 +69,13 @@ def without_argument(index: int) -> ExpressionEdit:
     return edit
 
 
-def add_keyword(code: str) -> ExpressionEdit:
-    """``f(a)`` becomes ``f(a, code)``; comments stay with the arguments that they stand beside."""
+def add_keyword(code: str, below: int | None = None) -> ExpressionEdit:
+    """``f(a)`` becomes ``f(a, code)``; comments stay with the arguments that they stand beside.
+
+    Args:
+        code: the argument, with its name.
+        below: the column at which it gets a line of its own, in a call that stands on one line.
+    """
 
     def edit(node: cst.BaseExpression) -> cst.BaseExpression:
         call = cst.ensure_type(node, cst.Call)
@@ -81,6 +86,9 @@ def add_keyword(code: str) -> ExpressionEdit:
             space: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
             if len(arguments) > 1 and isinstance(arguments[-2].comma, cst.Comma):
                 space = _without_comment(arguments[-2].comma.whitespace_after)
+            if below is not None:
+                column = cst.SimpleWhitespace(" " * below)
+                space = cst.ParenthesizedWhitespace(indent=False, last_line=column)
             if isinstance(last.comma, cst.Comma):
                 # ``f(\n    a,\n)``: the new argument gets a line and a comma of its own.
                 if len(arguments) == 1:

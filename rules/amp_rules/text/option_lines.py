@@ -6,14 +6,9 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from amp_rules.source.modules import Module
-
-_WIDTHS = (79, 88, 100, 120)
-"""Widths that projects agree on. Any file has room for the first; beyond, no line of a file says more than its own."""
-_ENOUGH = 3
-"""So many lines that are longer than one width mean the next: a single one may be an exception."""
+from amp_rules.text.line_width import width_of
 
 
 @dataclass(frozen=True)
@@ -107,13 +102,7 @@ def _broken(neighbours: Sequence[Neighbour], above: Neighbour, parts: list[str],
 
 
 def _width(module: Module, neighbours: Sequence[Neighbour]) -> int:
-    """How long a line may be: as the longest of the neighbours, or as long as several lines of the file are."""
-    longest = max(len(row) for item in neighbours for row in item.rows)
-    found = max(_WIDTHS[0], min(longest, _WIDTHS[-1]))
-    for less, width in pairwise(_WIDTHS):
-        if sum(less < len(row) <= width for row in module.lines) >= _ENOUGH:
-            found = max(found, width)
-    return found
+    return width_of(module, max(len(row) for item in neighbours for row in item.rows))
 
 
 def _broken_calls(module: Module) -> Iterator[Neighbour]:

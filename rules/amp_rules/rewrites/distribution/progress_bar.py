@@ -30,7 +30,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.progress_bars import progress_bars
 from amp_rules.plan.rule import Rule
 from amp_rules.text.actions import Replace
-from amp_rules.text.expression_edits import add_keyword
+from amp_rules.text.line_width import keyword_within
 
 RULE = Rule("AMP206", "one-progress-bar", "Only the main process shows a progress bar.", "distribution", optional=True)
 
@@ -38,5 +38,5 @@ RULE = Rule("AMP206", "one-progress-bar", "Only the main process shows a progres
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each progress bar."""
     for site, call in progress_bars(context.program):
-        edit = add_keyword(f"disable=not {context.vocabulary.is_main_process(site.module)}")
+        edit = keyword_within(site.module, call, f"disable=not {context.vocabulary.is_main_process(site.module)}")
         yield Change(RULE, site.module, call, "one bar for all processes", [Replace(call, edit)], needs_import=True)

@@ -34,7 +34,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.progress_bars import progress_bars
 from amp_rules.plan.rule import Rule
 from amp_rules.text.actions import Replace
-from amp_rules.text.expression_edits import add_keyword
+from amp_rules.text.line_width import keyword_within
 
 RULE = Rule("AMP236", "bar-of-first-rank", "The first process shows a progress bar.", "distribution", optional=True)
 
@@ -50,5 +50,5 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             continue
         test = first_rank.at(site.module, call)
         if test is not None:
-            edit = add_keyword(f"disable={test.negated}")
+            edit = keyword_within(site.module, call, f"disable={test.negated}")
             yield Change(RULE, site.module, call, "one bar for all processes", [Replace(call, edit)])

@@ -1,0 +1,35 @@
+"""How long the lines of a file may be, and arguments that would make one longer."""
+
+from __future__ import annotations
+
+import ast
+from itertools import pairwise
+
+from amp_rules.source.modules import Module
+from amp_rules.text.actions import ExpressionEdit
+from amp_rules.text.expression_edits import add_keyword
+
+_WIDTHS = (79, 88, 100, 120)
+"""Widths that projects agree on. Any file has room for the first; beyond, no line of a file says more than its own."""
+_ENOUGH = 3
+"""So many lines that are longer than one width mean the next: a single one may be an exception."""
+
+
+def width_of(module: Module, longest: int = 0) -> int:
+    """How long a line may be: as the longest of some of its kind, or as long as several lines of the file are."""
+    found = max(_WIDTHS[0], min(longest, _WIDTHS[-1]))
+    for less, width in pairwise(_WIDTHS):
+        if sum(less < len(row) <= width for row in module.lines) >= _ENOUGH:
+            found = max(found, width)
+    return found
+
+
+def keyword_within(module: Module, call: ast.Call, code: str) -> ExpressionEdit:
+    """``f(a)`` becomes ``f(a, code)``; where the line has no room, below the first argument."""
+    (line, _), (end_line, _) = module.start(call), module.end(call)
+    row = module.lines[line - 1]
+    if not call.args or line != end_line or module.start(call.args[0])[0] != line:
+        return add_keyword(code)
+    if len(row.rstrip()) + len(f", {code}") <= width_of(module):
+        return add_keyword(code)
+    return add_keyword(code, below=module.start(call.args[0])[1])
