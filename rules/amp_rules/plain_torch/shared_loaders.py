@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
@@ -130,15 +129,17 @@ class SharedLoaders:
             self.decided[use] = ()
         self.values |= values
 
-    def _reason(self, values: Iterable[Value]) -> str | None:
+    def _reason(self, values: set[Value]) -> str | None:
         """Why DistributedSampler cannot share out these loaders."""
         known = False
+        others = [value for value in values if value.kind != "object" or value.ref not in LOADERS_OF_TORCH]
+        if others:
+            # Of a class and its bases the same one is named in every run.
+            name = min(str(value.ref.facts.name if value.kind == "instance" else value.ref) for value in others)
+            return f"`{name}` has a constructor of its own: whether it takes a sampler is not known"
         for value in values:
             known = True
             call = value.site
-            if value.kind != "object" or value.ref not in LOADERS_OF_TORCH:
-                name = value.ref.facts.name if value.kind == "instance" else value.ref
-                return f"`{name}` has a constructor of its own: whether it takes a sampler is not known"
             if not isinstance(call, ast.Call):
                 return "where the loader is made is not known"
             located = self._program.locate(call)
