@@ -219,7 +219,7 @@ def test_git_applies_the_diff(folder):
 
 
 def test_a_script_for_apex_whose_processes_join_before_its_level_is_known(folder):
-    (folder / "apex.py").write_text(
+    (folder / "finetune.py").write_text(
         "import argparse\n\nfrom apex import amp\n"
         + HEAD
         + "\nparser = argparse.ArgumentParser()\nparser.add_argument('--opt-level', default='O1')\n"
@@ -232,13 +232,13 @@ def test_a_script_for_apex_whose_processes_join_before_its_level_is_known(folder
         "    with amp.scale_loss(loss, optimizer) as scaled_loss:\n        scaled_loss.backward()\n"
         "    optimizer.step()\n"
     )
-    done = invoke("apex.py", "--target", "torch", "--ddp", "-w")
+    done = invoke("finetune.py", "--target", "torch", "--ddp", "-w")
     assert "precision migrated, distribution migrated" in done.stderr, done.stderr
-    text = (folder / "apex.py").read_text()
+    text = (folder / "finetune.py").read_text()
     for word in ("init_process_group(", "GradScaler(", "DistributedSampler(", "destroy_process_group("):
         assert text.count(word) == 1, text
     assert text.index("init_process_group(") < text.index("DistributedSampler(") < text.index("GradScaler(")
-    assert invoke("apex.py", "--target", "torch", "--ddp", "--check").exit_code == 0
+    assert invoke("finetune.py", "--target", "torch", "--ddp", "--check").exit_code == 0
 
 
 def test_reasons_speak_of_the_file_as_it_is(folder):

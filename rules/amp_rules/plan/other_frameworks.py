@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.left_unfollowed import unfound_imports
 from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.roles.steps import Program
 from amp_rules.torch.frameworks import OTHER_FRAMEWORKS
@@ -16,8 +17,12 @@ def reasons(program: Program) -> Iterator[Declined]:
     has_torch = any(name.split(".")[0] == "torch" for name in program.flow.imported)
     if has_torch and program.backwards:
         return
+    # A module that is not there may train with torch.
+    is_known_whole = not any(unfound_imports(program))
     for framework in OTHER_FRAMEWORKS:
-        found = first_use(program, framework.training) if has_torch else first_import(program, framework.packages)
+        found = first_use(program, framework.training)
+        if found is None and is_known_whole and not has_torch:
+            found = first_import(program, framework.packages)
         if found is not None:
             module, node, name = found
             seen = f"`{name}` trains here" if has_torch else f"`{name}` is imported and torch is not"
