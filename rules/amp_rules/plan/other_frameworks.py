@@ -21,15 +21,16 @@ def reasons(program: Program) -> Iterator[Declined]:
     is_known_whole = not any(unfound_imports(program))
     for framework in OTHER_FRAMEWORKS:
         found = first_use(program, framework.training)
+        seen = "trains here"
         if found is None and is_known_whole and not has_torch:
             found = first_import(program, framework.packages)
+            seen = "is imported and torch is not"
         if found is not None:
             module, node, name = found
-            seen = f"`{name}` trains here" if has_torch else f"`{name}` is imported and torch is not"
             yield declining.decline(
                 declining.OTHER_FRAMEWORK,
                 module,
                 node,
-                f"{seen}: this is a script of {framework.name}, and scripts of PyTorch are migrated",
+                f"`{name}` {seen}: this is a script of {framework.name}, and scripts of PyTorch are migrated",
                 f"in {framework.name}, {framework.advice}; once it trains with PyTorch, migrate it",
             )
