@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 from amp_rules import migrate
 from amp_rules.plan.options import Options
+from amp_rules.source.project import Project
 from amp_rules.source.yaml_subset import NotRead, read_yaml
 
 TRAIN = """
@@ -257,6 +259,15 @@ def test_a_script_that_imports_itself_is_followed(tmp_path):
     script = TRAIN.replace("    Run(cfg)", "    from train import Run as R\n    R(cfg)")
     report, _ = _migrated(tmp_path, **{"train.py": script})
     assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
+
+
+@pytest.mark.parametrize("name", ["train.py", "trackers/wandb.py", "beside.py"])
+def test_only_the_script_imports_itself(name, tmp_path):
+    (tmp_path / "trackers").mkdir()
+    for path in ("train.py", "trackers/wandb.py", "beside.py"):
+        (tmp_path / path).write_text("import torch\n")
+    found = Project(tmp_path / "train.py").locate(tmp_path / name, Path(name).stem)
+    assert (found == tmp_path / name) is (name == "train.py")
 
 
 @pytest.mark.parametrize(

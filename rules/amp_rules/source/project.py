@@ -133,9 +133,6 @@ class Importer:
             path = self._at(base, parts)
             if path is not None and path != origin:
                 return path
-        # ``from train import Workspace`` in ``train.py``, where pickles are to name the module.
-        if parts == [origin.stem] and self._exists(origin):
-            return origin
         return self._around(origin, parts)
 
     def _around(self, origin: Path, parts: list[str]) -> Path | None:
@@ -199,6 +196,14 @@ class Project(Importer):
 
     def _beside(self) -> Path:
         return self.entry_path.parent
+
+    def _locate(self, origin: Path, name: str, level: int) -> Path | None:
+        found = super()._locate(origin, name, level)
+        # ``from train import Workspace`` in ``train.py``, for the sake of pickles. Only the script's folder
+        # is on the path: in ``loggers/wandb.py`` the library is meant.
+        if found is None and origin == self.entry_path and name == origin.stem:
+            return origin
+        return found
 
     def _bases(self, origin: Path) -> list[Path]:
         return list(dict.fromkeys([*super()._bases(origin), *self._path_entries]))
