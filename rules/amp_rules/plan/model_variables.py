@@ -12,6 +12,7 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Cell, ClassInfo, Value
 from amp_rules.plan.step_conditions import may_be_none
+from amp_rules.plan.trained_before import TrainedBefore
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
@@ -92,6 +93,7 @@ class Homes:
         self.flow = program.flow
         self._above: dict[Value, set[Value]] = {}
         self._holders_of: dict[Value, set[Value]] = {}
+        self._trained_before = TrainedBefore(program)
 
     def find(self) -> tuple[list[Home], list[Value]]:
         """The homes of all trained models in the order of the program, and the models without one."""
@@ -422,6 +424,10 @@ class Homes:
 
     def _choose(self, candidates: list[_Candidate], value: Value) -> _Candidate | None:
         candidates = [item for item in candidates if not self._comes_too_late(item)]
+        # ``trainer.train()`` and then ``net = model``: the first training would run a model that is not prepared.
+        candidates = [
+            item for item in candidates if not self._trained_before.is_trained(value, item.assignments[0], item.module)
+        ]
         if not candidates:
             return None
         if len(candidates) > 1:
