@@ -19,6 +19,7 @@ from amp_runtime._distributed.options import checked_exchange
 from amp_runtime._distributed.syncbn import synchronise_batch_norm
 from amp_runtime._precision import half_models
 from amp_runtime._precision.levels import watch_outputs
+from amp_runtime._precision.replicas import watch_replicas
 
 
 def prepare_model(
@@ -39,7 +40,9 @@ def prepare_model(
     model is returned untouched, and a prepared model is returned as it is.
 
     From O1 the model's half-precision outputs come back as float32, also in nested tuples, lists, mappings
-    and dataclasses, so that losses, ``.numpy()`` and metrics of the script go on working. At O2 parameters
+    and dataclasses, so that losses, ``.numpy()`` and metrics of the script go on working. The replicas of an
+    ``nn.DataParallel`` run in the region that calls them; where it is put around the prepared model, in that of
+    ``amp.init``, whatever ``amp.autocast`` was given. At O2 parameters
     become half, except in batch norm, with FP32 master weights that ``amp.scaler.step`` updates; at O3 all
     parameters and buffers become half. At both, float32 inputs are cast. ``amp.init`` may say otherwise, with
     ``keep_batchnorm_fp32``, ``master_weights`` and ``cast_model_outputs``.
@@ -159,6 +162,8 @@ def _set_precision(model: nn.Module) -> None:
     if context.opt_level in ("O2", "O3"):
         half_models.make_half(model)
     watch_outputs(model)
+    if context.mixed:
+        watch_replicas(model)
 
 
 def _without_parameters(model: nn.Module, sync_bn: bool | None) -> nn.Module:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from amp_rules.plain_torch import by_hand, index_writes, leaving, raising, telling
+from amp_rules.plain_torch import by_hand, index_writes, leaving, raising, replicas, telling
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.unbound import unbound_names
 from amp_rules.plain_torch.words import WORDS, unknown
@@ -116,6 +116,7 @@ def _texts(translation: Translation, drafts: dict[Path, Draft], known: Iterable[
         translation.at_end(lambda: index_writes.convert(translation))
         translation.at_end(lambda: leaving.widen(translation))
         translation.at_end(lambda: raising.decline(translation))
+        translation.at_end(lambda: replicas.decline(translation))
         texts = translation.texts(WORDS, unknown)
     reasons.decline()
     for path, text in texts.items():

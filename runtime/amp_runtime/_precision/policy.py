@@ -148,6 +148,19 @@ def acting() -> bool:
     return _mode() in torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
 
 
+def current() -> CastMode | None:
+    """The mode of this thread's region, for :func:`resume` in another thread; None where autocast alone casts."""
+    return _mode()
+
+
+def resume(mode: CastMode) -> Region:
+    """Has a mode of another thread cast what this one calls, until :func:`end`."""
+    region = Region(mode, _mode())
+    _push(mode)
+    _become(mode)
+    return region
+
+
 def remember(function: Function) -> Function:
     """``function``, bound to run under the mode of this thread wherever it is called."""
     mode = _mode()
@@ -157,9 +170,7 @@ def remember(function: Function) -> Function:
     def again(*args: Any, **kwargs: Any) -> Any:
         if _mode() is mode:
             return function(*args, **kwargs)
-        region = Region(mode, _mode())
-        _push(mode)
-        _become(mode)
+        region = resume(mode)
         try:
             return function(*args, **kwargs)
         finally:
