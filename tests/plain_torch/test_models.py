@@ -256,6 +256,54 @@ def test_the_wrapper_looks_for_parts_that_a_step_leaves_out(tmp_path: Path) -> N
     assert "DistributedDataParallel(model, find_unused_parameters=True)" in distributed(tmp_path, text)
 
 
+SKIPPED = "x = self.norms[i](x) if self.normed and i < 5 else x"
+
+LAYERED = """\
+class Layered(nn.Module):
+    def __init__(self, normed=True):
+        super().__init__()
+        self.normed = normed
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(4) for _ in range(2))
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        for i in range(2):
+            x = self.layers[i](x)
+            if self.normed:
+                x = self.norms[i](x)
+        return self.head(x)
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "old", "new", "looks"),
+    [
+        ("Layered(normed=False)", "", "", True),
+        ("Layered(bool(len(dataset) % 2))", "", "", True),
+        ("Layered()", "", "", False),
+        ("Layered(True)", "", "", False),
+        ("Layered(False)", "self.normed:", "not self.normed:", False),
+        ("Layered()", "if self.normed:", "if not self.normed:", True),
+        ("Layered()", "if self.normed:", "if self.training:", False),
+        ("Layered(False)", "return self.head(x)", "return self.head(self.norms[1](self.norms[0](x)))", False),
+        ("Layered(False)", "self.norms = nn", "if normed:\n            self.norms = nn", False),
+        ("Layered(False)", "if self.normed:\n                x = self.norms[i](x)", SKIPPED, True),
+    ],
+)
+def test_the_wrapper_looks_for_layers_that_a_setting_leaves_out(
+    tmp_path: Path, made: str, old: str, new: str, looks: bool
+) -> None:
+    """Not where each construction uses them, nor where they are made under the condition that they run under."""
+    text = trained(model=made).replace(
+        "model = Layered", f"{LAYERED.replace(old, new) if old else LAYERED}model = Layered"
+    )
+    after = distributed(tmp_path, text)
+    assert ("DistributedDataParallel(model, find_unused_parameters=True)" in after) is looks
+
+
 def test_parameters_that_train_again_later_are_refused(tmp_path: Path) -> None:
     """The wrapper knows those that train when it is made."""
     moved = "for p in model.encoder.parameters():\n    p.requires_grad = False\n"

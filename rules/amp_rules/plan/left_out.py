@@ -81,7 +81,7 @@ class _LeftOut:
     def _chooses_part(self, node: ast.Subscript, site: Site) -> bool:
         if isinstance(node.slice, (ast.Constant, ast.UnaryOp)):
             return False
-        if not any(self._has_parameters(value) for value in self._held(node, site)):
+        if not any(has_parameters(value) for value in self._held(node, site)):
             return False
         counters = {
             name
@@ -96,7 +96,7 @@ class _LeftOut:
         names = self.program.callee_names(node, site.scope)
         if names & {"random.choice", "random.choices", "random.sample"}:
             held = [value for given in node.args for value in self.program.flow.elements(self._values(given, site))]
-            return any(self._has_parameters(value) for value in held)
+            return any(has_parameters(value) for value in held)
         is_look_up = isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) > 1
         if not is_look_up or isinstance(node.args[1], ast.Constant):
             return False
@@ -134,19 +134,11 @@ class _LeftOut:
             if located is None:
                 return False
             if isinstance(node, ast.Call):
-                return any(map(self._has_parameters, self.program.called_models(node, located[1])))
+                return any(map(has_parameters, self.program.called_models(node, located[1])))
             assert isinstance(node, ast.Attribute)
             return any(value.name in _PARAMETERS for value in self.program.flow.values(node, located[1]))
 
         return self.program.closure(direct)
-
-    def _has_parameters(self, value: Value) -> bool:
-        if value.kind == "instance":
-            return is_module(value) and not _is_plain(value.ref)
-        if not is_module(value):
-            return False
-        name = str(value.ref)
-        return not name.startswith(WITHOUT_PARAMETERS) and not name.endswith("Loss")
 
     def _unrecorded(self, info: FunctionFacts, site: Site) -> str:
         """A part that only ever runs without gradients, and is not frozen for all that is known."""
@@ -155,7 +147,7 @@ class _LeftOut:
                 continue
             for call in (part for item in node.body for part in walk(item) if isinstance(part, ast.Call)):
                 called = self.program.called_models(call, site.scope)
-                if any(map(self._has_parameters, called)) and not self._is_called_elsewhere(call, info, site):
+                if any(map(has_parameters, called)) and not self._is_called_elsewhere(call, info, site):
                     return f"{at(site.module, call)} runs without gradients"
         return ""
 
@@ -185,7 +177,7 @@ class _LeftOut:
             if words & _ALL_PARTS or not self.program.is_trained(Value("instance", owner)):
                 continue
             for (holder, name), cell in self.program.flow.cells.items():
-                if holder is owner.facts.node and name not in read and any(map(self._has_parameters, cell.values)):
+                if holder is owner.facts.node and name not in read and any(map(has_parameters, cell.values)):
                     return f"`{owner.facts.name}.{name}` takes no part in a forward pass"
         return ""
 
@@ -199,6 +191,16 @@ class _LeftOut:
             if any(map(self.program.is_trained, self.program.roles.modules(node.args[0], scope))):
                 return f"{at(scope.module, node)} asks for the model's own class"
         return ""
+
+
+def has_parameters(value: Value) -> bool:
+    """Whether a model or layer has parameters, as far as its class says."""
+    if value.kind == "instance":
+        return is_module(value) and not _is_plain(value.ref)
+    if not is_module(value):
+        return False
+    name = str(value.ref)
+    return not name.startswith(WITHOUT_PARAMETERS) and not name.endswith("Loss")
 
 
 def _is_plain(info: ClassInfo) -> bool:
