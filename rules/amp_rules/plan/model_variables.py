@@ -115,7 +115,8 @@ class Homes:
                     housed.append(value)
             else:
                 housed.append(value)
-                for turn in self._turns(chosen):
+                turns = [turn for item in self._made_alike(chosen, candidates, value) for turn in self._turns(item)]
+                for turn in turns:
                     if (turn.key, turn.assignments[0]) not in homes:
                         homes[turn.key, turn.assignments[0]] = self._home(turn, value)
         found = sorted(
@@ -465,6 +466,25 @@ class Homes:
             )
 
         return min(candidates, key=score)
+
+    def _made_alike(self, chosen: _Candidate, candidates: list[_Candidate], value: Value) -> list[_Candidate]:
+        """The variable, and others with a model of their own from the same factory, which an optimizer trains."""
+        others = [
+            item
+            for item in candidates
+            if item is not chosen
+            and self._optimizer_statement(item) is not None
+            and not self._comes_too_late(item)
+            and self._makes_anew(item, value)
+        ]
+        return [chosen, *others] if others and self._makes_anew(chosen, value) else [chosen]
+
+    def _makes_anew(self, item: _Candidate, value: Value) -> bool:
+        """Whether the variable gets its model of a function that makes one in each call."""
+        located = self.program.locate(value.site) if value.site is not None else None
+        calls = [getattr(statement, "value", None) for statement in item.assignments]
+        made = [call for call in calls if isinstance(call, ast.Call) and call is not value.site]
+        return located is not None and located[0] in self.program.called_from(made)
 
     def _is_read(self, item: _Candidate) -> bool:
         """Whether anything reads the variable: ``_, name = make()`` throws a model away."""
