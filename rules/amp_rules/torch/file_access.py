@@ -38,10 +38,10 @@ CHANGERS = frozenset(
 )  # fmt: skip
 """Calls that are done with files, or with what one process owns, when they return."""
 
-WHEN_ALONE = frozenset(
-    {"subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "os.system", "yaml.dump",
-     "yaml.safe_dump", "toml.dump"}
-)  # fmt: skip
+COMMANDS = frozenset({"subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "os.system"})
+"""Calls that run a command, of which nothing says what files it makes."""
+
+WHEN_ALONE = frozenset({*COMMANDS, "yaml.dump", "yaml.safe_dump", "toml.dump"})
 """Those whose results say that they were called for something else: a command's output, a text."""
 
 MEMORY_MAKERS = ("io.BytesIO", "io.StringIO")
