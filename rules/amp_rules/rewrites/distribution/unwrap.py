@@ -75,8 +75,8 @@ def _unwraps(program: Program) -> list[Site]:
                         if any(program.is_trained(value) for value in program.roles.modules(part, scope)):
                             found[part] = Site(scope.module, scope, body, part)
         elif isinstance(node, ast.Attribute) and node.attr == "module" and isinstance(node.ctx, ast.Load):
-            trained = {value for value in program.roles.modules(node.value, scope) if program.is_trained(value)}
-            if trained and not _is_own_part(program, trained) and not program.is_model_code(body):
+            values = {value for value in program.roles.modules(node.value, scope) if program.is_trained(value)}
+            if values and not _is_own_part(program, values) and not program.is_model_code(body):
                 found[node] = Site(scope.module, scope, body, node)
     return list(found.values())
 
