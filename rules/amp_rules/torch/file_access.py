@@ -44,6 +44,12 @@ COMMANDS = frozenset({"subprocess.run", "subprocess.call", "subprocess.check_cal
 WHEN_ALONE = frozenset({*COMMANDS, "yaml.dump", "yaml.safe_dump", "toml.dump"})
 """Those whose results say that they were called for something else: a command's output, a text."""
 
+COPIES = frozenset(
+    {"copy", "copy2", "copyfile", "copy_file", "copy_parallel", "copytree", "upload", "upload_file", "upload_folder",
+     "upload_blob", "put_file", "fput_object"}
+)  # fmt: skip
+"""Own names of libraries' functions that copy a file to where they are told, of which nothing more is known."""
+
 MEMORY_MAKERS = ("io.BytesIO", "io.StringIO")
 """Files that lie in the memory of a process."""
 
