@@ -65,13 +65,28 @@ def test_losses_that_compare_samples_are_noted(tmp_path: Path, loss: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("loss", "made"), [("F.mse_loss(out, y, reduction='sum')", ""), ("criterion(out, y)", "reduction='sum'")]
+    ("loss", "made"),
+    [
+        ("F.mse_loss(out, y, reduction='sum')", ""),
+        ("criterion(out, y)", "reduction='sum'"),
+        ("F.mse_loss(out, y, reduction='sum') / x.size(1)", ""),
+    ],
 )
 def test_sums_over_the_batch_are_noted(tmp_path: Path, loss: str, made: str) -> None:
     (text,) = noted(tmp_path, loss, made)
     assert "is a sum over the batch" in text
 
 
-@pytest.mark.parametrize("loss", ["criterion(out, y)", "F.mse_loss(out, y)", "(out - y).pow(2).sum(1).mean()"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "criterion(out, y)",
+        "F.mse_loss(out, y)",
+        "(out - y).pow(2).sum(1).mean()",
+        "F.mse_loss(out, y, reduction='sum') / len(x)",
+        "F.mse_loss(out, y, reduction='sum').div(x.size(0))",
+        "F.mse_loss(out, y, reduction='sum').div(x.shape[0])",
+    ],
+)
 def test_means_over_samples_and_matrices_of_a_network_are_not(tmp_path: Path, loss: str) -> None:
     assert noted(tmp_path, loss) == []

@@ -362,6 +362,13 @@ def test_a_script_for_apex_is_brought_up_to_date_unless_told_otherwise(tmp_path,
     assert {"AMP521", "AMP523"} <= codes(report) and not of_modernizing(report)
 
 
+def test_what_stays_of_old_pytorch_is_counted(tmp_path):
+    text = APEX_STEP + "print(torch._six.PY3, torch._six.moves)\n"
+    report, result = migrated_text(tmp_path, text, Options())
+    assert "print(True, torch._six.moves)" in result
+    assert of_modernizing(report)[0].endswith("; one place stays, which --modernize names")
+
+
 @pytest.mark.parametrize("options", [{"ignore": ("AMP5",)}, {"select": ("AMP1", "AMP4")}])
 def test_the_modern_rewrites_of_a_script_for_apex_can_be_left_out(tmp_path, options):
     report, result = migrated_text(tmp_path / "project", APEX_STEP, Options(**options))

@@ -11,13 +11,17 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import called_name
 from amp_rules.torch.losses import OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
+
+_DIVIDES = frozenset({"div", "div_", "divide", "true_divide"})
 
 
 def notes(program: Program, precision: Precision) -> Iterator[Note]:
@@ -123,7 +127,35 @@ def _sums_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
     if not isinstance(node, ast.Call):
         return False
     made = [value.site for value in program.flow.values(node.func, scope) if isinstance(value.site, ast.Call)]
-    return any(map(_is_summed, [node, *made]))
+    return any(map(_is_summed, [node, *made])) and not _is_divided(program, node, scope)
+
+
+def _is_divided(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """``F.mse_loss(x, y, reduction="sum").div(len(x))``: a sum over a number of samples is a mean."""
+    parents = scope.module.parents
+    above = parents[node]
+    if isinstance(above, ast.BinOp):
+        number = above.right if isinstance(above.op, ast.Div) and above.left is node else None
+    else:
+        call = parents[above] if isinstance(above, ast.Attribute) and above.attr in _DIVIDES else None
+        number = call.args[0] if isinstance(call, ast.Call) and call.args else None
+    if number is None:
+        return False
+    given = Definitions(program).of(number, scope)
+    return _is_number_of_samples(number) or (
+        bool(given) and all(item.whole and _is_number_of_samples(item.value) for item in given)
+    )
+
+
+def _is_number_of_samples(node: ast.expr) -> bool:
+    """``len(x)``, ``x.size(0)``, ``x.shape[0]``, ``x.numel()``."""
+    if isinstance(node, ast.Subscript):
+        is_shape = isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+        return is_shape and isinstance(node.slice, ast.Constant) and node.slice.value == 0
+    name = called_name(node)
+    if not isinstance(node, ast.Call) or name in ("len", "numel", "nelement"):
+        return isinstance(node, ast.Call)
+    return name == "size" and len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
 
 
 def _is_summed(call: ast.Call) -> bool:

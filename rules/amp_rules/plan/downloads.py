@@ -6,18 +6,21 @@ import ast
 from collections.abc import Iterable
 
 from amp_rules.plan.precision import Precision
+from amp_rules.roles.file_effects import opens_to_write
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import FETCHERS
-from amp_rules.torch.file_access import LOOKING_METHODS, LOOKS
+from amp_rules.torch.file_access import COMMANDS, LOADERS, LOOKING_METHODS, LOOKS, OPENERS
+
+_READERS = LOADERS | OPENERS.keys()
 
 
 def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.stmt]]:
-    """Statements that may download, the outermost of those that call each other."""
-    fetches = program.closure(lambda node: _fetches(program, node))
+    """Statements that may download or run a command for a file that is missing; the outermost of those that call."""
+    fetches = program.closure(lambda node: _fetches(program, node) or _gets_what_is_missing(program, node))
     # Preparing a model is a meeting of all ranks: it cannot be done in turns.
     homes = {home.statement for home in precision.homes}
     meets = program.closure(lambda node: node in homes)
@@ -90,6 +93,36 @@ def _fetches(program: Program, node: ast.AST) -> bool:
         and not (isinstance(item.value, ast.Constant) and not item.value.value)
         for item in node.keywords
     )
+
+
+def _gets_what_is_missing(program: Program, node: ast.AST) -> bool:
+    """``if not os.path.exists(path): subprocess.call(["./get.sh"])``, where the function reads that file below."""
+    located = program.locate(node) if isinstance(node, ast.Call) else None
+    if located is None or not isinstance(node, ast.Call):
+        return False
+    body, scope = located
+    module = scope.module
+    if not program.callee_names(node, scope) & COMMANDS or not isinstance(module.parents[node], ast.Expr):
+        return False
+    for parent in blocks.enclosing(module, node):
+        test = parent.test if isinstance(parent, ast.If) else None
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and _asks(program, test.operand):
+            asked = test.operand
+            assert isinstance(asked, ast.Call)
+            paths = asked.args or ([asked.func.value] if isinstance(asked.func, ast.Attribute) else [])
+            return any(_is_read_below(program, body, parent, ast.unparse(path)) for path in paths)
+    return False
+
+
+def _is_read_below(program: Program, body: ast.AST, above: ast.stmt, path: str) -> bool:
+    """Whether a file is read by what a function does after a statement."""
+    for node in program.nodes_of(body):
+        located = program.locate(node) if isinstance(node, ast.Call) else None
+        if located is None or not isinstance(node, ast.Call) or node.lineno <= (above.end_lineno or above.lineno):
+            continue
+        if program.callee_names(node, located[1]) & _READERS and node.args and ast.unparse(node.args[0]) == path:
+            return not opens_to_write(node)
+    return False
 
 
 def nodes_of(statements: Iterable[tuple[Module, ast.stmt]]) -> list[ast.AST]:

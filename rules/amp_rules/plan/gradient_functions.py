@@ -30,6 +30,17 @@ def reasons(program: Program) -> Iterator[Declined]:
         backward = _Backward(info)
         bent, replaced = backward.depends_on_size(), backward.without_gradient()
         place = bent or replaced
+        added = backward.adds_own_gradient()
+        if place is None and added is not None:
+            module = info.module.module
+            yield declining.decline(
+                declining.GRADIENT_ACCESS,
+                module,
+                added,
+                f"`{module.text(added)}` in `{info.qualname}` adds the gradient of a loss of its own, which is not "
+                "scaled, to the one that it is given, which is",
+                "scale that loss, too: `amp.scaler.scale(loss).backward()`, then migrate by hand",
+            )
         if place is not None:
             module = info.module.module
             why = "depends on the size" if bent is not None else "is returned whatever the size"
@@ -159,6 +170,47 @@ class _Backward:
         if isinstance(node.op, ast.Pow):
             return left
         return False
+
+    def adds_own_gradient(self) -> ast.AST | None:
+        """Where the gradient of a loss of its own, which nothing scales, is added to what it is given."""
+        passes = [
+            node
+            for node in walk(self._node)
+            if isinstance(node, ast.Call) and called_name(node) in ("backward", "grad") and not self._is_graded(node)
+        ]
+        if not passes:
+            return None
+        own = {
+            item.id
+            for node in walk(self._node)
+            if isinstance(node, ast.Assign) and self._is_own(node.value, set(), passes)
+            for target in node.targets
+            for item in walk(target)
+            if isinstance(item, ast.Name)
+        }
+        for node in walk(self._node):
+            if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, (ast.Add, ast.Sub)):
+                left, right = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
+            elif isinstance(node, ast.Call) and called_name(node) in ("add", "add_", "sub", "sub_") and node.args:
+                owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+                left, right = (owner, node.args[0]) if len(node.args) == 1 else (node.args[0], node.args[1])
+            else:
+                continue
+            for one, other in ((left, right), (right, left)):
+                if self._is_graded(one) and self._is_own(other, own, passes):
+                    return node
+        return None
+
+    def _is_own(self, node: ast.expr, own: set[str], passes: list[ast.Call]) -> bool:
+        """Whether an expression is a gradient that a pass of its own left or gave, and not multiplied by the given."""
+        if self._is_graded(node):
+            return False
+        return any(
+            (isinstance(part, ast.Attribute) and part.attr == "grad" and not isinstance(part.ctx, ast.Store))
+            or (isinstance(part, ast.Name) and part.id in own)
+            or part in passes
+            for part in walk(node)
+        )
 
     def without_gradient(self) -> ast.expr | None:
         """A returned gradient in which nothing of the given one is."""

@@ -11,6 +11,7 @@ from typing import TypeGuard
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Cell, ClassInfo, Value
+from amp_rules.plan.part_by_part import PartByPart
 from amp_rules.plan.step_conditions import may_be_none
 from amp_rules.plan.trained_before import TrainedBefore
 from amp_rules.roles.kinds import is_module, is_optimizer
@@ -94,6 +95,7 @@ class Homes:
         self._above: dict[Value, set[Value]] = {}
         self._holders_of: dict[Value, set[Value]] = {}
         self._trained_before = TrainedBefore(program)
+        self._part_by_part = PartByPart(program)
 
     def find(self) -> tuple[list[Home], list[Value]]:
         """The homes of all trained models in the order of the program, and the models without one."""
@@ -113,7 +115,8 @@ class Homes:
                     housed.append(value)
             else:
                 housed.append(value)
-                for turn in self._turns(chosen):
+                turns = [turn for item in self._made_alike(chosen, candidates, value) for turn in self._turns(item)]
+                for turn in turns:
                     if (turn.key, turn.assignments[0]) not in homes:
                         homes[turn.key, turn.assignments[0]] = self._home(turn, value)
         found = sorted(
@@ -152,7 +155,17 @@ class Homes:
             if value.kind == "attribute" or value.is_result:
                 continue
             roots |= self._outermost(value) or {value}
-        return sorted(roots, key=_order)
+        return sorted(self._without_parts(roots), key=_order)
+
+    def _without_parts(self, roots: set[Value]) -> set[Value]:
+        """Without what a function makes that calls itself for each part, where who called it first has the whole."""
+        inner = {value for value in roots if self._is_made_part_by_part(value)}
+        outer = {value.ref for value in roots - inner}
+        return {value for value in roots if value not in inner or value.ref not in outer}
+
+    def _is_made_part_by_part(self, value: Value) -> bool:
+        located = self.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        return located is not None and self._part_by_part.is_run(located[0])
 
     @staticmethod
     def _has_sited(value: Value, sited: set[object]) -> bool:
@@ -423,7 +436,9 @@ class Homes:
         )
 
     def _choose(self, candidates: list[_Candidate], value: Value) -> _Candidate | None:
-        candidates = [item for item in candidates if not self._comes_too_late(item)]
+        candidates = [
+            item for item in candidates if not self._comes_too_late(item) and not self._part_by_part.is_run(item.body)
+        ]
         # ``trainer.train()`` and then ``net = model``: the first training would run a model that is not prepared.
         candidates = [
             item for item in candidates if not self._trained_before.is_trained(value, item.assignments[0], item.module)
@@ -451,6 +466,25 @@ class Homes:
             )
 
         return min(candidates, key=score)
+
+    def _made_alike(self, chosen: _Candidate, candidates: list[_Candidate], value: Value) -> list[_Candidate]:
+        """The variable, and others with a model of their own from the same factory, which an optimizer trains."""
+        others = [
+            item
+            for item in candidates
+            if item is not chosen
+            and self._optimizer_statement(item) is not None
+            and not self._comes_too_late(item)
+            and self._makes_anew(item, value)
+        ]
+        return [chosen, *others] if others and self._makes_anew(chosen, value) else [chosen]
+
+    def _makes_anew(self, item: _Candidate, value: Value) -> bool:
+        """Whether the variable gets its model of a function that makes one in each call."""
+        located = self.program.locate(value.site) if value.site is not None else None
+        calls = [getattr(statement, "value", None) for statement in item.assignments]
+        made = [call for call in calls if isinstance(call, ast.Call) and call is not value.site]
+        return located is not None and located[0] in self.program.called_from(made)
 
     def _is_read(self, item: _Candidate) -> bool:
         """Whether anything reads the variable: ``_, name = make()`` throws a model away."""

@@ -69,7 +69,13 @@ def _instances(program: Program, owner: ClassInfo) -> set[Value]:
 
 
 def _is_part(program: Program, value: Value) -> bool:
-    """Whether a module of the project keeps it: it is followed with that, or that is a writer as well."""
+    """Whether a module of the project keeps it: it is followed with that, or that is a writer as well.
+
+    What a module makes in its own code is its part, in whatever it is kept: ``layers += [norm_layer(width)]``.
+    """
+    located = program.locate(value.site) if value.site is not None else None
+    if located is not None and program.is_model_code(located[0]):
+        return True
     return any(
         value in cell.values
         for (holder, _), cell in program.flow.cells.items()

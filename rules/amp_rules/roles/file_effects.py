@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
@@ -13,6 +14,7 @@ from amp_rules.source.syntax import walk
 from amp_rules.torch.file_access import (
     CHANGERS,
     CHANGING_METHODS,
+    COPIES,
     KEEPERS,
     MEMORY_MAKERS,
     OPENERS,
@@ -92,7 +94,25 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
             return None
         given = [*call.args[:2], *(item.value for item in call.keywords if item.arg in ("f", "fname", "path", "dst"))]
         return FileEffect(module, scope, body, call, call, tuple(given), False, bool(names & REMOVERS))
+    if _copies_what_is_written(program, call, names, body, scope):
+        return FileEffect(module, scope, body, call, call, tuple(call.args[1:2]))
     return _method(program, call, body, scope)
+
+
+def _copies_what_is_written(
+    program: Program, call: ast.Call, names: Collection[str], body: ast.AST, scope: Scope
+) -> bool:
+    """``bucket.copy(path, there)`` of a library that is not known, where the same function writes to ``path``."""
+    is_alone = isinstance(scope.module.parents[call], ast.Expr)
+    if not is_alone or len(call.args) < 2 or not any(name.rpartition(".")[2] in COPIES for name in names):
+        return False
+    source = ast.unparse(call.args[0])
+    return any(
+        isinstance(node, ast.Call)
+        and any(ast.unparse(item) == source for item in node.args[:2])
+        and bool(program.callee_names(node, scope) & CHANGERS)
+        for node in program.nodes_of(body)
+    )
 
 
 def only_reads(call: ast.Call) -> bool:

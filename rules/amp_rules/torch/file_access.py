@@ -38,11 +38,17 @@ CHANGERS = frozenset(
 )  # fmt: skip
 """Calls that are done with files, or with what one process owns, when they return."""
 
-WHEN_ALONE = frozenset(
-    {"subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "os.system", "yaml.dump",
-     "yaml.safe_dump", "toml.dump"}
-)  # fmt: skip
+COMMANDS = frozenset({"subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "os.system"})
+"""Calls that run a command, of which nothing says what files it makes."""
+
+WHEN_ALONE = frozenset({*COMMANDS, "yaml.dump", "yaml.safe_dump", "toml.dump"})
 """Those whose results say that they were called for something else: a command's output, a text."""
+
+COPIES = frozenset(
+    {"copy", "copy2", "copyfile", "copy_file", "copy_parallel", "copytree", "upload", "upload_file", "upload_folder",
+     "upload_blob", "put_file", "fput_object"}
+)  # fmt: skip
+"""Own names of libraries' functions that copy a file to where they are told, of which nothing more is known."""
 
 MEMORY_MAKERS = ("io.BytesIO", "io.StringIO")
 """Files that lie in the memory of a process."""

@@ -136,6 +136,8 @@ class RankPaths:
             return Reach.ONE
         callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
         found = max((self._reach(call, seen) for call in callers), default=Reach.UNKNOWN)
+        if found is Reach.ONE and is_start(self.index, function, is_called=True):
+            return Reach.EVERY  # called where there is one process, and started by several elsewhere
         if found is Reach.UNKNOWN and (
             is_start(self.index, function, bool(callers))
             or self.all_take_part(function)

@@ -66,7 +66,13 @@ class Modernized:
             f"what stops a script of Apex's time on a current PyTorch is replaced too ({', '.join(codes)}); "
             "--no-modernize leaves it"
         )
+        if self.left:
+            text += f"; {_count(len(self.left))}, which --modernize names"
         return replace(found, notes=(*found.notes, notes.note(notes.OLD_TORCH, self.program.entry, None, text)))
+
+
+def _count(places: int) -> str:
+    return "one place stays" if places == 1 else f"{places} places stay"
 
 
 _NOWHERE = Span(Position(0, 0), Position(0, 0))

@@ -29,6 +29,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program, Site
@@ -74,7 +75,18 @@ def _unwraps(program: Program) -> list[Site]:
                         if any(program.is_trained(value) for value in program.roles.modules(part, scope)):
                             found[part] = Site(scope.module, scope, body, part)
         elif isinstance(node, ast.Attribute) and node.attr == "module" and isinstance(node.ctx, ast.Load):
-            if any(program.is_trained(value) for value in program.roles.modules(node.value, scope)):
-                if not program.is_model_code(body):
-                    found[node] = Site(scope.module, scope, body, node)
+            values = {value for value in program.roles.modules(node.value, scope) if program.is_trained(value)}
+            if values and not _is_own_part(program, values) and not program.is_model_code(body):
+                found[node] = Site(scope.module, scope, body, node)
     return list(found.values())
+
+
+def _is_own_part(program: Program, values: set[Value]) -> bool:
+    """Whether ``module`` is an attribute of a project's own class, which takes no wrapper off."""
+    own = {
+        value
+        for value in values
+        if value.kind == "instance"
+        and any((info.facts.node, "module") in program.flow.cells for info in value.ref.mro())
+    }
+    return bool(own) and (own == values or not program.calls_to(DATA_PARALLEL))
