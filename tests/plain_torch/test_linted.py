@@ -30,6 +30,8 @@ TOLD = {
 """What it does find, each with the reason why the migration leaves it."""
 _ALONE = {
     "noop_kept_by_a_comment": "a comment of the user's keeps it",
+    "noop_run_that_configures": "AMP903: each process needs the configuration of the run",
+    "noop_run_that_gives_data": "AMP903: each process needs the data of the run",
     "some_of_a_list_are_none": "AMP813 and AMP814 take the one optimizer of a list for the same in each turn of a loop",
 }
 

@@ -218,7 +218,7 @@ class _Uses:
                 continue
             if node in self.values.inside:
                 continue
-            if isinstance(scope.module.parents[node], (ast.Return, ast.Tuple, ast.Starred, ast.Yield)):
+            if isinstance(scope.module.parents.get(node), (ast.Return, ast.Tuple, ast.Starred, ast.Yield)):
                 return True
             if self.place_of_need(scope.module, node, Site(scope.module, scope, body, node), depth + 1) is not None:
                 return True

@@ -30,6 +30,7 @@ def keyword_within(module: Module, call: ast.Call, code: str) -> ExpressionEdit:
     row = module.lines[line - 1]
     if not call.args or line != end_line or module.start(call.args[0])[0] != line:
         return add_keyword(code)
-    if len(row.rstrip()) + len(f", {code}") <= width_of(module):
+    # What stands below an argument is aligned with spaces, which a file that is indented with tabs has none of.
+    if len(row.rstrip()) + len(f", {code}") <= width_of(module) or row.startswith("\t"):
         return add_keyword(code)
     return add_keyword(code, below=module.start(call.args[0])[1])
