@@ -152,7 +152,44 @@ class Homes:
             if value.kind == "attribute" or value.is_result:
                 continue
             roots |= self._outermost(value) or {value}
-        return sorted(roots, key=_order)
+        return sorted((value for value in roots if not self._gives_parts_to(value, roots)), key=_order)
+
+    def _gives_parts_to(self, value: Value, roots: set[Value]) -> bool:
+        """Whether a model is made for a part that another one keeps, and dropped: ``base = Backbone().features``."""
+        made = self._calls_giving(value)
+        parts = [self._part_asked_for(call) for call in made]
+        if not parts or not all(parts):
+            return False
+        others = roots - {value}
+        return all(any(self._all_holders(part) & others for part in found) for found in parts)
+
+    def _calls_giving(self, value: Value) -> list[ast.Call]:
+        """The constructor's call, or the calls of the factory whose variable holds the model until it is returned."""
+        candidates = self._candidates(value)
+        if not all(self._only_returned(item) for item in candidates):
+            return []
+        infos = [self.program.function_of(item.body) for item in candidates]
+        if infos:
+            return [caller.call for info in infos if info is not None for caller in self.flow.callers(info)]
+        return [value.site] if isinstance(value.site, ast.Call) else []
+
+    def _part_asked_for(self, call: ast.Call) -> set[Value]:
+        """What is taken from a model that a call gives, if that is one attribute and nothing else."""
+        located = self.program.locate(call)
+        if located is None:
+            return set()
+        _, scope = located
+        parents = scope.module.parents
+        part = parents[call]
+        while isinstance(part, ast.Attribute) and part.attr in RETURNS_RECEIVER:
+            outer = parents[part]
+            if not (isinstance(outer, ast.Call) and outer.func is part):
+                return set()
+            part = parents[outer]
+        owner = parents[part]
+        if not isinstance(part, ast.Attribute) or (isinstance(owner, ast.Call) and owner.func is part):
+            return set()
+        return self.flow.values(part, scope)
 
     @staticmethod
     def _has_sited(value: Value, sited: set[object]) -> bool:
