@@ -277,17 +277,24 @@ class Homes:
                 if path is None:
                     continue
                 values = self.flow.values(blocks.reading(target), scope)
-                if value not in values or self.program.is_model_code(body):
+                if value not in values:
                     continue
                 key = self._key(target, scope)
                 if key is None:
                     continue
                 entry = found.setdefault((key, body), _Candidate(key, path, scope.module, scope, body, []))
                 entry.assignments.append(blocks.statement_of(scope.module, node))
+        found = {key: item for key, item in found.items() if not self._only_builds(item)}
         for entry in found.values():
             # Where the variable holds None until a condition makes the model, the model is made under that condition.
             entry.assignments = [item for item in entry.assignments if not _empties(item)] or entry.assignments
         return list(found.values())
+
+    def _only_builds(self, item: _Candidate) -> bool:
+        """Whether a class of models makes a part there and trains none, as one that fits a head does."""
+        return self.program.is_model_code(item.body) and (
+            "." in item.path or item.path.endswith("]") or self._optimizer_statement(item) is None
+        )
 
     def _key(self, target: ast.expr, scope: Scope) -> CellKey | None:
         """The cell that a variable stands for, an item of a dictionary of models included."""
