@@ -178,5 +178,7 @@ def test_no_check_of_verify_speaks_against_it(script: Script, plain_proofs: Plai
     assert not wrong
     gets_through_in_half(script, plain_proofs)
     open_ = {check.id for check in found.values() if check.verdict == "unproved"}
+    if is_half_on_cuda_alone(script, plain_proofs):
+        open_ -= {"o1-half", "o1-together-half"}
     assert open_ == set(OPEN.get(script.name, ())), [found[name].message for name in open_]
     assert not shares_out(script) or {"ranks-agree", "one-process"} <= set(found)

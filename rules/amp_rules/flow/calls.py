@@ -17,13 +17,14 @@ from amp_rules.flow.records import Records, fields_of, named_tuple
 from amp_rules.flow.registries import Registries
 from amp_rules.flow.returns import Returns
 from amp_rules.flow.store import Store
-from amp_rules.flow.values import ClassInfo, Form, Value
+from amp_rules.flow.values import ClassInfo, Form, Member, MemberOf, Value
 from amp_rules.roles.kinds import is_module
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.commands import RUNS_COMMANDS
 from amp_rules.torch.containers import BY_CONFIGURATION, TAKES_CONFIGURATION
+from amp_rules.torch.models import RETURNS_RECEIVER
 
 
 class CallEvaluator:
@@ -61,10 +62,11 @@ class CallEvaluator:
 
     def call(self, node: ast.Call, scope: Scope, overlay: Overlay | None) -> set[Value]:
         """What a call can give."""
-        if isinstance(node.func, ast.Name) and node.func.id == "super" and scope.is_function:
+        if _is_super(node) and scope.is_function:
             return self._super(scope)
         evaluate = self._evaluation.expressions.evaluate
         targets = evaluate(node.func, scope, overlay)
+        targets = self._inherited(node.func, scope, overlay) or targets
         arguments = [evaluate(argument, scope, overlay) for argument in node.args]
         keywords = {item.arg: evaluate(item.value, scope, overlay) for item in node.keywords}
         for values in [*arguments, *keywords.values()]:
@@ -122,6 +124,19 @@ class CallEvaluator:
             if owner is not None
             else set()
         )
+
+    def _inherited(self, func: ast.expr, scope: Scope, overlay: Overlay | None) -> set[Value]:
+        """``super().to(device)`` by a library's method: it gives the object itself, which its base does not know."""
+        if not (isinstance(func, ast.Attribute) and func.attr in RETURNS_RECEIVER and _is_super(func.value)):
+            return set()
+        info = self._reached.functions.get(scope.node)
+        owner = self._reached.class_of(info) if info is not None else None
+        if info is None or info.receiver is None or owner is None:
+            return set()
+        if any(base.ref.find_method(func.attr) is not None for base in owner.bases if base.kind == "class"):
+            return set()
+        own = self._evaluation.expressions.evaluate(ast.Name(info.receiver, ast.Load()), scope, overlay)
+        return {Value("attribute", Member(MemberOf.RECEIVER, func.attr), receiver=value) for value in own}
 
     # ---- by what is called ---------------------------------------------------------------------------------------
 
@@ -276,6 +291,10 @@ class CallEvaluator:
 
     def _gather_positional(self, info: FunctionFacts, rest: ast.arg, values: set[Value]) -> None:
         self._store.write((info.node, rest.arg), {self._containers.made(Form.PLAIN, rest, values)})
+
+
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _is_alone(info: FunctionFacts) -> bool:

@@ -65,10 +65,12 @@ class Returns:
             self._inlining.pop()
 
     def _named_by(self, info: FunctionFacts) -> set[str]:
-        """The variables that stand in what is returned."""
+        """The variables that stand in what is returned; for ``super()`` the object itself."""
         known = self._named.get(info.node)
         if known is None:
             known = {child.id for item in info.returns for child in walk(item) if isinstance(child, ast.Name)}
+            if "super" in known and info.receiver is not None:
+                known.add(info.receiver)
             self._named[info.node] = known
         return known
 

@@ -14,9 +14,8 @@ from amp_rules.flow.values import Value
 from amp_rules.plain_torch.generators import DRAW_NOTHING, DRAWS_FROM_NUMPY, draws_of, library_of
 from amp_rules.plain_torch.training_start import TrainingStart
 from amp_rules.plain_torch.translation import Translation
-from amp_rules.roles.kinds import is_module
+from amp_rules.roles.kinds import is_module, is_without_parameters
 from amp_rules.source.syntax import walk
-from amp_rules.torch.varying import WITHOUT_PARAMETERS
 
 _COPIES = frozenset({"copy.deepcopy", "torch.clone", "torch.nn.utils.parameters_to_vector"})
 _COPYING_METHODS = frozenset({"state_dict", "clone"})
@@ -69,7 +68,7 @@ class CommonDraws:
                 continue
             for value in self._program.flow.values(call, scope):
                 is_made = value.site is call and not value.is_result and is_module(value)
-                if is_made and value not in wrapped and not _has_no_weights(value):
+                if is_made and value not in wrapped and not is_without_parameters(value):
                     yield value
 
     def _copies_before(self) -> Iterator[ast.Call]:
@@ -78,8 +77,3 @@ class CommonDraws:
             is_method = isinstance(call.func, ast.Attribute) and call.func.attr in _COPYING_METHODS
             if (is_method or self._program.callee_names(call, scope) & _COPIES) and not self._start.is_within(call):
                 yield call
-
-
-def _has_no_weights(value: Value) -> bool:
-    name = str(value.ref)
-    return value.kind == "object" and (name.endswith("Loss") or name.startswith(WITHOUT_PARAMETERS))

@@ -155,7 +155,8 @@ class Homes:
             if value.kind == "attribute" or value.is_result:
                 continue
             roots |= self._outermost(value) or {value}
-        return sorted(self._without_parts(roots), key=_order)
+        roots = self._without_parts(roots)
+        return sorted((value for value in roots if not self._gives_parts_to(value, roots)), key=_order)
 
     def _without_parts(self, roots: set[Value]) -> set[Value]:
         """Without what a function makes that calls itself for each part, where who called it first has the whole."""
@@ -166,6 +167,43 @@ class Homes:
     def _is_made_part_by_part(self, value: Value) -> bool:
         located = self.program.locate(value.site) if isinstance(value.site, ast.Call) else None
         return located is not None and self._part_by_part.is_run(located[0])
+
+    def _gives_parts_to(self, value: Value, roots: set[Value]) -> bool:
+        """Whether a model is made for a part that another one keeps, and dropped: ``base = Backbone().features``."""
+        made = self._calls_giving(value)
+        parts = [self._part_asked_for(call) for call in made]
+        if not parts or not all(parts):
+            return False
+        others = roots - {value}
+        return all(any(self._all_holders(part) & others for part in found) for found in parts)
+
+    def _calls_giving(self, value: Value) -> list[ast.Call]:
+        """The constructor's call, or the calls of the factory whose variable holds the model until it is returned."""
+        candidates = self._candidates(value)
+        if not all(self._only_returned(item) for item in candidates):
+            return []
+        infos = [self.program.function_of(item.body) for item in candidates]
+        if infos:
+            return [caller.call for info in infos if info is not None for caller in self.flow.callers(info)]
+        return [value.site] if isinstance(value.site, ast.Call) else []
+
+    def _part_asked_for(self, call: ast.Call) -> set[Value]:
+        """What is taken from a model that a call gives, if that is one attribute and nothing else."""
+        located = self.program.locate(call)
+        if located is None:
+            return set()
+        _, scope = located
+        parents = scope.module.parents
+        part = parents[call]
+        while isinstance(part, ast.Attribute) and part.attr in RETURNS_RECEIVER:
+            outer = parents[part]
+            if not (isinstance(outer, ast.Call) and outer.func is part):
+                return set()
+            part = parents[outer]
+        owner = parents[part]
+        if not isinstance(part, ast.Attribute) or (isinstance(owner, ast.Call) and owner.func is part):
+            return set()
+        return self.flow.values(part, scope)
 
     @staticmethod
     def _has_sited(value: Value, sited: set[object]) -> bool:
@@ -253,17 +291,24 @@ class Homes:
                 if path is None:
                     continue
                 values = self.flow.values(blocks.reading(target), scope)
-                if value not in values or self.program.is_model_code(body):
+                if value not in values:
                     continue
                 key = self._key(target, scope)
                 if key is None:
                     continue
                 entry = found.setdefault((key, body), _Candidate(key, path, scope.module, scope, body, []))
                 entry.assignments.append(blocks.statement_of(scope.module, node))
+        found = {key: item for key, item in found.items() if not self._only_builds(item)}
         for entry in found.values():
             # Where the variable holds None until a condition makes the model, the model is made under that condition.
             entry.assignments = [item for item in entry.assignments if not _empties(item)] or entry.assignments
         return list(found.values())
+
+    def _only_builds(self, item: _Candidate) -> bool:
+        """Whether a class of models makes a part there and trains none, as one that fits a head does."""
+        return self.program.is_model_code(item.body) and (
+            "." in item.path or item.path.endswith("]") or self._optimizer_statement(item) is None
+        )
 
     def _key(self, target: ast.expr, scope: Scope) -> CellKey | None:
         """The cell that a variable stands for, an item of a dictionary of models included."""

@@ -17,7 +17,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.text.vocabulary import Vocabulary, Written
-from amp_rules.torch.functions import NUMBER_METHODS, NUMBER_TESTS
+from amp_rules.torch.functions import NUMBER_METHODS, NUMBER_TESTS, SUMMARISING_TESTS
 
 _MAX_DEPTH = 12
 """Variables, functions and conditions between a place and the number that makes it local; people have three or four."""
@@ -145,6 +145,8 @@ class Remedies:
         """``torch.isnan(loss).any()``: true of the mean where it is true of one."""
         names = self._program.callee_names(node, scope)
         if names & NUMBER_TESTS and node.args:
+            if node not in self._elementwise and not names & SUMMARISING_TESTS:
+                self._single.add(node.args[0])  # the truth of ``isnan(mean)`` itself is asked for
             return self._inner(node.args[0], scope, depth)
         if isinstance(node.func, ast.Attribute) and node.func.attr in NUMBER_METHODS and not names:
             return self._inner(node.func.value, scope, depth)

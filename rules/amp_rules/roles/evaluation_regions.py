@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cached_property
 
+from amp_rules.roles.kinds import is_without_parameters
 from amp_rules.roles.prepared_models import PreparedModels
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
 from amp_rules.roles.steps import Program, Site, calling
@@ -126,6 +128,19 @@ class EvaluationRegions:
             return True
         return self._over_losses and not inside.isdisjoint(self.program.called_from(walk(statement)))
 
+    @cached_property
+    def _runs_weights(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node runs a trained model or a part with parameters: not the loss that the model keeps."""
+
+        def direct(node: ast.AST) -> bool:
+            located = self.program.locate(node) if isinstance(node, ast.Call) else None
+            if located is None or not isinstance(node, ast.Call) or not self.program.forwards(node, located[1]):
+                return False
+            called = self.program.called_models(node, located[1])
+            return not called or not all(map(is_without_parameters, called))
+
+        return self.program.closure(direct)
+
     def computation_before(self, site: Site, paths: set[str]) -> StatementRun | None:
         """The run from the first statement that computes ``paths`` with a model to the site's own statement."""
         where = blocks.place(site.module, site.statement)
@@ -138,7 +153,7 @@ class EvaluationRegions:
                 wanted |= blocks.reads(previous)
                 if self.program.runs_model(previous):
                     first = previous
-                if self.program.runs_forward(previous):
+                if self._runs_weights(previous):
                     # What the model is given comes from elsewhere and keeps the precision it has.
                     break
         return StatementRun(site.module, first, site.statement) if first is not None else None

@@ -6,6 +6,7 @@ from amp_rules.flow.values import UNKNOWN_MEMBER, Value
 from amp_rules.torch.data import LOADER_CLASSES, LOADER_PREFIXES
 from amp_rules.torch.models import MODEL_FACTORIES, NOT_MODULES, is_module_base
 from amp_rules.torch.optimizers import is_optimizer_name, is_scheduler_name
+from amp_rules.torch.varying import WITHOUT_PARAMETERS
 
 
 def _is_module_base(name: str) -> bool:
@@ -60,3 +61,9 @@ def is_loader_value(value: Value) -> bool:
     if value.kind == "instance":
         return any(name.rpartition(".")[2] in LOADER_CLASSES for name in value.ref.external_bases())
     return False
+
+
+def is_without_parameters(value: Value) -> bool:
+    """A loss of torch, a pooling, an activation."""
+    name = str(value.ref)
+    return value.kind == "object" and (name.endswith("Loss") or name.startswith(WITHOUT_PARAMETERS))

@@ -14,20 +14,18 @@ TENSOR_MAKERS = frozenset(
 DEVICE_COUNTS = frozenset({"torch.cuda.device_count"})
 """Calls that say how many GPUs a process sees."""
 
-NUMBER_TESTS = frozenset(
-    f"{library}.{name}"
-    for library in ("torch", "math", "numpy")
-    for name in ("isnan", "isinf", "isfinite", "isposinf", "isneginf")
-) | {
-    "builtins.bool",
-    "builtins.float",
-    "builtins.int",
-    "builtins.abs",
-    "builtins.any",
-    "builtins.all",
-    "torch.any",
-    "torch.all",
-}
+SUMMARISING_TESTS = frozenset({"builtins.any", "builtins.all", "torch.any", "torch.all"})
+"""Functions that say one thing of many numbers."""
+
+NUMBER_TESTS = (
+    SUMMARISING_TESTS
+    | {
+        f"{library}.{name}"
+        for library in ("torch", "math", "numpy")
+        for name in ("isnan", "isinf", "isfinite", "isposinf", "isneginf")
+    }
+    | {"builtins.bool", "builtins.float", "builtins.int", "builtins.abs"}
+)
 """Functions that say something of a number, which is true of the mean of several where it is true of one of them."""
 
 NUMBER_METHODS = frozenset({"isnan", "isinf", "isfinite", "any", "all", "abs", "bool"})
