@@ -29,7 +29,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program, Site
@@ -87,6 +87,11 @@ def _is_own_part(program: Program, values: set[Value]) -> bool:
         value
         for value in values
         if value.kind == "instance"
-        and any((info.facts.node, "module") in program.flow.cells for info in value.ref.mro())
+        and any(_is_given(program, info) for info in value.ref.mro())
     }
     return bool(own) and (own == values or not program.calls_to(DATA_PARALLEL))
+
+
+def _is_given(program: Program, info: ClassInfo) -> bool:
+    cell = program.flow.cells.get((info.facts.node, "module"))
+    return cell is not None and bool(cell.values)
