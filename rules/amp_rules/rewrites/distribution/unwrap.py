@@ -86,8 +86,7 @@ def _is_own_part(program: Program, values: set[Value]) -> bool:
     own = {
         value
         for value in values
-        if value.kind == "instance"
-        and any(_is_given(program, info) for info in value.ref.mro())
+        if value.kind == "instance" and any(_is_given(program, info) for info in value.ref.mro())
     }
     return bool(own) and (own == values or not program.calls_to(DATA_PARALLEL))
 
