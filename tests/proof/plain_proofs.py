@@ -229,6 +229,7 @@ OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "scheduled_optim_wrapper": ("rates",),
         "seq_package": ("contents", "rates"),
         "src_namespace": ("rates",),
+        "wrapper_ema": ("rates",),
         "apex_imagenet_ddp": ("o0-printed",),
         "apex_trainer_attributes": ("together-ending",),
     }

@@ -218,7 +218,9 @@ class _Uses:
                 continue
             if node in self.values.inside:
                 continue
-            if isinstance(scope.module.parents.get(node), (ast.Return, ast.Tuple, ast.Starred, ast.Yield)):
+            parent = scope.module.parents.get(node)
+            # What was put together for the analysis stands in no file.
+            if parent is None or isinstance(parent, (ast.Return, ast.Tuple, ast.Starred, ast.Yield)):
                 return True
             if self.place_of_need(scope.module, node, Site(scope.module, scope, body, node), depth + 1) is not None:
                 return True
