@@ -21,7 +21,7 @@ from amp_rules.flow.values import ClassInfo, Form, Member, MemberOf, Value
 from amp_rules.roles.kinds import is_module
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_super, walk
 from amp_rules.torch.commands import RUNS_COMMANDS
 from amp_rules.torch.containers import BY_CONFIGURATION, TAKES_CONFIGURATION
 from amp_rules.torch.models import RETURNS_RECEIVER
@@ -62,7 +62,7 @@ class CallEvaluator:
 
     def call(self, node: ast.Call, scope: Scope, overlay: Overlay | None) -> set[Value]:
         """What a call can give."""
-        if _is_super(node) and scope.is_function:
+        if is_super(node) and scope.is_function:
             return self._super(scope)
         evaluate = self._evaluation.expressions.evaluate
         targets = evaluate(node.func, scope, overlay)
@@ -127,7 +127,7 @@ class CallEvaluator:
 
     def _inherited(self, func: ast.expr, scope: Scope, overlay: Overlay | None) -> set[Value]:
         """``super().to(device)`` by a library's method: it gives the object itself, which its base does not know."""
-        if not (isinstance(func, ast.Attribute) and func.attr in RETURNS_RECEIVER and _is_super(func.value)):
+        if not (isinstance(func, ast.Attribute) and func.attr in RETURNS_RECEIVER and is_super(func.value)):
             return set()
         info = self._reached.functions.get(scope.node)
         owner = self._reached.class_of(info) if info is not None else None
@@ -291,10 +291,6 @@ class CallEvaluator:
 
     def _gather_positional(self, info: FunctionFacts, rest: ast.arg, values: set[Value]) -> None:
         self._store.write((info.node, rest.arg), {self._containers.made(Form.PLAIN, rest, values)})
-
-
-def _is_super(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _is_alone(info: FunctionFacts) -> bool:

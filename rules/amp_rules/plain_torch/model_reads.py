@@ -17,7 +17,7 @@ from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.plain_torch.wrapped_references import WrappedReferences
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Site
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_super, walk
 from amp_rules.text.runtime_vocabulary import RUNTIME
 from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.wrappers import (
@@ -157,7 +157,7 @@ class ModelReads:
             if isinstance(node, ast.Name) and node.id == info.receiver:
                 return True
             info = info.outer
-        return isinstance(node, ast.Call) and ast.unparse(node.func) == "super"
+        return is_super(node)
 
     def _is_of_runtime(self, call: ast.Call, module: object) -> bool:
         located = self._program.locate(call)

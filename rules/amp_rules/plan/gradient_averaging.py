@@ -15,7 +15,7 @@ from amp_rules.plan.precision import Precision
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_super, walk
 
 _MAX_CALLERS = 4
 """Functions between a model's place and the script's own level; a longer chain counts as run more than once."""
@@ -190,11 +190,7 @@ def _override_each_other(program: Program, sites: list[Site]) -> bool:
     if not set.intersection(*({id(base) for base in owner.mro()[1:]} for owner in owners)):
         return False
     # ``super().loss(batch)`` runs the other one too.
-    return not any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
-        for site in sites
-        for node in program.nodes_of(site.body)
-    )
+    return not any(is_super(node) for site in sites for node in program.nodes_of(site.body))
 
 
 def _runs_once(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:

@@ -10,12 +10,11 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.changing import Changing
 from amp_rules.plan.outputs_in_loss import Outputs, at
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.kinds import is_module
+from amp_rules.roles.kinds import is_module, is_without_parameters
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import walk
-from amp_rules.torch.varying import WITHOUT_PARAMETERS
 
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
 _PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
@@ -197,10 +196,7 @@ def has_parameters(value: Value) -> bool:
     """Whether a model or layer has parameters, as far as its class says."""
     if value.kind == "instance":
         return is_module(value) and not _is_plain(value.ref)
-    if not is_module(value):
-        return False
-    name = str(value.ref)
-    return not name.startswith(WITHOUT_PARAMETERS) and not name.endswith("Loss")
+    return is_module(value) and not is_without_parameters(value)
 
 
 def _is_plain(info: ClassInfo) -> bool:

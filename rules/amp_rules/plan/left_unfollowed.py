@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.library_uses import imports_torch
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -38,7 +39,7 @@ def reasons(program: Program) -> Iterator[Declined]:
                 "start from a folder that has it, or say where it is: in `sys.path`, the packaging, or `PYTHONPATH` in "
                 "a script of the project; of an installed library, migrate the file that trains",
             )
-    if any(name.split(".")[0] == "torch" for name in program.flow.imported):
+    if imports_torch(program):
         for call, _, scope in program.calls():
             if scope.module is program.entry and not program.flow.callees(call) and _says_training(call):
                 if not _is_librarys(program, call, scope):

@@ -29,6 +29,11 @@ def first_import(
     return None
 
 
+def imports_torch(program: Program) -> bool:
+    """Whether some file of the program imports torch."""
+    return any(name.split(".")[0] == "torch" for name in program.flow.imported)
+
+
 def first_use(
     program: Program, prefixes: tuple[str, ...], spared: Spared | None = None
 ) -> tuple[Module, ast.AST, str] | None:

@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.left_unfollowed import unfound_imports
-from amp_rules.plan.library_uses import first_import, first_use
+from amp_rules.plan.library_uses import first_import, first_use, imports_torch
 from amp_rules.roles.steps import Program
 from amp_rules.torch.frameworks import OTHER_FRAMEWORKS
 
 
 def reasons(program: Program) -> Iterator[Declined]:
     """Yield that another framework trains: where torch is not imported, or where only that framework has gradients."""
-    has_torch = any(name.split(".")[0] == "torch" for name in program.flow.imported)
+    has_torch = imports_torch(program)
     if has_torch and program.backwards:
         return
     # A module that is not there may train with torch.
-    is_known_whole = not any(unfound_imports(program))
+    is_of_others = not has_torch and not any(unfound_imports(program))
     for framework in OTHER_FRAMEWORKS:
         found = first_use(program, framework.training)
         seen = "trains here"
-        if found is None and is_known_whole and not has_torch:
+        if found is None and is_of_others:
             found = first_import(program, framework.packages)
             seen = "is imported and torch is not"
         if found is not None:

@@ -13,7 +13,7 @@ from amp_rules.roles.loss_regions import Regions
 from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.index import leaves
+from amp_rules.source.index import leaves_before
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
@@ -168,15 +168,5 @@ def _is_choice(one: _Way, other: _Way) -> bool:
         return mine is not others  # of one call that runs the function that a variable holds
     if blocks.choice_between(here.module, here.node, there.node) is not None:
         return True
-    return _leaves_before(here, there) or _leaves_before(there, here)
-
-
-def _leaves_before(one: Site, other: Site) -> bool:
-    """``if scaler is not None: ...; return``, then the other."""
-    around = set(blocks.enclosing(other.module, other.node))
-    for parent in blocks.enclosing(one.module, one.node):
-        if isinstance(parent, ast.If) and parent not in around:
-            for suite in blocks.suites(parent):
-                if leaves(suite) and any(one.node in set(walk(item)) for item in suite):
-                    return True
-    return False
+    nodes = (here.node, there.node)
+    return leaves_before(here.module, *nodes) or leaves_before(here.module, *nodes[::-1])

@@ -104,10 +104,9 @@ def _before_branches(program: Program, item: Unscale, others: list[Unscale]) -> 
         whole = _first_of_chain(item.module, branch)
         if program.runs_backward(whole):
             continue
-        sides = [{node for part in suite for node in walk(part)} for suite in (branch.body, branch.orelse)]
         for other in others:
-            statements = {item.statement, other.statement}
-            if other.optimizers == item.optimizers and all(statements & side for side in sides):
+            choice = blocks.choice_between(item.module, item.statement, other.statement)
+            if other.optimizers == item.optimizers and choice is branch:
                 return replace(item, statement=whole)
     return item
 

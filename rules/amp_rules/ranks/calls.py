@@ -13,6 +13,7 @@ from amp_rules.ranks.values import REPLICATED, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.syntax import is_super
 from amp_rules.torch.containers import CONTAINERS
 
 
@@ -53,7 +54,7 @@ class Calls:
         if not isinstance(node.func, ast.Attribute):
             return self._world.evaluate(node.func, frame)
         owner = node.func.value
-        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super":
+        if is_super(owner):
             return self._self(frame)
         if node.func.attr in self._held_methods(owner, frame):
             # A method or a module that an attribute holds: ``self.criterion(output)``.

@@ -20,6 +20,7 @@ from amp_rules.source.phases import phase
 from amp_rules.source.project import Project
 from amp_rules.source.reach import Reach
 from amp_rules.source.scopes import FunctionNode, Scope
+from amp_rules.source.syntax import is_super
 from amp_rules.torch.functions import TENSOR_MAKERS
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS
 from amp_rules.torch.mixed_precision import SCALERS
@@ -289,7 +290,7 @@ class Program:
             if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
                 continue
             info = self.function_of(body)
-            if isinstance(call.func.value, ast.Call) and ast.unparse(call.func.value.func) == "super":
+            if is_super(call.func.value):
                 continue
             if info is not None and info.name == "step" and self.is_of_optimizer(info):
                 continue
@@ -469,7 +470,7 @@ class Program:
 
     def called_models(self, call: ast.Call, scope: Scope) -> set[Value]:
         """Models whose forward pass the call runs directly."""
-        if isinstance(call.func, ast.Name) and call.func.id == "super":
+        if is_super(call):
             return set()
         found = self.roles.modules(call.func, scope)
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("forward", "__call__"):

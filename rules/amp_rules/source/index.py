@@ -270,6 +270,18 @@ def leaves(body: list[ast.stmt]) -> bool:
     return isinstance(last, ast.Expr) and ends_process(last.value)
 
 
+def leaves_before(module: Module, one: ast.AST, other: ast.AST) -> bool:
+    """Whether a branch that the first node stands in, and the other does not, ends by leaving the place."""
+    around = set(module.ancestors(other))
+    child = one
+    for parent in module.ancestors(one):
+        if isinstance(parent, ast.If) and parent not in around and child is not parent.test:
+            if leaves(parent.body if child in parent.body else parent.orelse):
+                return True
+        child = parent
+    return False
+
+
 def ends_process(node: ast.expr) -> bool:
     """Whether this is a call that does not come back: ``sys.exit()``."""
     return isinstance(node, ast.Call) and last_name(node.func) in ("exit", "_exit", "quit", "abort")

@@ -67,6 +67,11 @@ def called_name(node: ast.expr) -> str:
     return own_name(node.func if isinstance(node, ast.Call) else node)
 
 
+def is_super(node: ast.AST) -> bool:
+    """Whether this is a call of ``super``."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
 def last_name(node: ast.AST | None) -> str:
     """``c`` of ``a.b.c``, of ``c`` and of ``c[0]``; empty for anything else."""
     while isinstance(node, ast.Subscript):

@@ -10,8 +10,9 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from amp_rules.source import blocks
 from amp_rules.source.facts import ClassFacts, FunctionFacts, ModuleFacts
-from amp_rules.source.index import FileIndex, before, keyword, leaves
+from amp_rules.source.index import FileIndex, before, keyword, leaves_before
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.data import LOADER_CLASSES
 
@@ -365,24 +366,9 @@ def _is_sure(index: FileIndex, use: ast.expr, target: ast.expr) -> bool:
 
 def _in_other_branch(index: FileIndex, one: ast.AST, other: ast.AST) -> bool:
     """Whether two places are in different branches of one ``if``, or the first leaves before the second."""
-    around: dict[int, ast.AST] = {}
-    child = other
-    for item in index.ancestors(other):
-        around[id(item)] = child
-        child = item
-    child = one
-    for item in index.ancestors(one):
-        if isinstance(item, ast.If):
-            if id(item) in around:
-                there = around[id(item)]
-                if child is item.test or there is item.test:
-                    return False
-                return (child in item.body) != (there in item.body)
-            suite = item.body if child in item.body else item.orelse
-            if child is not item.test and suite and leaves(suite) and not index.loops_around(other):
-                return True
-        child = item
-    return False
+    if blocks.choice_between(index.module, one, other) is not None:
+        return True
+    return leaves_before(index.module, one, other) and not index.loops_around(other)
 
 
 def _targets(target: ast.expr) -> Iterator[tuple[int | None, ast.expr]]:

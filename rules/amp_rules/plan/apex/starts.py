@@ -57,7 +57,7 @@ class Start:
 
     @property
     def _values(self) -> list[tuple[str, ast.expr]]:
-        return [(name, value) for name, value in self.arguments.items() if name not in ("models", "optimizers")]
+        return [(name, value) for name, value in self.arguments.items() if name not in MODELS]
 
 
 def is_started(file: ApexFile, start: Start, earlier: list[Start]) -> bool:
@@ -96,12 +96,11 @@ def other_branch(file: ApexFile, start: Start, starts: list[Start]) -> tuple[ast
             continue
         if blocks.is_elif(file.module, branch):
             continue
-        sides = [{part for item in suite for part in walk(item)} for suite in (branch.body, branch.orelse)]
         for other in starts:
             places = (start.place, other.place)
             if other is start or other.beside is not None or other.says(file) != start.says(file):
                 continue
-            if not any(places[0] in one and places[1] in two for one, two in (sides, sides[::-1])):
+            if blocks.choice_between(file.module, *places) is not branch:
                 continue
             if any(_calls_before(file, place, branch) for place in places):
                 continue

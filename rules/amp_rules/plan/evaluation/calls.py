@@ -10,6 +10,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import FunctionNode, Scope
+from amp_rules.source.syntax import is_super
 from amp_rules.torch import evaluating
 from amp_rules.torch.replication import CLOCKS, DRAWING_METHODS, DRAWS, DROPOUT, NOT_DRAWN, PROCESS
 
@@ -131,7 +132,7 @@ class Calls:
             return None
         if self._program.is_model_code(scope.node) and (self._is_part(call) or own.fills(call)):
             return None
-        if isinstance(call.func, ast.Name) and call.func.id == "super":
+        if is_super(call):
             return None
         return self.obstacle(call, scope, own.fresh)
 
