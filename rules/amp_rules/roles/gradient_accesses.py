@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from amp_rules.flow.values import Value
+from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
-from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
@@ -63,22 +63,11 @@ def _found(program: Program) -> list[GradientAccess]:
     found = []
     for node, body, scope in program.nodes():
         for what, owner in _reached(program, node, scope):
-            if not steps.run_all_of(body) and not _is_always_none(program, owner, body):
+            never_runs = owner is not None and is_always_none(program, owner, scope)
+            if not steps.run_all_of(body) and not never_runs:
                 text = scope.module.text(what).partition("\n")[0]
                 found.append(GradientAccess(scope.module, scope, body, node, text, owner))
     return found
-
-
-def _is_always_none(program: Program, owner: ast.expr | None, body: ast.AST) -> bool:
-    """Whether whose gradients are read is a parameter that no call gives anything but None: the access never runs."""
-    info = program.function_of(body)
-    callers = program.flow.callers(info) if info is not None else []
-    if info is None or not callers or not isinstance(owner, ast.Name) or owner.id not in info.parameters:
-        return False
-    if any(isinstance(node, ast.stmt) and owner.id in blocks.writes(node) for node in program.nodes_of(body)):
-        return False
-    given = [info.argument_or_default(caller.call, owner.id) for caller in callers]
-    return all(isinstance(item, ast.Constant) and item.value is None for item in given)
 
 
 def _reached(program: Program, node: ast.AST, scope: Scope) -> Iterator[tuple[ast.expr, ast.expr | None]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from amp_rules.flow.flow import Flow
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import CallSite, ClassInfo, Value
+from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.value_roles import Roles
 from amp_rules.source import blocks
@@ -302,7 +303,7 @@ class Program:
             kind = self.roles.stepper(call, scope)
             if kind == "optimizer":
                 known.append(site)
-            elif kind == "unknown":
+            elif kind == "unknown" and not is_always_none(self, call.func.value, scope):
                 unknown.append(site)
         return known, unknown
 
