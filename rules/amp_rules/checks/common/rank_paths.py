@@ -45,6 +45,9 @@ class _Asked(NamedTuple):
 
 _MAX_CALLERS = 6
 """Callers of callers that are asked: ``main``, ``fit``, ``train_epoch``, ``validate``, ``log``, ``save``."""
+_MAX_ASKED = 300
+"""Callers that are asked for one place. Methods that share a name call each other by many ways, which double with each
+name: a larger tangle tells of nothing."""
 
 
 _OF_ALL = (
@@ -72,11 +75,18 @@ class RankPaths:
         self.ddp = ddp
         self.index = module.index
         self._spawns = spawns(module.index)
-        self._known: dict[ast.AST | None, Reach] = {}
+        self._known: dict[ast.AST, Reach] = {}
+        self._tests: dict[ast.AST, _Asked] = {}
+        self._all_take_part: dict[tuple[ast.AST, int], bool] = {}
+        self._left = 0  # callers that may still be asked for the place in question
 
     def reach(self, node: ast.AST) -> Reach:
         """Which processes get to ``node``."""
-        return self._reach(node, ())
+        return self._reach_by(node, ())
+
+    def _reach_by(self, node: ast.AST, seen: tuple[ast.AST, ...]) -> Reach:
+        self._left = _MAX_ASKED
+        return self._reach(node, seen)
 
     def deciding(self, node: ast.AST) -> tuple[ast.AST, ast.expr] | None:
         """What stands behind a test of the process, and the test: ``node`` itself or a call that leads to it."""
@@ -100,7 +110,7 @@ class RankPaths:
         callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
         if not any(self._asked(call).reach is Reach.ONE for call in callers):
             return []
-        return [call for call in callers if self._reach(call, (function,)) is Reach.EVERY]
+        return [call for call in callers if self._reach_by(call, (function,)) is Reach.EVERY]
 
     def decides(self, node: ast.AST) -> Reach:
         """Which processes the tests in its function let get to ``node``."""
@@ -135,7 +145,7 @@ class RankPaths:
         if any(NAMED_ONE_RANK.search(ast.unparse(item)) for item in function.decorator_list):
             return Reach.ONE
         callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
-        found = max((self._reach(call, seen) for call in callers), default=Reach.UNKNOWN)
+        found = self._most(callers, seen)
         if found is Reach.ONE and is_start(self.index, function, is_called=True):
             return Reach.EVERY  # called where there is one process, and started by several elsewhere
         if found is Reach.UNKNOWN and (
@@ -144,6 +154,18 @@ class RankPaths:
             or (self.ddp and not callers and self._asks_in_others(function))
         ):
             return Reach.EVERY
+        return found
+
+    def _most(self, callers: list[ast.Call], seen: tuple[ast.AST, ...]) -> Reach:
+        """How many processes get to the call that most of them get to."""
+        found = Reach.UNKNOWN
+        for call in callers:
+            if self._left <= 0:
+                return Reach.UNKNOWN
+            self._left -= 1
+            found = max(found, self._reach(call, seen))
+            if found is Reach.EVERY:
+                break
         return found
 
     def _asks_in_others(self, function: Function) -> bool:
@@ -179,6 +201,12 @@ class RankPaths:
 
     def all_take_part(self, function: Function, depth: int = 2) -> bool:
         """Whether a function runs what waits for every process: backward passes, collective operations, wrapping."""
+        key = (function, depth)
+        if key not in self._all_take_part:
+            self._all_take_part[key] = self._waits_for_all(function, depth)
+        return self._all_take_part[key]
+
+    def _waits_for_all(self, function: Function, depth: int) -> bool:
         for item in walk(function):
             if not isinstance(item, ast.Call) or self.index.scope(item) is not function:
                 continue
@@ -207,6 +235,11 @@ class RankPaths:
 
     def _asked(self, node: ast.AST) -> _Asked:
         """What the tests around ``node``, within its function, say of the process."""
+        if node not in self._tests:
+            self._tests[node] = self._asked_now(node)
+        return self._tests[node]
+
+    def _asked_now(self, node: ast.AST) -> _Asked:
         found = _Asked(Reach.EVERY, None)
         for test, holds in self.index.branches(node):
             asked = self.says(test, holds)
