@@ -13,7 +13,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module, parse
 from amp_rules.source.project import Project
 from amp_rules.source.text import SourceError, source_from_bytes
-from migrating import migrated
+from migrating import migrated, migrated_text
 
 
 @pytest.fixture
@@ -437,3 +437,52 @@ def test_a_module_that_was_migrated_with_another_script_is_not_migrated_twice(tm
     second, _ = migrated(tmp_path / "second", {**result, "train.py": entry.encode()}, Options(ddp=True))
     assert second.precision == "declined" and second.changes == ()
     assert "together with another script" in second.refusals[0].message
+
+
+@pytest.mark.parametrize(
+    "copied",
+    ["{name: made[name] for name in made}", "{name: made[name] for name in made.keys()}",
+     "{name: item for name, item in made.items()}", "{k: v for k, v in made.items() if v is not None}"],
+)  # fmt: skip
+def test_a_mapping_that_is_copied_item_by_item_keeps_its_keys(program, copied):
+    made = program(
+        f"""
+        from torch import nn
+
+        def render(far=1.0, **others):
+            return far, others["net"]
+
+        made = {{"net": nn.Linear(4, 4)}}
+        copied = {copied}
+        copied.update({{"far": 6.0}})
+        render(**copied)
+        """
+    )
+
+    def held(name):
+        return set().union(*(made.flow.values(node, scope) for node, scope in expressions(made, name)))
+
+    assert held('others["net"]')
+    assert not held("far")
+
+
+def test_arithmetic_makes_no_variable_that_a_model_is_prepared_in(tmp_path):
+    text = """
+import torch
+from torch import nn
+
+def step(far, **others):
+    far = far * torch.ones(4, 1)
+    optimizer.zero_grad()
+    others["net"](far).mean().backward()
+    optimizer.step()
+
+arguments = {"net": nn.Linear(1, 1)}
+optimizer = torch.optim.SGD(arguments["net"].parameters(), lr=0.1)
+mixed = {str(name): arguments[name] for name in arguments}
+mixed["far"] = 6.0
+step(**mixed)
+"""
+    _, result = migrated_text(tmp_path, text, Options())
+    assert "prepare_model(nn.Linear(1, 1))" in result
+    assert "prepare_model(far)" not in result

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from pathlib import Path
 
+from amp_rules.checks.common.rank_paths import RankPaths
 from amp_rules.plan.options import Options
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.functions import Functions
@@ -13,6 +15,8 @@ from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.loaders import Loaders
 from amp_rules.roles.steps import Program
 from amp_rules.source.project import Project
+from amp_rules.source.project_facts import ProjectFacts
+from amp_rules.source.text import source_from_bytes
 from growth import DATA, HEAD, LOOP, NET
 from migrating import migrated_text
 
@@ -116,3 +120,33 @@ def test_functions_are_run_again_only_where_something_has_changed(tmp_path, monk
     assert ranks.origins(last)
     assert len(rounds) > 2
     assert {runs[f"helper{n}"] for n in numbers} == {1}
+
+
+def asked(size: int, monkeypatch) -> int:
+    """How often a place is asked who gets there, in classes whose methods share their names and call each other."""
+    count = 0
+    reach = RankPaths._reach
+
+    def counted(*arguments):
+        nonlocal count
+        count += 1
+        return reach(*arguments)
+
+    classes = "\n".join(
+        f"class Part{n}:\n    def run(self, x):\n        return self.one.turn(self.two.move(x))\n\n"
+        "    def turn(self, x):\n        return self.run(self.move(x))\n\n"
+        "    def move(self, x):\n        self.turn(x)\n        return self.run(x)\n"
+        for n in range(size)
+    )
+    facts = ProjectFacts().start(source_from_bytes(classes.encode(), Path("parts.py")))
+    last = facts.index.calls[-1]
+    with monkeypatch.context() as patch:
+        patch.setattr(RankPaths, "_reach", counted)
+        RankPaths(facts).reach(last)
+    return count
+
+
+def test_the_search_for_callers_follows_no_product_of_methods_that_share_a_name(monkeypatch):
+    few, many = (asked(size, monkeypatch) for size in (4, 16))
+    assert few > 4
+    assert many < 8 * few

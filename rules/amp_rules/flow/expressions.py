@@ -154,6 +154,10 @@ class ExpressionEvaluator:
             self.assign(generator.target, given, scope)
             for condition in generator.ifs:
                 self.evaluate(condition, scope, overlay)
+        if isinstance(node, ast.DictComp) and (copied := _copied(node)) is not None:
+            found = Value("sequence", Form.PLAIN, node)
+            self._containers.copy_items(found, self.evaluate(copied, scope, overlay))
+            return {found}
         element = node.value if isinstance(node, ast.DictComp) else node.elt
         return {self._containers.made(Form.PLAIN, node, self.evaluate(element, scope, overlay))}
 
@@ -281,3 +285,22 @@ def _may_export(module: str, name: str) -> bool:
     if module == "torch.nn.functional":
         return not is_class and name not in _BUILTINS
     return is_class and module.startswith("torch")
+
+
+def _copied(node: ast.DictComp) -> ast.expr | None:
+    """The mapping whose items stay what they are: ``{k: d[k] for k in d}``, ``{k: v for k, v in d.items()}``."""
+    if len(node.generators) != 1 or not isinstance(node.key, ast.Name):
+        return None
+    key, value = node.key.id, node.value
+    target, mapping = node.generators[0].target, node.generators[0].iter
+    method = ""
+    if isinstance(mapping, ast.Call) and isinstance(mapping.func, ast.Attribute):
+        method, mapping = mapping.func.attr, mapping.func.value
+    if isinstance(target, ast.Tuple):
+        names = [item.id for item in target.elts if isinstance(item, ast.Name)]
+        return mapping if method == "items" and isinstance(value, ast.Name) and names == [key, value.id] else None
+    if method not in ("", "keys") or not (isinstance(target, ast.Name) and target.id == key):
+        return None
+    if not (isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Name) and value.slice.id == key):
+        return None
+    return mapping if ast.dump(value.value) == ast.dump(mapping) else None

@@ -57,7 +57,7 @@ def _gives(program: Program, node: ast.AST, scope: Scope) -> Iterator[tuple[ast.
     if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, (ast.Name, ast.Tuple, ast.List)):
-                yield from _paired(target, node.value)
+                yield from blocks.unpacked(target, node.value)
     elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
         if isinstance(node.target, ast.Name):
             yield node.target, node.value
@@ -72,14 +72,6 @@ def _gives(program: Program, node: ast.AST, scope: Scope) -> Iterator[tuple[ast.
         if isinstance(node.func.value, ast.Name):
             for argument in node.args:
                 yield node.func.value, argument
-
-
-def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-        if len(target.elts) == len(value.elts):
-            yield from zip(target.elts, value.elts, strict=True)
-            return
-    yield target, value
 
 
 def _writes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

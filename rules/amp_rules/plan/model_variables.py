@@ -281,14 +281,10 @@ class Homes:
         for node, body, scope in self.program.nodes():
             if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
                 continue
-            targets: list[ast.expr] = [*node.targets] if isinstance(node, ast.Assign) else [node.target]
-            while targets:
-                target = targets.pop()
-                if isinstance(target, (ast.Tuple, ast.List)):
-                    targets.extend(target.elts)
-                    continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target, given in (pair for item in targets for pair in blocks.unpacked(item, node.value)):
                 path = _exact_path(target)
-                if path is None:
+                if path is None or _is_no_model(given):
                     continue
                 values = self.flow.values(blocks.reading(target), scope)
                 if value not in values:
@@ -804,6 +800,13 @@ def _assigned_name(statement: ast.stmt) -> str:
     """``model`` of ``self.model = model``; empty for anything else."""
     value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
     return value.id if isinstance(value, ast.Name) else ""
+
+
+def _is_no_model(value: ast.expr) -> bool:
+    """Whether a variable gets a tensor, a number or a text, whatever else it may hold: ``far = far * scale``."""
+    if isinstance(value, ast.Constant):
+        return value.value is not None
+    return isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.JoinedStr))
 
 
 def _empties(statement: ast.stmt) -> bool:

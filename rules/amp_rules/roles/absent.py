@@ -48,5 +48,7 @@ def _given(program: Program, name: ast.Name, scope: Scope) -> Iterator[tuple[ast
         if isinstance(node, ast.Name) and node.id == name.id and not isinstance(node.ctx, ast.Load):
             if inner.owner(node.id) is owner:
                 statement = blocks.statement_of(inner.module, node)
-                is_plain = isinstance(statement, ast.Assign) and node in statement.targets
-                yield statement.value if is_plain else None, inner
+                if isinstance(statement, ast.Assign) and node in statement.targets:
+                    yield statement.value, inner
+                else:
+                    yield None, inner

@@ -72,6 +72,16 @@ def top_statement(module: Module, statement: ast.stmt) -> ast.stmt:
     return found
 
 
+def unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield each variable of an assignment with what it is given: all of the value where that is not spelt out."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        yield target, value
+        return
+    is_spelt_out = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
+    for index, item in enumerate(target.elts):
+        yield from unpacked(item, value.elts[index] if is_spelt_out else value)  # type: ignore[attr-defined]
+
+
 def enclosing(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
     """Yield the compound statements around ``node`` within its own body, the nearest first."""
     for parent in module.ancestors(node):
