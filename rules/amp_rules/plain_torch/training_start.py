@@ -10,8 +10,9 @@ from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
+from amp_rules.torch.data import RUN_FOR_SAMPLES
 
-_RUN_FOR_BATCHES = frozenset({"forward", "__getitem__", "__getitems__"})
+_RUN_FOR_BATCHES = RUN_FOR_SAMPLES | {"forward"}
 """Methods that models and data sets run for each batch, which nothing calls by name."""
 
 _MAX_CALLS = 8

@@ -12,30 +12,41 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.data import FETCHERS
+from amp_rules.torch.data import FETCHERS, RUN_FOR_SAMPLES
 from amp_rules.torch.file_access import COMMANDS, LOADERS, LOOKING_METHODS, LOOKS, OPENERS
 
 _READERS = LOADERS | OPENERS.keys()
 
 
 def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.stmt]]:
-    """Statements that may download or run a command for a file that is missing; the outermost of those that call."""
+    """Statements that may download or run a command for a file that is missing; the outermost of those that call.
+
+    A statement that computes with a model as well, as an evaluation does, would keep the other ranks waiting for it.
+    """
     fetches = program.closure(lambda node: _fetches(program, node) or _gets_what_is_missing(program, node))
     # Preparing a model is a meeting of all ranks: it cannot be done in turns.
     homes = {home.statement for home in precision.homes}
     meets = program.closure(lambda node: node in homes)
+    for_samples = _run_for_samples(program)
     found: dict[ast.stmt, Module] = {}
     for node, body, scope in program.nodes():
         if not isinstance(node, (ast.Assign, ast.Expr, ast.Return, ast.AnnAssign)) or not fetches(node):
             continue
-        if not _is_run(program, body):
+        if not _is_run(program, body) or body in for_samples:
             continue  # who calls it, and whether all processes do, is not known
         whole = _asked_before(program, scope, node)
-        if not program.runs_backward(whole) and not meets(whole):
+        if not program.runs_backward(whole) and not program.runs_model(whole) and not meets(whole):
             found[whole] = scope.module
     candidates = [(module, statement) for statement, module in found.items()]
     inner = program.called_from(nodes_of(candidates))
     return [item for item in candidates if blocks.body_of(*item) not in inner]
+
+
+def _run_for_samples(program: Program) -> set[ast.AST]:
+    """Bodies that data sets run for a sample: in workers, and as often as a rank's share asks for."""
+    infos = [program.function_of(body) for body, _ in program.flow.bodies()]
+    methods = {info.node for info in infos if info is not None and info.cls and info.name in RUN_FOR_SAMPLES}
+    return methods | program.called_from({node for method in methods for node in program.nodes_of(method)})
 
 
 def _is_run(program: Program, body: ast.AST) -> bool:

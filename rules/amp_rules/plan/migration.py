@@ -122,7 +122,7 @@ def _modern(entry: Path, files: Files, selection: Selection) -> Modernized:
             raise
         return modern
     if selection.options.modernize is None and uses_apex(program):
-        return replace(modernized(entry, files, selection, program), is_asked=False)
+        return modernized(entry, files, selection, program, is_asked=False)
     return Modernized(program)
 
 
@@ -131,10 +131,10 @@ def _readable(entry: Path, files: Files, selection: Selection) -> Modernized | N
     if selection.options.modernize is not None:
         return None
     try:
-        modern = modernized(entry, files, selection)
+        modern = modernized(entry, files, selection, is_asked=False)
     except SourceError:
         return None
-    return replace(modern, is_asked=False) if uses_apex(modern.program) else None
+    return modern if uses_apex(modern.program) else None
 
 
 def _decided(program: Program, selection: Selection) -> Report:

@@ -220,7 +220,8 @@ _PAGES = {
         A script for Apex is brought up to a current PyTorch.
 
         ## What is noted
-        Rewrites of AMP5 that came without `--modernize`, since the script uses Apex.
+        Rewrites of AMP5 that came without `--modernize`, since the script uses Apex: those of what a current PyTorch
+        no longer has. What still runs, as `Variable` does, stays.
 
         ## Why
         Such scripts were written for PyTorch 1.0 to 1.4. Without Apex they would still stop, at

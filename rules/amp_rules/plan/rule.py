@@ -34,6 +34,8 @@ class Rule:
         last: whether it comes when it is settled what all others do, and sees that alone.
         ways: in which of its folder's ``WAYS``, if there are several, the rewrite takes part.
         shared: whether both units rest on it, so that whoever asks for one of them asks for it.
+        only_asked: whether what it replaces still runs on a current PyTorch: ``--modernize`` alone does it, not the
+            default for a script that uses Apex.
     """
 
     code: str
@@ -47,6 +49,7 @@ class Rule:
     last: bool = False
     ways: tuple[str, ...] = ()
     shared: bool = False
+    only_asked: bool = False
 
     def __post_init__(self) -> None:
         if not _CODE.fullmatch(self.code):

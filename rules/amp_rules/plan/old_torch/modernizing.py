@@ -17,6 +17,7 @@ from amp_rules.plan.old_torch.async_argument import repaired, unparsed
 from amp_rules.plan.old_torch.old import OldProgram
 from amp_rules.plan.report import Edit, Refusal, Report
 from amp_rules.plan.selection import Selection
+from amp_rules.rewrites.loading import Rewrite
 from amp_rules.roles.steps import Program
 from amp_rules.source.files import Files
 from amp_rules.source.modules import Module, parse
@@ -78,7 +79,9 @@ def _count(places: int) -> str:
 _NOWHERE = Span(Position(0, 0), Position(0, 0))
 
 
-def modernized(entry: Path, files: Files, selection: Selection, program: Program | None = None) -> Modernized:
+def modernized(
+    entry: Path, files: Files, selection: Selection, program: Program | None = None, *, is_asked: bool = True
+) -> Modernized:
     """The program of an entry, brought up to a current PyTorch in memory.
 
     Args:
@@ -86,15 +89,18 @@ def modernized(entry: Path, files: Files, selection: Selection, program: Program
         files: what is on disk.
         selection: what was asked for.
         program: the program as it stands, where it was read already.
+        is_asked: whether the user asked for it; otherwise what still runs stays.
 
     Raises:
         SourceError: the entry cannot be read.
     """
     is_read = program is not None and not program.project.unreadable
     found = Modernized(program) if program is not None and is_read else _read(entry, files, selection)
+    found.is_asked = is_asked
+    rules = [item for item in rewrites.of_old_torch() if is_asked or not item.rule.only_asked]
     closed: dict[Path, Refusal] = {}
     for _ in range(_MAX_ROUNDS):
-        changes, left = _round(found.program, selection, closed)
+        changes, left = _round(found.program, selection, closed, rules)
         found.left = [*left, *closed.values()]
         if not changes:
             break
@@ -112,7 +118,7 @@ def modernized(entry: Path, files: Files, selection: Selection, program: Program
 
 
 def _round(
-    program: Program, selection: Selection, closed: Iterable[Path]
+    program: Program, selection: Selection, closed: Iterable[Path], rules: list[Rewrite[OldProgram]]
 ) -> tuple[dict[Module, list[Change]], list[Refusal]]:
     """What all rewrites would do to the program as it stands."""
     modules = [
@@ -120,7 +126,7 @@ def _round(
     ]
     now = OldProgram(program, modules)
     removed.report(now)
-    made = selection.settled(change for rewrite in rewrites.of_old_torch() for change in rewrite.changes(now))
+    made = selection.settled(change for rewrite in rules for change in rewrite.changes(now))
     found: defaultdict[Module, list[Change]] = defaultdict(list)
     for change in made:
         found[change.module].append(change)

@@ -35,7 +35,7 @@ from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import substitute
 
-RULE = Rule("AMP522", "arange", "Counting is done by arange.", "modern", optional=True)
+RULE = Rule("AMP522", "arange", "Counting is done by arange.", "modern", optional=True, only_asked=True)
 
 
 def changes(old: OldProgram) -> Iterator[Change]:

@@ -37,7 +37,9 @@ from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import substitute
 from amp_rules.torch import old_torch as old_names
 
-RULE = Rule("AMP520", "default-type", "The default data type is set by itself.", "modern", optional=True)
+RULE = Rule(
+    "AMP520", "default-type", "The default data type is set by itself.", "modern", optional=True, only_asked=True
+)
 
 
 def changes(old: OldProgram) -> Iterator[Change]:

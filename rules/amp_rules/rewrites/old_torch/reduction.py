@@ -34,7 +34,9 @@ from amp_rules.plan.rule import Rule
 from amp_rules.text.actions import Replace
 from amp_rules.torch import old_torch as old_names
 
-RULE = Rule("AMP506", "reduction", "How a loss is reduced is said by reduction.", "modern", optional=True)
+RULE = Rule(
+    "AMP506", "reduction", "How a loss is reduced is said by reduction.", "modern", optional=True, only_asked=True
+)
 
 _OLD = ("size_average", "reduce")
 

@@ -37,7 +37,7 @@ from amp_rules.source.modules import Module
 from amp_rules.text.actions import Replace
 from amp_rules.torch import old_torch as old_names
 
-RULE = Rule("AMP512", "scalar-arguments", "Factors are given by name.", "modern", optional=True)
+RULE = Rule("AMP512", "scalar-arguments", "Factors are given by name.", "modern", optional=True, only_asked=True)
 
 Order = list[tuple[int, str]]
 

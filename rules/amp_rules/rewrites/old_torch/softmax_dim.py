@@ -38,7 +38,7 @@ from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword
 from amp_rules.torch import old_torch as old_names
 
-RULE = Rule("AMP510", "softmax-dim", "A softmax names its dimension.", "modern", optional=True)
+RULE = Rule("AMP510", "softmax-dim", "A softmax names its dimension.", "modern", optional=True, only_asked=True)
 
 
 def changes(old: OldProgram) -> Iterator[Change]:

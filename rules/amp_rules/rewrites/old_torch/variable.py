@@ -42,7 +42,7 @@ from amp_rules.text.actions import Remove, Replace
 from amp_rules.text.expression_edits import substitute
 from amp_rules.torch import old_torch as old_names
 
-RULE = Rule("AMP501", "variable", "Tensors need no Variable around them.", "modern", optional=True)
+RULE = Rule("AMP501", "variable", "Tensors need no Variable around them.", "modern", optional=True, only_asked=True)
 
 _OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp)
 _GROUPING = (ast.Attribute, ast.Starred, ast.Await, ast.IfExp, ast.comprehension, *_OPERATIONS)

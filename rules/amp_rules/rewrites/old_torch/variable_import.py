@@ -38,7 +38,7 @@ from amp_rules.text.actions import EditNames, Remove
 from amp_rules.torch import old_torch as old_names
 from amp_rules.torch.canonical_names import canonical
 
-RULE = Rule("AMP502", "variable-import", "Variable is not imported any more.", "modern", optional=True)
+RULE = Rule("AMP502", "variable-import", "Variable is not imported any more.", "modern", optional=True, only_asked=True)
 
 
 def changes(old: OldProgram) -> Iterator[Change]:

@@ -42,7 +42,9 @@ from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Action, ExpressionEdit, Replace, Wrap
 from amp_rules.torch import old_torch as old_names
 
-RULE = Rule("AMP503", "volatile", "What is not trained on is computed under no_grad.", "modern", optional=True)
+RULE = Rule(
+    "AMP503", "volatile", "What is not trained on is computed under no_grad.", "modern", optional=True, only_asked=True
+)
 
 _NUMBERS = frozenset({"data", "item", "size", "numpy", "shape", "tolist", "detach"})
 
