@@ -130,9 +130,15 @@ def test_what_plain_torch_is_given_is_complete(case, tmp_path):
 
 
 def test_a_framework_looks_after_its_processes(tmp_path):
-    report, text = completed(tmp_path, "import accelerate\n" + LACKING, ignore=("AMP1", "AMP3"))
+    before = "import accelerate\n" + LACKING + "\naccelerator = accelerate.Accelerator()\n"
+    report, text = completed(tmp_path, before, ignore=("AMP1", "AMP3"))
     assert codes(report) == set()
-    assert text == "import accelerate\n" + LACKING
+    assert text == before
+
+
+def test_a_framework_that_is_imported_and_not_used_looks_after_nothing(tmp_path):
+    report, _ = completed(tmp_path, "import accelerate\n" + LACKING, ignore=("AMP1", "AMP3"))
+    assert codes(report) == FOUND
 
 
 def test_a_file_of_each_process_is_written_by_each(tmp_path):

@@ -109,6 +109,16 @@ WRAPPING_PACKAGES = tuple(item.prefix for item in FRAMEWORKS if item.steps != "n
 """Packages of which a file that imports them may leave backward passes and steps to an object of theirs."""
 
 
+JOINS_PROCESSES = (
+    *(item.prefix for item in FRAMEWORKS if item.processes and item.steps != "maybe"),
+    *(
+        f"{package}.{part}"
+        for package in ("mmcv", "mmengine")
+        for part in ("dist", "engine", "model", "parallel", "runner")
+    ),
+)
+"""Prefixes of names whose use means that a framework joins the processes; other parts of the last two read files."""
+
 WITHOUT_STEP = (
     "accelerate.infer_auto_device_map",
     "accelerate.init_empty_weights",

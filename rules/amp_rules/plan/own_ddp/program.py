@@ -12,6 +12,7 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import RankPaths, Reach, in_several
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
+from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.bound import statements_above
 from amp_rules.plan.report import Note
@@ -25,7 +26,7 @@ from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import JOINS, OWN_SHARDING
-from amp_rules.torch.frameworks import looks_after_processes
+from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _MAX_CALLERS = 6
@@ -254,10 +255,7 @@ def is_own(program: Program) -> bool:
     """Whether a program that trains joins a process group of torch itself, and no framework looks after it."""
     if not program.backwards:
         return False
-    imported = program.flow.imported
-    if any(looks_after_processes(name) or name.partition(".")[0] in _OTHERS for name in imported):
-        return False
-    if any(name.startswith(OWN_SHARDING) for name in imported):
+    if first_use(program, (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING), lambda name, _node, _module: runs_no_step(name)):
         return False
     return bool(program.calls_to(JOINS))
 
