@@ -154,11 +154,15 @@ def spawns(index: FileIndex) -> bool:
     )
 
 
-def is_start(index: FileIndex, function: Function, is_called: bool) -> bool:
-    """Whether processes start with a function."""
+def starts_of(index: FileIndex, function: Function) -> Iterator[ast.Call]:
+    """The calls that start processes with a function."""
     for call in index.calls:
         if last_name(call.func) in _STARTS:
             given = [*call.args, *(item.value for item in call.keywords)]
             if any(last_name(item) == function.name for item in given):
-                return not is_guarded(index, call)
-    return not is_called and function.name in _MAINS and index.owner(function) is None
+                yield call
+
+
+def is_main(index: FileIndex, function: Function) -> bool:
+    """Whether a function that nothing in the file calls is what a script runs, by its name."""
+    return function.name in _MAINS and index.owner(function) is None

@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.origins import functions_called, origins
-from amp_rules.checks.common.rank_branches import depends_on_process, is_start, names_rank, replaced_by, spawns
+from amp_rules.checks.common.rank_branches import (
+    depends_on_process,
+    is_main,
+    names_rank,
+    replaced_by,
+    spawns,
+    starts_of,
+)
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.index import Function, Loop, literal
 from amp_rules.source.syntax import last_name, walk
@@ -146,10 +153,10 @@ class RankPaths:
             return Reach.ONE
         callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
         found = self._most(callers, seen)
-        if found is Reach.ONE and is_start(self.index, function, is_called=True):
+        if found is Reach.ONE and self._is_start(function, is_called=True):
             return Reach.EVERY  # called where there is one process, and started by several elsewhere
         if found is Reach.UNKNOWN and (
-            is_start(self.index, function, bool(callers))
+            self._is_start(function, bool(callers))
             or self.all_take_part(function)
             or (self.ddp and not callers and self._asks_in_others(function))
         ):
@@ -167,6 +174,12 @@ class RankPaths:
             if found is Reach.EVERY:
                 break
         return found
+
+    def _is_start(self, function: Function, is_called: bool) -> bool:
+        """Whether processes start with a function; under ``if several:`` they do where there are several."""
+        for call in starts_of(self.index, function):
+            return self._asked(call).reach is not Reach.ONE
+        return not is_called and is_main(self.index, function)
 
     def _asks_in_others(self, function: Function) -> bool:
         """Whether another method of the class asks for the process around what it does itself."""

@@ -170,7 +170,7 @@ class OwnDdp:
         body = blocks.body_of(module, statement)
         given = blocks.writes(statement)
         return any(
-            isinstance(item, ast.If) and names_rank(item.test) and blocks.writes(item) & given
+            isinstance(item, ast.If) and self._parts_processes(module, item.test) and blocks.writes(item) & given
             for item in blocks.walk_body(body)
         )
 
@@ -179,9 +179,15 @@ class OwnDdp:
         body = blocks.body_of(module, node)
         read = {item.id for item in walk(node) if isinstance(item, ast.Name)}
         return any(
-            isinstance(item, ast.If) and names_rank(item.test) and blocks.writes(item) & read
+            isinstance(item, ast.If) and self._parts_processes(module, item.test) and blocks.writes(item) & read
             for item in blocks.walk_body(body)
         )
+
+    def _parts_processes(self, module: Module, test: ast.expr) -> bool:
+        """Whether a test comes out differently on other ranks; ``if distributed:`` is alike on all."""
+        if not names_rank(test) or in_several(test) is not None:
+            return False
+        return self._rank_paths(module).says(test, True) is not Reach.EVERY
 
     def _rank_paths(self, module: Module) -> RankPaths:
         if module not in self._paths:
