@@ -6,11 +6,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amp_rules.flow.values import CallSite
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.file_effects import assigned
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import last_name, walk
@@ -35,11 +37,22 @@ class Number:
     renames: ast.Name | None = None
 
 
-def epoch_loops(own: OwnDdp, use: LoaderUse) -> Iterator[Site]:
+@dataclass(frozen=True)
+class EpochLoop(Site):
+    """A loop over epochs.
+
+    Attributes:
+        loader: what holds the loader there; None where that is not plain to see.
+    """
+
+    loader: ast.expr | None
+
+
+def epoch_loops(own: OwnDdp, use: LoaderUse) -> Iterator[EpochLoop]:
     """Yield the nearest loops that count, around the loop over a loader or around the calls that lead there."""
     inner = next((item for item in _loops(use) if _goes_through(item, use.loader)), None)
     if inner is not None:
-        yield from _counting(own, Site(use.module, use.scope, use.body, inner), frozenset())
+        yield from _counting(own, Site(use.module, use.scope, use.body, inner), use.loader, frozenset())
 
 
 def _loops(site: Site) -> Iterator[ast.For | ast.AsyncFor | ast.While]:
@@ -52,16 +65,31 @@ def _goes_through(loop: ast.stmt, loader: ast.expr) -> bool:
     return isinstance(loop, (ast.For, ast.AsyncFor)) and any(node is loader for node in walk(loop.iter))
 
 
-def _counting(own: OwnDdp, site: Site, seen: frozenset[ast.AST]) -> Iterator[Site]:
+def _counting(own: OwnDdp, site: Site, loader: ast.expr | None, seen: frozenset[ast.AST]) -> Iterator[EpochLoop]:
     for loop in _loops(site):
         if number_of(own, Site(site.module, site.scope, site.body, loop)) is not None:
-            yield Site(site.module, site.scope, site.body, loop)
+            yield EpochLoop(site.module, site.scope, site.body, loop, loader)
             return
     info = own.program.function_of(site.body)
     if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
         return
     for caller in own.program.flow.callers(info):
-        yield from _counting(own, calling(caller), seen | {info.node})
+        given = _given_by(own, caller, info, loader)
+        yield from _counting(own, calling(caller), given, seen | {info.node})
+
+
+def _given_by(own: OwnDdp, caller: CallSite, info: FunctionFacts, held: ast.expr | None) -> ast.expr | None:
+    """What a function reads is where it is called: an argument, or the same attribute of the same object."""
+    if isinstance(held, ast.Name):
+        return info.argument_or_default(caller.call, held.id) if held.id in info.parameters else None
+    path = blocks.path_of(held) if isinstance(held, ast.Attribute) else None
+    around = own.program.function_of(calling(caller).body)
+    if path is None or info.receiver is None or around is None or around.receiver != info.receiver:
+        return None
+    is_same = (
+        path.startswith(f"{info.receiver}.") and blocks.path_of(caller.call.func) == f"{info.receiver}.{info.name}"
+    )
+    return held if is_same else None
 
 
 def number_of(own: OwnDdp, site: Site) -> Number | None:
@@ -77,7 +105,7 @@ def number_of(own: OwnDdp, site: Site) -> Number | None:
     if not isinstance(target, ast.Name):
         return None
     if target.id != "_":
-        return Number(target.id) if not _assigns(loop, target.id) else None
+        return Number(target.id)  # at the head it is the count, whatever the body makes of it
     names = names_of(site.module)
     reads = [node for node in site.module.nodes if isinstance(node, ast.Name) and node.id == "_"]
     if names.is_taken("epoch") or any(isinstance(node.ctx, ast.Load) for node in reads):
@@ -114,7 +142,3 @@ def _counted_up(loop: ast.While) -> Number | None:
         ):
             return Number(item.target.id)
     return None
-
-
-def _assigns(loop: ast.For, name: str) -> bool:
-    return any(name in blocks.writes(item) for item in loop.body)

@@ -15,7 +15,9 @@ from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
+from amp_rules.torch.idioms import NAMED_EVALUATION
 
 _SHUFFLE = 3  # dataset, num_replicas, rank, shuffle
 
@@ -43,13 +45,19 @@ class Sampler(Site):
     @property
     def shuffles(self) -> bool:
         """Whether it may shuffle."""
-        call = self.call
-        given = keyword(call, "shuffle") or (call.args[_SHUFFLE] if len(call.args) > _SHUFFLE else None)
-        return given is None or literal(given) is not False
+        return _shuffles(self.call)
 
-    def line_at(self, own: OwnDdp, loop: Site, number: str) -> str | None:
-        """The line that tells it the epoch at the head of a loop; None where neither it nor its loader is at hand."""
-        found = sorted(_reads_at(own, self, loop), key=lambda item: (item.is_loader, item.is_unsure, item.path))
+    def line_at(self, own: OwnDdp, loop: Site, loader: ast.expr | None, number: str) -> str | None:
+        """The line that tells it the epoch at the head of a loop; None where neither it nor its loader is at hand.
+
+        Args:
+            own: the program.
+            loop: the loop.
+            loader: what holds the loader that trains there, if that is known.
+            number: the number of the epoch.
+        """
+        reads = _certain(own, self, loop, loader, list(_reads_at(own, self, loop)))
+        found = sorted(reads, key=lambda item: (item.is_loader, item.is_unsure, item.path))
         if not found:
             return None
         item = found[0]
@@ -91,6 +99,25 @@ def samplers(own: OwnDdp) -> Iterator[Sampler]:
                 others = others or with_it != use.values
         if uses and site.module in own.modules:
             yield Sampler(site.module, site.scope, site.body, site.node, tuple(uses), frozenset(loaders), others)
+
+
+def never_told(own: OwnDdp) -> Iterator[Site]:
+    """Yield those that feed no loop that was found, where the program tells no sampler an epoch."""
+    calls = own.program.calls()
+    if any(isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch" for call, _, _ in calls):
+        return
+    followed = [value for use in [*own.data.uses, *own.data.evaluated] for value in use.values]
+    for site in own.program.calls_to(DISTRIBUTED_SAMPLERS):
+        if site.module not in own.modules or not isinstance(site.node, ast.Call) or not _shuffles(site.node):
+            continue
+        names = {last_name(node) for node in walk(site.statement)}
+        if not any(map(NAMED_EVALUATION.search, names)) and not any(_holds(own, item, site) for item in followed):
+            yield site
+
+
+def _shuffles(call: ast.Call) -> bool:
+    given = keyword(call, "shuffle") or (call.args[_SHUFFLE] if len(call.args) > _SHUFFLE else None)
+    return given is None or literal(given) is not False
 
 
 def told(own: OwnDdp, sampler: Sampler) -> bool:
@@ -159,6 +186,42 @@ def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
         elif values & sampler.loaders:
             parts = [part for value in values for part in _parts(own, value)]
             yield _Read(path, True, any(part is not sampler.node for part in parts), False)
+
+
+def _certain(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None, reads: list[_Read]) -> list[_Read]:
+    """Those variables that hold the sampler of the loader that trains, and not one made at the same place for another.
+
+    A function that makes a loader, ``create_loader(dataset)``, is called for the evaluation too.
+    """
+    given = {_path(sampler_of(item)) for item in _made_in(own, sampler, loop.body)}
+    held = _path(loader)
+    found = []
+    for item in reads:
+        same = {other.path for other in reads if other.is_loader is item.is_loader}
+        known = held == item.path if item.is_loader else item.path in given
+        made = [value.site for value in sampler.loaders] if item.is_loader else [sampler.node]
+        if known or (len(same) == 1 and not any(_is_shared(own, n) for n in made)):
+            found.append(item)
+    return found
+
+
+def _path(node: ast.AST | None) -> str | None:
+    return blocks.path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+
+def _made_in(own: OwnDdp, sampler: Sampler, body: ast.AST) -> Iterator[ast.Call]:
+    """The loaders with a sampler that a function makes."""
+    for loader in sampler.loaders:
+        located = own.program.locate(loader.site) if isinstance(loader.site, ast.Call) else None
+        if located is not None and located[0] is body and isinstance(loader.site, ast.Call):
+            yield loader.site
+
+
+def _is_shared(own: OwnDdp, node: ast.AST | None) -> bool:
+    """Whether a call stands in a function that is called at several places."""
+    located = own.program.locate(node) if isinstance(node, ast.Call) else None
+    info = own.program.function_of(located[0]) if located is not None else None
+    return info is not None and len(own.program.flow.callers(info)) > 1
 
 
 def _attributes_of_object(own: OwnDdp, loop: Site) -> Iterator[tuple[ast.Attribute, Scope]]:

@@ -35,11 +35,10 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.context import Change
-from amp_rules.plan.own_ddp.epoch_loops import epoch_loops, number_of
+from amp_rules.plan.own_ddp.epoch_loops import EpochLoop, epoch_loops, number_of
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.samplers import Sampler, samplers, told
+from amp_rules.plan.own_ddp.samplers import Sampler, never_told, samplers, told
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Site
 from amp_rules.text.actions import Insert, Replace
 from amp_rules.text.expression_edits import substitute
 
@@ -56,6 +55,10 @@ RULE = Rule(
 def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield a line at the head of each loop over epochs."""
     done: set[ast.AST] = set()
+    for site in never_told(own):
+        own.leave(
+            RULE, site.module, site.node, "nothing tells this sampler the epoch; the loop that it feeds was not found"
+        )
     for sampler in samplers(own):
         if not sampler.shuffles or told(own, sampler):
             continue
@@ -70,9 +73,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
                 yield from _change(own, sampler, loop)
 
 
-def _change(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[Change]:
+def _change(own: OwnDdp, sampler: Sampler, loop: EpochLoop) -> Iterator[Change]:
     number = number_of(own, loop)
-    line = sampler.line_at(own, loop, number.name) if number is not None else None
+    line = sampler.line_at(own, loop, loop.loader, number.name) if number is not None else None
     if number is None or line is None:
         own.leave(RULE, loop.module, loop.node, "the sampler is not told the epoch, and is not at hand here")
         return
