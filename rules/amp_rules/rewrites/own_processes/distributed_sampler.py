@@ -15,8 +15,9 @@ Without it every process goes through all of the data: N processes do the work o
     loader = DataLoader(train_set, batch_size=32, sampler=train_sampler)
 
 ## When it declines
-Where something in the program shares samples out already, or may; where the data set has no samples by index; where the
-loader is used to evaluate too, and where it is made before the processes have joined (AMP288).
+Where something in the program shares samples out already, or may; where the data set has no samples by index, or the
+loader is given packed arguments; where it is used to evaluate too, and where it is made before the processes have joined
+(AMP288).
 
 ## Leaving it out
 Yes: each process then goes through all of the data, as it did.
@@ -42,10 +43,13 @@ from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
+from amp_rules.source.modules import Module
 from amp_rules.source.resolver import is_variable, names_of
+from amp_rules.source.syntax import last_name
 from amp_rules.text.actions import ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword
 from amp_rules.torch.data import LOADERS_OF_TORCH
+from amp_rules.torch.idioms import NAMED_SHARE
 
 RULE = Rule("AMP232", "distributed-sampler", "Each process trains on its share.", "distribution", optional=True)
 
@@ -75,14 +79,12 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 
 
 def _made(own: OwnDdp, value: Value) -> Site | None:
-    """Where a loader of torch is made that has no sampler, by a call that says all there is."""
+    """Where a loader of torch is made that has no sampler, for all that its call says."""
     call = value.site
     located = own.program.locate(call) if isinstance(call, ast.Call) else None
     if located is None or not isinstance(call, ast.Call) or located[1].module not in own.modules:
         return None
     if not own.program.callee_names(call, located[1]) & LOADERS_OF_TORCH or is_variable(call.func, located[1]):
-        return None
-    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
         return None
     for name in ("sampler", "batch_sampler"):
         given = given_to_loader(call, name)
@@ -100,6 +102,12 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
         return ""
     if _may_share(own, others):
         return ""
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    packed = next((item for item in arguments if _is_packed(item)), None)
+    if packed is not None and any(map(_speaks_of_shares, own.modules)):
+        return ""
+    if packed is not None:
+        return f"what `{site.module.text(getattr(packed, 'value', packed))}` gives the loader is not known"
     dataset = given_to_loader(call, "dataset")
     if dataset is None or not isinstance(dataset, (ast.Name, ast.Attribute)) or blocks.path_of(dataset) is None:
         return "its data set has no name"
@@ -132,11 +140,29 @@ def _may_share(own: OwnDdp, loaders: frozenset[Value]) -> bool:
             return True
         if any(given_to_loader(value.site, name) is not None for name in ("sampler", "batch_sampler")):
             return True
+    # ``index % world_size`` deals samples out; ``rank % gpus_per_node`` is the rank on the machine.
     return any(
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and names_rank(node.right)
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and names_rank(node.right)
+        and not names_rank(node.left)
         for module in own.modules
         for node in module.nodes
     )
+
+
+def _speaks_of_shares(module: Module) -> bool:
+    """Whether a file has a name for something that shares samples out, which packed arguments may hold."""
+    return any(
+        NAMED_SHARE.search((isinstance(node, ast.keyword) and node.arg) or last_name(node) or str(literal(node) or ""))
+        for node in module.nodes
+        if isinstance(node, (ast.Name, ast.Attribute, ast.keyword, ast.Constant))
+    )
+
+
+def _is_packed(argument: ast.expr | ast.keyword) -> bool:
+    """``*arguments`` or ``**options``."""
+    return isinstance(argument, ast.Starred) or (isinstance(argument, ast.keyword) and argument.arg is None)
 
 
 def _is_indexed(value: Value) -> bool:
