@@ -85,6 +85,9 @@ EXCHANGES = frozenset(
 )  # fmt: skip
 """What gives numbers of one process to others."""
 
+BROADCASTS = frozenset({"torch.distributed.broadcast", "torch.distributed.broadcast_object_list"})
+"""Those of them by which one process tells all others what it has."""
+
 GATHERS = frozenset(
     {f"torch.distributed.{name}" for name in ("all_gather", "all_gather_object", "all_gather_into_tensor")}
     | {"torch.distributed.nn.functional.all_gather", "torch.distributed.nn.all_gather", "amp_runtime.gather"}

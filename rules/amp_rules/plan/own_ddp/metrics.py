@@ -10,6 +10,7 @@ from typing import Literal
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
+from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import given_to_loader
@@ -20,11 +21,10 @@ from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse
-from amp_rules.roles.steps import Site
+from amp_rules.roles.steps import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
-from amp_rules.torch.distributed import EXCHANGES
 
 Kind = Literal["sum", "mean", "meter"]
 
@@ -53,10 +53,10 @@ class Metrics:
         self._own = own
 
     @property
-    def exchanged(self) -> bool:
-        """Whether the program exchanges numbers between processes already, in any way."""
+    def looked_after(self) -> bool:
+        """Whether a library puts numbers of all processes together."""
         return any(
-            name.startswith("torchmetrics.") or name in EXCHANGES
+            name.startswith("torchmetrics.")
             for call, _, scope in self._own.program.calls()
             for name in self._own.program.callee_names(call, scope)
         )
@@ -92,6 +92,22 @@ class Metrics:
             if use.values and use.values <= self._shared:
                 yield use
 
+    def unfollowed(self, found: list[Metric]) -> Iterator[TrainingLoop]:
+        """Yield loops that evaluate a share of the data, of which no number is found and none may be that of all."""
+        evaluated = {use.node for use in self._own.data.evaluated}
+        bodies = {item.site.body for item in found}
+        for loop in self.loops:
+            if loop.use.node not in evaluated or self._exchanges.may_be_of_all(loop.body):
+                continue
+            info = self._own.program.function_of(loop.body)
+            callers = self._own.program.flow.callers(info) if info is not None else []
+            if bodies.isdisjoint({loop.body, *(calling(item).body for item in callers)}):
+                yield loop
+
+    @cached_property
+    def _exchanges(self) -> Exchanges:
+        return Exchanges(self._own, self.loops)
+
     def found(self) -> list[Metric]:
         """The numbers, in the order of files and lines."""
         shared = TrainingData(uses=[*self._uses()])
@@ -116,7 +132,8 @@ class Metrics:
         every = [
             item
             for item in candidates
-            if self._own.reach(item.site.module, item.site.node) is Reach.EVERY
+            if not self._exchanges.may_be_of_all(item.site.body)
+            and self._own.reach(item.site.module, item.site.node) is Reach.EVERY
             and self._own.only_together(item.site.module, item.site.node)
         ]
         return sorted(

@@ -24,8 +24,9 @@ and what a scheduler is told differ between the processes.
     return top1.avg
 
 ## When it declines
-Where the program exchanges numbers between processes in any way already, where not every process gets there, and where
-numbers are kept in an object that is no such meter, or that other loops add to.
+Where the function exchanges numbers between processes in any way already, or something that it calls or that calls it,
+or where torchmetrics does; where not every process gets there; and where numbers are kept in an object that is no such
+meter, or that other loops add to.
 
 ## Leaving it out
 Yes: the numbers are then those of one process, as they were.
@@ -91,11 +92,15 @@ _NEEDS: dict[Kind, tuple[Kind, ...]] = {"sum": ("sum",), "mean": ("mean",), "met
 def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield an edit for each number, and the functions that it takes."""
     metrics = Metrics(own)
-    if metrics.exchanged:
+    if metrics.looked_after:
         return
     helpers: dict[Module, dict[Kind, str | None]] = {}
     after: dict[ast.AST, list[Metric]] = {}
-    for metric in metrics.found():
+    found = metrics.found()
+    for loop in metrics.unfollowed(found):
+        text = "each process evaluates its share of the data here, and what it measures is not made that of all"
+        own.leave(RULE, loop.module, loop.use.loader, text)
+    for metric in found:
         module = metric.site.module
         known = helpers.setdefault(module, {})
         for kind in _NEEDS[metric.kind]:

@@ -1,0 +1,80 @@
+"""Where a script puts numbers of all processes together itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.training_loops import TrainingLoop
+from amp_rules.source import blocks
+from amp_rules.torch.distributed import BROADCASTS, EXCHANGES
+
+_MAX_CALLERS = 6
+"""Callers that may reduce what a function gives back: ``train_epoch``, ``fit``, ``main``."""
+
+
+class Exchanges:
+    """Answers for the functions of a program.
+
+    Args:
+        own: the program.
+        loops: its loops over loaders that are shared out.
+    """
+
+    def __init__(self, own: OwnDdp, loops: Iterable[TrainingLoop]) -> None:
+        self._own = own
+        loop_nodes = {loop.loop for loop in loops}
+        self._loops_in = own.program.closure(lambda node: node in loop_nodes)
+
+    def may_be_of_all(self, body: ast.AST) -> bool:
+        """Whether a number of a function may be that of all processes already, or become it in a caller.
+
+        What one process tells the others, a seed or the name of a run, is not put together.
+        """
+        return any(map(self._exchanges, _calls(body))) or self._in_callers(body, frozenset())
+
+    def _in_callers(self, body: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        info = self._own.program.function_of(body)
+        if info is None or body in seen or len(seen) > _MAX_CALLERS:
+            return False
+        for caller in self._own.program.flow.callers(info):
+            located = self._own.program.locate(caller.call)
+            if located is None:
+                return True
+            # What another loop reduces are numbers of its own.
+            if any(self._exchanges(call) and not self._loops_in(call) for call in _calls(located[0])):
+                return True
+            if self._in_callers(located[0], seen | {body}):
+                return True
+        return False
+
+    def _exchanges(self, call: ast.Call) -> bool:
+        if self._reaches(call):
+            return True
+        # A method of something unknown: it may be the one of this name that does.
+        is_unknown = isinstance(call.func, ast.Attribute) and not self._own.program.flow.callees(call)
+        return is_unknown and getattr(call.func, "attr", "") in self._names
+
+    @cached_property
+    def _calls_of_torch(self) -> set[ast.AST]:
+        return {site.node for site in self._own.program.calls_to(EXCHANGES - BROADCASTS)}
+
+    @cached_property
+    def _reaches(self) -> Callable[[ast.AST], bool]:
+        calls = self._calls_of_torch
+        return self._own.program.closure(lambda node: node in calls)
+
+    @cached_property
+    def _names(self) -> set[str]:
+        """The names of methods that exchange numbers."""
+        return {
+            info.name
+            for info in self._own.program.flow.functions.values()
+            if info.receiver is not None and any(map(self._reaches, _calls(info.node)))
+        }
+
+
+def _calls(body: ast.AST) -> list[ast.Call]:
+    return [node for node in blocks.walk_body(body) if isinstance(node, ast.Call)]
