@@ -199,3 +199,130 @@ def test_a_rank_that_is_read_another_way_completes_nothing(tmp_path):
         report, _ = completed(tmp_path / folder, text, ignore=ignore)
         assert "AMP409" in {edit.code for edit in report.edits}
         assert report.distribution == expected
+
+
+SPAWNED = """\
+import argparse
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+class Meter:
+    def __init__(self):
+        self.sum, self.count = 0.0, 0
+
+    def update(self, value, n):
+        self.sum += value * n
+        self.count += n
+
+    def all_reduce(self):
+        total = torch.tensor([self.sum, self.count])
+        dist.all_reduce(total)
+        self.sum, self.count = total.tolist()
+
+
+def main_worker(gpu, count, args):
+    if args.distributed:
+        args.rank = args.rank * count + gpu
+        dist.init_process_group("gloo", init_method=args.dist_url, world_size=args.world_size, rank=args.rank)
+    train_set = TensorDataset(torch.randn(80, 4), torch.randn(80, 1))
+    test_set = TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
+    if args.distributed:
+        train_sampler = DistributedSampler(train_set)
+        test_sampler = DistributedSampler(test_set, shuffle=False, drop_last=True)
+    else:
+        train_sampler = test_sampler = None
+    train_loader = DataLoader(train_set, 8, shuffle=(train_sampler is None), sampler=train_sampler)
+    test_loader = DataLoader(test_set, 8, shuffle=False, sampler=test_sampler)
+    model = nn.Linear(4, 1)
+    if args.distributed:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    best = float("inf")
+    for epoch in range(args.start_epoch, args.epochs):
+        if args.distributed:
+            train_sampler.set_epoch(epoch)
+        for x, y in train_loader:
+            loss = nn.functional.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        error = validate(test_loader, model, args)
+        best = min(best, error)
+        if not args.distributed or (args.distributed and args.rank % count == 0):
+            torch.save({"epoch": epoch + 1, "best": best, "model": model.state_dict()}, "checkpoint.pt")
+
+
+@torch.no_grad()
+def validate(loader, model, args):
+    errors = Meter()
+    for x, y in loader:
+        errors.update(nn.functional.mse_loss(model(x), y).item(), len(x))
+    if args.distributed:
+        errors.all_reduce()
+    return errors.sum / errors.count
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--start-epoch", type=int, default=0)
+    parser.add_argument("--world-size", type=int, default=1)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--dist-url", default="tcp://127.0.0.1:29500")
+    parser.add_argument("--multiprocessing-distributed", action="store_true")
+    args = parser.parse_args()
+    args.distributed = args.world_size > 1 or args.multiprocessing_distributed
+    if args.multiprocessing_distributed:
+        args.world_size = 2 * args.world_size
+        mp.spawn(main_worker, nprocs=2, args=(2, args))
+    else:
+        main_worker(0, 1, args)
+"""
+
+
+def test_processes_that_lack_nothing_stay_and_are_said_to(tmp_path):
+    report, text = completed(tmp_path, SPAWNED, ignore=("AMP1", "AMP3"))
+    assert (report.distribution, report.notes, text) == ("already", (), SPAWNED)
+    assert report.refusals[0].recipe.startswith("AMP230 to AMP237 find nothing to add;")
+
+
+@pytest.mark.parametrize(
+    "lacks, code",
+    [
+        ("        if args.distributed:\n            train_sampler.set_epoch(epoch)\n", "AMP231"),
+        (" if not args.distributed or (args.distributed and args.rank % count == 0):", "AMP234"),
+    ],
+)
+def test_what_one_of_them_lacks_is_found(lacks, code, tmp_path):
+    text = SPAWNED.replace(lacks, " if True:" if lacks.startswith(" if") else "")
+    assert text != SPAWNED
+    report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
+    assert codes(report) == {code}
+
+
+def test_an_evaluation_of_a_share_is_told_where_its_numbers_are_not_exchanged(tmp_path):
+    text = SPAWNED.replace("    if args.distributed:\n        errors.all_reduce()\n", "")
+    report, again = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
+    assert again == text
+    assert [note.text.partition(":")[0] for note in report.notes] == ["AMP233"]
+
+
+def test_what_is_left_is_not_said_to_be_complete(tmp_path):
+    read = LACKING.replace('"model.pt")\n', '"model.pt")\n    model.module.load_state_dict(torch.load("model.pt"))\n')
+    report, _ = completed(tmp_path, read, ignore=("AMP1", "AMP3", *(FOUND - {"AMP234"})))
+    assert (report.distribution, [note.code for note in report.notes]) == ("already", ["AMP288"])
+    assert report.refusals[0].recipe.startswith("what they lack is told by AMP288;")
+
+
+def test_processes_of_other_packages_are_not_said_to_be_complete(tmp_path):
+    text = "import horovod.torch as hvd\n" + LACKING.replace("rank = dist.get_rank()", "rank = hvd.rank()")
+    report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
+    assert report.distribution == "already"
+    assert report.refusals[0].recipe.startswith("what these processes may lack was not looked at;")

@@ -318,6 +318,8 @@ def _without_precision(program: Program, options: Options) -> Report:
     own = _own_distribution(program)
     if own is not None and own.already:
         return Report(path, outcome, "already", refusals=own.refusals)
+    if own is not None:
+        return Report(path, outcome, "declined", refusals=own.refusals)
     return Report(path, outcome, "declined", refusals=(without_step(path),))
 
 
@@ -401,7 +403,8 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
 def _distribution_left_alone(program: Program, options: Options) -> Outcome:
     if not options.ddp:
         return "not requested"
-    return "already" if _own_distribution(program) is not None else "declined"
+    own = _own_distribution(program)
+    return "already" if own is not None and own.already else "declined"
 
 
 def _distribution_without_step(program: Program, declined: Declined) -> tuple[Outcome, Refusal]:
@@ -409,7 +412,7 @@ def _distribution_without_step(program: Program, declined: Declined) -> tuple[Ou
     try:
         decline_at_first(own_processes.reasons(program))
     except Declined as own:
-        return "already", own.refusal
+        return "already" if own.already else "declined", own.refusal
     cause = declined.refusal
     rule = declining.NEEDS_PRECISION
     if declined.already:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import first_use, uses
-from amp_rules.plan.worker_functions import training_workers
+from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
+from amp_rules.plan.own_ddp.program import is_own
+from amp_rules.plan.worker_functions import training_workers, workers
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
-from amp_rules.torch.distributed import ASKS_GROUP, EXCHANGES, JOINING_WORDS, JOINS, OWN_DISTRIBUTION
+from amp_rules.torch.distributed import ASKS_GROUP, EXCHANGES, JOINING_WORDS, JOINS, OWN_DISTRIBUTION, PROCESSES
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed.destroy_process_group"}
 """What is used within a group of processes, and joins none."""
+
+COMPLETE = "AMP230 to AMP237 find nothing to add; remove its own set-up first to have it written anew"
+"""What is said of processes that were looked at, where nothing is told to be left as it is."""
+
+_NOT_LOOKED_AT = (
+    "what these processes may lack was not looked at; remove the script's own set-up first to have it written anew"
+)
+_WITH_TORCHRUN = "start the processes with torchrun instead, and train one model in each"
 
 
 def reasons(program: Program) -> Iterator[Declined]:
@@ -26,7 +38,7 @@ def reasons(program: Program) -> Iterator[Declined]:
     if found is not None:
         module, node, name = found
         message = f"the script sets up several processes itself (`{name}`)"
-        recipe = "nothing to do for several processes; remove its own set-up first to have it written anew"
+        recipe = COMPLETE if is_own(program) else _NOT_LOOKED_AT
         lacking = _lacking(program, name)
         if lacking:
             message = lacking
@@ -42,51 +54,54 @@ def reasons(program: Program) -> Iterator[Declined]:
             "it does in several processes is not known",
             "take it out, with what only serves it; or keep it, and join the processes and wrap the model by hand",
         )
+    yield from _started(program)
+
+
+def _started(program: Program) -> Iterator[Declined]:
+    """Yield where a program without a group starts processes, or shares a model with others."""
+    training = {info.node for _, info in training_workers(program)}
+    run = defaultdict[ast.AST, list[FunctionFacts]](list)
+    for site, info in workers(program):
+        run[site.node].append(info)
     for call, _, scope in program.calls():
-        names = program.callee_names(call, scope)
-        spawned = [
-            name
-            for name in names
-            if name.startswith(("torch.multiprocessing.", "multiprocessing."))
-            and name.rpartition(".")[2] in ("spawn", "Process", "start_processes")
-        ]
-        shared = (
+        text = scope.module.text(call)
+        message, recipe = "", _WITH_TORCHRUN
+        if program.callee_names(call, scope) & PROCESSES:
+            functions = run[call]
+            if not functions:
+                message = f"`{text}` starts a process, and what it runs is not known"
+                recipe = "start what trains with torchrun instead, and other processes on one rank, by hand"
+            elif not any(info.node in training for info in functions):
+                message = (
+                    f"`{text}` runs `{functions[0].name}` beside the training: with several processes, each of them "
+                    "would start one"
+                )
+                recipe = "do its work in the workers of a DataLoader, or start it on one rank, by hand"
+            else:
+                message = f"`{text}` makes processes of its own, and nothing joins them"
+        elif (
             isinstance(call.func, ast.Attribute)
             and call.func.attr == "share_memory"
             and program.roles.modules(call.func.value, scope)
-        )
-        if spawned or shared:
-            yield declining.decline(
-                declining.OWN_DISTRIBUTION,
-                scope.module,
-                call,
-                f"`{scope.module.text(call)}` makes processes of its own",
-                "start the processes with torchrun instead, and train one model in each",
-                already=not shared,
-            )
+        ):
+            message = f"`{text}` shares the weights of one model with other processes"
+        if message:
+            yield declining.decline(declining.OWN_DISTRIBUTION, scope.module, call, message, recipe)
     for site, info in training_workers(program):
-        yield declining.decline(
-            declining.OWN_DISTRIBUTION,
-            site.module,
-            site.node,
-            f"`{info.name}` trains in processes of its own",
-            "start the processes with torchrun instead, and train one model in each",
-        )
+        message = f"`{info.name}` trains in processes of its own"
+        yield declining.decline(declining.OWN_DISTRIBUTION, site.module, site.node, message, _WITH_TORCHRUN)
 
 
 def _lacking(program: Program, name: str) -> str:
     """What processes of the script's own lack for certain; empty where they may be complete."""
     used = {used for _, _, used in uses(program, OWN_DISTRIBUTION)}
     texts = [module.source.text for module in program.flow.modules]
-    if not used <= ASKS_GROUP | JOINS | _SERVES:
+    if not used <= ASKS_GROUP | EXCHANGES | JOINS | _SERVES:
         return ""
     if not used & JOINS and not any(word in text for word in JOINING_WORDS for text in texts):
         return f"`{name}` is for a group of processes, which nothing that the script runs joins"
-    if used & JOINS and not used & (EXCHANGES | DISTRIBUTED_DATA_PARALLEL):
-        if not any("DistributedDataParallel" in text or "DDP" in text for text in texts):
-            return (
-                f"`{name}` joins processes, but nothing averages their gradients: each would train a model of its own"
-            )
+    if used & JOINS and not may_wrap(program) and not may_average(program):
+        return f"`{name}` joins processes, but nothing averages their gradients: each would train a model of its own"
     return ""
 
 

@@ -246,15 +246,18 @@ _PAGES = {
         ## What is refused
         The distribution of scripts that use `torch.distributed`, `DistributedDataParallel`, Horovod or XLA, start
         processes with `multiprocessing`, or share a model's memory between them. What is imported and not used does not
-        count. Code that only asks for a group of processes which nothing joins is declined.
+        count. Code that only asks for a group of processes which nothing joins is declined, and so are processes whose
+        gradients nothing averages, and scripts of one process that start others beside the training.
 
         ## Why
         Two ways of starting processes and averaging gradients in one script average twice or wait for each other
-        forever.
+        forever. A process that a script starts for its data or its log would be started by each rank.
 
         ## What to do by hand
-        Nothing, for several processes: they are there, and the precision is migrated all the same. To use the
-        runtime's, remove the script's own set-up first, and start it with `torchrun`.
+        Where the script joins its processes by `torch.distributed`, AMP230 to AMP237 add what they lack; the reason
+        says whether they found nothing to add, or that notes (AMP288) name what is left. Other processes are not looked
+        at. The precision is migrated all the same. To use the runtime's, remove the script's own set-up first, and
+        start it with `torchrun`.
         """,
     declining.HAND_BATCHES: """
         Batches are made in a way that cannot be shared out.

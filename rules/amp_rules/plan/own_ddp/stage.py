@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amp_rules import rewrites
+from amp_rules.plan import declining, own_processes
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.stages import is_part_of_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart, drafted, joined
 from amp_rules.plan.own_ddp.program import OwnDdp, is_own
-from amp_rules.plan.report import Note, Report
+from amp_rules.plan.report import Note, Refusal, Report
 from amp_rules.plan.selection import Selection
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
@@ -46,7 +47,17 @@ class Completed:
         if report.distribution == "already" and is_completed:
             refusals = tuple(item for item in report.refusals if item.unit != "distribution")
             report = replace(report, distribution="completed", refusals=refusals)
+        elif report.distribution == "already" and self.told:
+            report = replace(report, refusals=tuple(map(_with_what_is_left, report.refusals)))
         return joined(self.drafts, report)
+
+
+def _with_what_is_left(refusal: Refusal) -> Refusal:
+    """A refusal that does not say that nothing lacks, where notes name what does."""
+    if refusal.code != declining.OWN_DISTRIBUTION.code or refusal.recipe != own_processes.COMPLETE:
+        return refusal
+    left = "what they lack is told by AMP288; remove the script's own set-up first to have all of it written anew"
+    return replace(refusal, recipe=left)
 
 
 def completed(program: Program, selection: Selection) -> Completed:

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.plan.rule import Rule
@@ -39,7 +40,6 @@ from amp_rules.roles.steps import Site
 from amp_rules.source.index import keyword
 from amp_rules.text.actions import ExpressionEdit, Replace
 from amp_rules.text.expression_edits import substitute
-from amp_rules.torch.idioms import NAMED_AVERAGES_GRADIENTS
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
 RULE = Rule(
@@ -52,7 +52,7 @@ _DDP = "torch.nn.parallel.DistributedDataParallel"
 
 def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield an edit for each wrapper, and for each look for one."""
-    if _are_averaged(own):
+    if may_wrap(own.program) or may_average(own.program):
         return
     ranks = RankValues(own.program)
     done = False
@@ -73,20 +73,6 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         yield Change(RULE, site.module, call, message, [Replace(call, _wrapped(word, keeps_devices=is_of_rank))])
     if done:
         yield from _looks(own)
-
-
-def _are_averaged(own: OwnDdp) -> bool:
-    """Whether something averages the gradients: a wrapper, or the script by hand."""
-    if own.wraps or any("DistributedDataParallel" in module.source.text for module in own.modules):
-        return True
-    reductions = own.program.calls_to(frozenset({"torch.distributed.all_reduce"}))
-    return any(
-        isinstance(node, ast.Attribute) and node.attr == "grad" for site in reductions for node in ast.walk(site.body)
-    ) or any(
-        isinstance(node, ast.FunctionDef) and NAMED_AVERAGES_GRADIENTS.search(node.name)
-        for module in own.modules
-        for node in module.nodes
-    )
 
 
 def _has_device_of_rank(call: ast.Call, site: Site, ranks: RankValues) -> bool:
