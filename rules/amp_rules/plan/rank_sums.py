@@ -187,10 +187,19 @@ class RankSums:
             elif isinstance(parent, ast.comprehension):
                 if not self._is_whole_in(parent, place):
                     return "other", parent.iter
-            elif isinstance(parent, (ast.Compare, ast.Lambda, ast.stmt)):
+            elif isinstance(parent, ast.Compare):
+                return self._of_comparison(parent, child, place), parent
+            elif isinstance(parent, (ast.Lambda, ast.stmt)):
                 break
             child = parent
         return "other", node  # type: ignore[return-value]
+
+    def _of_comparison(self, node: ast.Compare, child: ast.AST, place: Counted) -> _Use:
+        """What a comparison wants of a sum: ``assert seen == len(dataset)`` that of all ranks."""
+        others = [item for item in (node.left, *node.comparators) if item is not child]
+        if len(others) != 1 or self.lengths.count(others[0], place.scope) != "samples":
+            return "other"
+        return "all" if self._of_divisor(others[0], place) == "all" else "other"
 
     def _is_whole_in(self, parent: ast.comprehension, place: Counted) -> bool:
         """Whether each element of a sum of several is only shown, or divided by a number of all ranks."""

@@ -282,8 +282,10 @@ class Loaders:
 
     def _gives_batches(self, values: Iterable[Value]) -> bool:
         values = set(values)
-        if any(value.kind == "instance" and value.ref.find_method("__iter__") for value in values):
-            return True
+        for value in values:
+            # ``next(batches)`` asks for no more than the second.
+            if value.kind == "instance" and any(map(value.ref.find_method, ("__iter__", "__next__"))):
+                return True
         return self._has_batch(self.program.flow.elements(values))
 
     def _has_batch(self, values: Iterable[Value], depth: int = 0) -> bool:
