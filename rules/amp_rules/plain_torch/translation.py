@@ -19,6 +19,7 @@ from amp_rules.plan.declining import Reasons
 from amp_rules.plan.distribution import visible_devices
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Refusal, Unit
+from amp_rules.plan.worker_functions import training_workers
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -142,10 +143,21 @@ class Translation:
             level = "O0" if level == "O0" else "O1"
             dtype = self.start.dtype if self.start else self.options.dtype
             settings = {"level": level, "dtype": _DTYPES[dtype], "where": self.where}
-            # Once CUDA has started, which `is_available` does, nothing reads `CUDA_VISIBLE_DEVICES` again.
-            asks = "device_count() > 0" if self._hides_devices_late else "is_available()"
+            # Once CUDA has started, which `is_available` does, nothing reads `CUDA_VISIBLE_DEVICES` again, and no
+            # process that is forked later can use it.
+            is_early = self._hides_devices_late or self._forks
+            asks = "device_count() > 0" if is_early else "is_available()"
             self._heads[module] = FileHead(module, settings, asks)
         return self._heads[module]
+
+    @cached_property
+    def _forks(self) -> bool:
+        """Whether the script trains in processes that it may fork; ``spawn`` begins them anew."""
+        return any(
+            not isinstance(site.node, ast.Call)
+            or not any(name.endswith(".spawn") for name in self.program.callee_names(site.node, site.scope))
+            for site, _ in training_workers(self.program)
+        )
 
     @cached_property
     def _hides_devices_late(self) -> bool:
