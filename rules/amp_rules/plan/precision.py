@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from amp_rules.plan import (
@@ -128,6 +128,7 @@ def plan(
     if not over_losses:
         regions = geometry.before_geometry(program, regions)
     regions = without_unprepared(program, found.homes, found.training, regions)
+    regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
     found.runs = within_cells(program, _without_idle(regions, found.full_precision))
     return found
 
@@ -559,6 +560,14 @@ def _unknown_loss(site: Backward) -> Declined:
         "put `with amp.autocast():` around the forward pass and the loss, then scale, step and update with "
         "`amp.scaler`",
     )
+
+
+def _runs_within(program: Program, run: StatementRun, given: Sequence[Given]) -> bool:
+    """Whether a run stands in a function that nothing but such arguments calls: they run under autocast as a whole."""
+    info = program.function_of(blocks.body_of(run.module, run.first))
+    callers = program.flow.callers(info) if info is not None else []
+    inside = {node for item in given for node in walk(item.argument)}
+    return bool(callers) and all(caller.call in inside for caller in callers)
 
 
 def _given_among_others(site: Given) -> Declined:
