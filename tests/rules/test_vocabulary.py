@@ -40,6 +40,10 @@ class Words(Vocabulary):
     def autocast(self, module, first, last):
         return Written((Wrap(first, last, "with X.autocast():"),))
 
+    def autocast_argument(self, module, statement, argument, variable):
+        line = f"with X.autocast():\n    {variable} = {ast.unparse(argument)}"
+        return Written((Insert(statement, line), Replace(argument, substitute(variable))))
+
     def without_autocast(self, module, first, last):
         return Written((Wrap(first, last, "with X.without_autocast():"),))
 

@@ -78,7 +78,8 @@ class CallEvaluator:
             self._run_commands(given)
         found: set[Value] = set()
         for target in list(targets):
-            found |= self.apply(target, given)
+            if not _lacks_arguments(target, node):
+                found |= self.apply(target, given)
         return found
 
     def _run_commands(self, given: Invocation) -> None:
@@ -291,6 +292,28 @@ class CallEvaluator:
 
     def _gather_positional(self, info: FunctionFacts, rest: ast.arg, values: set[Value]) -> None:
         self._store.write((info.node, rest.arg), {self._containers.made(Form.PLAIN, rest, values)})
+
+
+def _lacks_arguments(target: Value, call: ast.Call) -> bool:
+    """Whether a call would raise on a function that a table or a text may find: it gives less than that must have.
+
+    ``globals()[name]()`` can be every function of the file, that of the call included. Under its own name a function
+    is meant, whatever a decorator or a command line gives it.
+    """
+    info = target.ref
+    if target.kind != "function" or target.receiver is not None or info.cls is not None:
+        return False
+    if isinstance(info.node, ast.Lambda) or info.node.decorator_list:
+        return False
+    if isinstance(call.func, (ast.Name, ast.Attribute)) and info.name == (
+        call.func.id if isinstance(call.func, ast.Name) else call.func.attr
+    ):
+        return False
+    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
+        return False
+    named = {item.arg for item in call.keywords}
+    needed = [*info.by_place[len(call.args) :], *(item.arg for item in info.node.args.kwonlyargs)]
+    return any(name not in named and name not in info.defaults for name in needed)
 
 
 def _is_alone(info: FunctionFacts) -> bool:

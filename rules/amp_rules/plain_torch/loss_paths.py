@@ -44,7 +44,7 @@ class LossPaths:
 
     def __init__(self, program: Program, forwards: list[Site]) -> None:
         self._program = program
-        self._gradients = GradientPaths(program, results=True)
+        self._gradients = GradientPaths(program, sums=True)
         self._forwards = forwards
         self._known: dict[ast.AST, list[Pass] | None] = {}
         self._runs: dict[ast.AST, StepRun] = {}

@@ -17,7 +17,7 @@ class UnusedResults:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._gradients = GradientPaths(program, results=True)
+        self._gradients = GradientPaths(program, sums=True)
 
     def has(self, site: Site) -> bool:
         """Whether gradients come of a call nowhere, for certain."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from amp_rules.plan import (
@@ -26,6 +26,7 @@ from amp_rules.plan.unprepared import without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
+from amp_rules.roles.given_computations import Given
 from amp_rules.roles.loss_regions import Regions
 from amp_rules.roles.statement_runs import StatementRun, merged
 from amp_rules.roles.steps import Backward, Program, Site, Step, calling
@@ -62,6 +63,7 @@ class Precision:
     steps: list[Step] = field(default_factory=list)
     unscales: list[Unscale] = field(default_factory=list)
     homes: list[Home] = field(default_factory=list)
+    given: list[Given] = field(default_factory=list)
 
 
 def plan(
@@ -99,13 +101,18 @@ def plan(
     reasons.extend(worker_functions.reasons(program))
     not_understood = list(_steps_not_understood(program))
     reasons.extend(not_understood)
-    runs, lost = Regions(program).training(program.backwards)
+    losses = Regions(program)
+    runs, lost = losses.training(program.backwards)
     if over_losses:
         reasons.extend(geometry.reasons_in_torch(program, runs))
     else:
         runs = geometry.before_geometry(program, runs)
     reasons.extend(_unknown_loss(site) for site in lost)
-    found = Precision(runs=runs, training=runs, backwards=list(program.backwards), steps=list(program.steps))
+    given = list(losses.given.values())
+    reasons.extend(_given_among_others(item) for item in given if not item.can_go_before)
+    found = Precision(
+        runs=runs, given=given, training=runs, backwards=list(program.backwards), steps=list(program.steps)
+    )
     # Whose gradients nothing steps as far as is known, nothing unscales either, and its model is not known to be
     # trained: these reasons would only follow from the first.
     if not not_understood:
@@ -121,6 +128,7 @@ def plan(
     if not over_losses:
         regions = geometry.before_geometry(program, regions)
     regions = without_unprepared(program, found.homes, found.training, regions)
+    regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
     found.runs = within_cells(program, _without_idle(regions, found.full_precision))
     return found
 
@@ -551,6 +559,25 @@ def _unknown_loss(site: Backward) -> Declined:
         f"the computation of `{site.module.text(site.loss)}` was not found",
         "put `with amp.autocast():` around the forward pass and the loss, then scale, step and update with "
         "`amp.scaler`",
+    )
+
+
+def _runs_within(program: Program, run: StatementRun, given: Sequence[Given]) -> bool:
+    """Whether a run stands in a function that nothing but such arguments calls: they run under autocast as a whole."""
+    info = program.function_of(blocks.body_of(run.module, run.first))
+    callers = program.flow.callers(info) if info is not None else []
+    inside = {node for item in given for node in walk(item.argument)}
+    return bool(callers) and all(caller.call in inside for caller in callers)
+
+
+def _given_among_others(site: Given) -> Declined:
+    return declining.decline(
+        declining.UNKNOWN_LOSS,
+        site.module,
+        site.node,
+        f"`{site.module.text(site.node)}` is computed within the statement that runs the backward pass, among other "
+        "calls: no region of autocast can hold the one without the other",
+        f"compute it in a statement of its own above, and give `{site.module.text(site.call.func)}` the variable",
     )
 
 

@@ -20,6 +20,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.text.vocabulary import Unscaled
+from amp_rules.torch.gradients import RUNS_TEXT
 
 # Callers above a function that looks at gradients. A hook is called by a method of a trainer, which a loop calls: two.
 # One more for a wrapper; beyond that the place where the look belongs is no longer to be seen at a glance.
@@ -157,7 +158,9 @@ class _Places:
             Declined: it is not known whose gradients they are, or they stay scaled.
         """
         if access.owner is None and isinstance(access.node, ast.Call):
-            raise _gradient(access, "what it is called with later was not followed")
+            is_text = bool(self._program.callee_names(access.node, access.scope) & RUNS_TEXT)
+            why = "code in a text is not followed" if is_text else "what it is called with later was not followed"
+            raise _gradient(access, why)
         owners = self._owners.of(access.owner, access.scope)
         wanted = owners.optimizers | owners.strangers | (frozenset() if owners.is_known else {_UNKNOWN})
         try:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from amp_rules.flow.values import CallSite
+from amp_rules.roles.dispatch import callers_on_the_way
 from amp_rules.roles.drawn_batches import DrawnBatches
 from amp_rules.roles.loaders import Loaders, LoaderUse, is_loader
 from amp_rules.roles.receivers import Receivers
 from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
@@ -116,6 +119,7 @@ class DataFlow:
         seen: frozenset[ast.AST] = frozenset(),
         in_loop: bool = False,
         taken: tuple[LoaderUse, ...] = (),
+        runs: FunctionFacts | None = None,
     ) -> Feeding:
         """The loops that give a place its batches: on each way to it the innermost one that takes any.
 
@@ -125,6 +129,7 @@ class DataFlow:
             seen: functions that lie on the way from here to the place.
             in_loop: whether a loop without a loader does.
             taken: the loaders that functions on the way take a batch from: it is of the loop that calls them.
+            runs: the function on the way that the place calls.
         """
         for statement in blocks.enclosing(site.module, site.node):
             if isinstance(statement, blocks.LOOPS):
@@ -134,14 +139,23 @@ class DataFlow:
                 if uses:
                     return Feeding([(loop, uses)], False)
         info = self.program.function_of(site.body)
-        callers = self.program.flow.callers(info) if info is not None and len(seen) <= _MAX_CALLERS else ()
+        callers: Sequence[CallSite] = ()
+        if info is not None and len(seen) <= _MAX_CALLERS:
+            callers = self._callers(info, site, runs)
         if site.body in seen or not callers:
             return Feeding([], in_loop and site.body not in seen)
         taken = taken or (() if heads or in_loop else tuple(self._taken_in(site)))
         below = seen | {site.body}
-        ways = [self.feeding(calling(item), heads=heads, seen=below, in_loop=in_loop, taken=taken) for item in callers]
+        ways = [
+            self.feeding(calling(item), heads=heads, seen=below, in_loop=in_loop, taken=taken, runs=info)
+            for item in callers
+        ]
         loops = {loop.node: (loop, uses) for way in ways for loop, uses in way.loops}
         return Feeding([*loops.values()], any(way.is_starved for way in ways))
+
+    def _callers(self, info: FunctionFacts, site: Site, runs: FunctionFacts | None) -> list[CallSite]:
+        found = self.program.flow.callers(info)
+        return found if runs is None else callers_on_the_way(self.program, info, site, runs)
 
     def _taken_in(self, site: Site) -> Iterator[LoaderUse]:
         """Loaders that the function at a place takes one batch from, for what it trains on: ``next(batches)``."""

@@ -23,11 +23,14 @@ from amp_rules.torch.gradients import (
     CLIP_FUNCTIONS,
     CLIP_METHODS,
     FACTS_OF_TENSORS,
+    FINDS_FUNCTIONS,
     GRADIENT,
     MAKES_GETTERS,
+    RUNS_TEXT,
     ZEROS,
 )
 
+_SETS_WEIGHTS = "torch.nn.init"
 _TENSOR_BASES = ("torch.Tensor", "torch.nn.Parameter", "torch.nn.parameter.Parameter")
 
 
@@ -63,7 +66,7 @@ def _found(program: Program) -> list[GradientAccess]:
     found = []
     for node, body, scope in program.nodes():
         for what, owner in _reached(program, node, scope):
-            never_runs = owner is not None and is_always_none(program, owner, scope)
+            never_runs = owner is not None and is_always_none(program.flow, owner, scope)
             if not steps.run_all_of(body) and not never_runs:
                 text = scope.module.text(what).partition("\n")[0]
                 found.append(GradientAccess(scope.module, scope, body, node, text, owner))
@@ -84,7 +87,8 @@ def _reached(program: Program, node: ast.AST, scope: Scope) -> Iterator[tuple[as
 
 
 def _reached_by_call(program: Program, call: ast.Call, scope: Scope) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    names = program.callee_names(call, scope) if not program.flow.callees(call) else set()
+    # However the function is found: ``CLIPS[args.clip](...)``, ``getattr(nn.utils, "clip_grad_norm_")(...)``.
+    names = program.names(call.func, scope) if not program.flow.callees(call) else set()
     if any(_clips(name) for name in names):
         owner = call.args[0] if call.args else next((item.value for item in call.keywords), None)
         yield call.func, owner
@@ -95,8 +99,41 @@ def _reached_by_call(program: Program, call: ast.Call, scope: Scope) -> Iterator
         if not _only_clears_by_name(program, call, names, scope):
             if isinstance(call.args[1], ast.Constant) or _is_parameter(program, call.args[0], scope):
                 yield call, call.args[0]
-    elif names & MAKES_GETTERS and any(_names_gradient(item) for item in call.args):
+    elif (names & MAKES_GETTERS and any(_names_gradient(item) for item in call.args)) or (
+        names & RUNS_TEXT and call.args and _text_reaches(program, call.args[0], scope)
+    ):
         yield call, None
+    elif _is_looked_up(program, call, scope, names):
+        given = [*call.args, *(item.value for item in call.keywords)]
+        yield from ((call.func, item) for item in given[:1] if _is_parameter(program, item, scope))
+
+
+def _text_reaches(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether a text is code that reads or clips gradients: ``exec("clip_grad_norm_(net.parameters(), 1.0)")``."""
+    if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+        return False
+    try:
+        inner = list(ast.walk(ast.parse(node.value.strip())))
+    except (SyntaxError, ValueError):
+        return False
+    return any(
+        (isinstance(item, ast.Attribute) and item.attr == GRADIENT)
+        or (isinstance(item, ast.Call) and any(map(_clips, program.names(item.func, scope))))
+        for item in inner
+    )
+
+
+def _is_looked_up(program: Program, call: ast.Call, scope: Scope, names: set[str]) -> bool:
+    """Whether a function found by a name that only the run knows may clip: ``getattr(nn.utils, "clip_" + how)(...)``.
+
+    What makes an optimizer gives it back, and what sets weights for the first time is told apart by its module.
+    """
+    finder = call.func.value if isinstance(call.func, ast.Subscript) else call.func
+    if not isinstance(finder, ast.Call) or not isinstance(scope.module.parents.get(call), ast.Expr):
+        return False
+    if any(name.startswith(_SETS_WEIGHTS) for name in names) or program.flow.callees(call):
+        return False
+    return bool(program.callee_names(finder, scope) & FINDS_FUNCTIONS)
 
 
 def _clips(name: str) -> bool:

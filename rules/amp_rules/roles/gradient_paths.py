@@ -32,12 +32,12 @@ class GradientPaths:
 
     Args:
         program: the program.
-        results: whether what calling a library's module gave, and sums that begin as a number, carry one for certain.
+        sums: whether sums that begin as a number carry one for certain.
     """
 
-    def __init__(self, program: Program, *, results: bool = False) -> None:
+    def __init__(self, program: Program, *, sums: bool = False) -> None:
         self._program = program
-        self._results = results
+        self._sums = sums
 
     def carries(self, node: ast.AST) -> bool:
         """Whether a gradient can flow out of an expression, for all that is known."""
@@ -165,9 +165,10 @@ class GradientPaths:
 
     def _are_objects(self, node: ast.expr, scope: Scope) -> bool:
         values = self._program.flow.values(node, scope)
-        if self._results and any(
-            value.kind == "constant" or (value.is_result and is_module(value)) for value in values
-        ):
+        # What calling a library's module gave is a tensor, as far as is known.
+        if any(value.is_result and is_module(value) for value in values):
+            return False
+        if self._sums and any(value.kind == "constant" for value in values):
             return False
         return bool(values) and all(map(_is_object, values))
 

@@ -21,6 +21,7 @@ _MAX_DEPTH = 6
 not found, and the step is declined for want of one."""
 _MAX_TUPLES = 3
 """Tuples within tuples in which a batch is looked for: ``enumerate(zip(one, two))`` has two."""
+_OF_NUMBERS = frozenset({"builtins.len", "builtins.range"})
 # Who looks into a call or a function, and for what.
 _RUNNING, _FETCHING, _TAKING, _MAKING = "runs it", "keeps its next batch", "takes from it", "is made by it"
 
@@ -90,9 +91,10 @@ class Loaders:
     def direct(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
         """The innermost expressions of ``node`` that hold a loader.
 
-        What asks for the length of one takes no batches from it: ``[0.0 for _ in range(len(loader))]``.
+        What asks for the length of one takes no batches from it: ``[0.0 for _ in range(len(loader))]``. What
+        ``range`` is given is a number, whatever else an attribute set by a name may hold.
         """
-        if isinstance(node, ast.Call) and "builtins.len" in self.program.callee_names(node, site.scope):
+        if isinstance(node, ast.Call) and self.program.callee_names(node, site.scope) & _OF_NUMBERS:
             return
         values = self.program.flow.values(node, site.scope)
         held = {value for value in values if is_loader(value)}

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import CallSite, Value
+from amp_rules.roles.given_computations import Given
 from amp_rules.roles.gradient_paths import GradientPaths
 from amp_rules.roles.prepared_models import PreparedModels
 from amp_rules.roles.statement_runs import StatementRun, outermost
@@ -47,13 +48,18 @@ _RESCALING = frozenset({"mean", "get", "size", "item", "detach"})
 
 
 class Regions:
-    """Where autocast belongs."""
+    """Where autocast belongs.
+
+    Attributes:
+        given: computations that no run holds, since they are given to the call that runs the backward pass.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._gradients = GradientPaths(program)
         self._visited: set[tuple[ast.AST, frozenset[str], bool]] = set()
         self._marked: dict[ast.AST, tuple[Module, ast.stmt]] = {}
+        self.given: dict[ast.AST, Given] = {}
 
     def training(self, backwards: Iterable[Backward]) -> tuple[list[StatementRun], list[Backward]]:
         """Runs that compute the losses, and the backward passes for which no computation was found."""
@@ -61,11 +67,13 @@ class Regions:
         for site in backwards:
             self._visited = set()
             before, self._marked = self._marked, {}
+            given_before, self.given = self.given, {}
             self._slice(site, self._read_by(site))
-            nodes = [site.loss, *self._marked]
+            nodes = [site.loss, *self._marked, *self.given]
             if not any(self.program.runs_model(node) for node in nodes) and not any(map(self._runs_prepared, nodes)):
                 lost.append(site)
             self._marked = {**before, **self._marked}
+            self.given = {**given_before, **self.given}
         return self._runs(), lost
 
     @cached_property
@@ -160,9 +168,17 @@ class Regions:
             for name, argument in info.bound(caller.call):
                 if name in wanted.carrying:
                     given |= self._gradients.reads(argument)
+                    self._note_given(site, caller, name, argument)
             if given:
                 self._slice(calling(caller), given, wanted.left_loop)
         self._attributes(site, wanted)
+
+    def _note_given(self, site: Site, caller: CallSite, name: str, argument: ast.expr) -> None:
+        """Note an argument that computes what the loss is computed from, in a call that runs the backward pass."""
+        if self.program.runs_model(argument) and self.program.runs_backward(caller.call):
+            where = calling(caller)
+            is_loss = isinstance(site, Backward) and blocks.path_of(site.loss) == name
+            self.given[argument] = Given(where.module, where.scope, where.body, argument, caller.call, is_loss)
 
     def _attributes(self, site: Site, wanted: _Wanted) -> None:
         """Follow attributes that another function leaves behind: ``self.loss``, ``policy.rewards``."""

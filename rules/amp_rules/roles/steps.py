@@ -303,7 +303,7 @@ class Program:
             kind = self.roles.stepper(call, scope)
             if kind == "optimizer":
                 known.append(site)
-            elif kind == "unknown" and not is_always_none(self, call.func.value, scope):
+            elif kind == "unknown" and not is_always_none(self.flow, call.func.value, scope):
                 unknown.append(site)
         return known, unknown
 

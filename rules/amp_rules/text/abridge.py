@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.text.indentation import steps
 
 _PLACEHOLDER = re.compile(r'"""amp-hidden-(\d+)[\r\n]*"""')
 _NEWLINES = re.compile(r"\r\n|\r|\n")
@@ -89,18 +89,7 @@ def abridged(module: Module, edited: Iterable[ast.AST], whole: Iterable[ast.stmt
     """The file abridged; None where its indentation or its line ends differ from place to place."""
     text = module.source.text
     newlines = set(_NEWLINES.findall(text))
-    indents = Counter(_steps(module))
+    indents = {step.text for step in steps(module)}
     if len(newlines) != 1 or len(indents) != 1 or '"""amp-hidden-' in text or "\f" in text:
         return None
     return Abridged(module, edited, whole, next(iter(indents)), next(iter(newlines)))
-
-
-def _steps(module: Module) -> Iterable[str]:
-    """The indentation of each block beyond that of the statement that it belongs to."""
-    for node in module.nodes:
-        if isinstance(node, (ast.stmt, ast.ExceptHandler)):
-            for suite in blocks.suites(node):
-                first = suite[0]
-                if first.lineno > node.lineno and not (isinstance(node, ast.If) and suite is node.orelse):
-                    start, outer = module.start(first)[1], module.start(node)[1]
-                    yield module.lines[first.lineno - 1][outer:start]

@@ -21,6 +21,7 @@ from amp_rules.text.abridge import abridged
 from amp_rules.text.actions import Action, Remove, Unwrap, Wrap, node_of
 from amp_rules.text.decorating import Decorating
 from amp_rules.text.import_names import ImportNames
+from amp_rules.text.indentation import Indentation
 from amp_rules.text.parameters import Parameters
 from amp_rules.text.places import Places
 from amp_rules.text.replacing import Replacing
@@ -101,7 +102,8 @@ def _rewritten(
     wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
     try:
         positions = wrapper.resolve(PositionProvider)
-        editor = _Editor(actions, Places(module, positions, cell.start - 1 if cell else 0))
+        above = cell.start - 1 if cell else 0
+        editor = _Editor(actions, Places(module, positions, above), Indentation(module, above))
         changed = wrapper.module.visit(editor).code
     except RecursionError:
         # LibCST needs several frames for each level of an expression.
@@ -143,12 +145,13 @@ def _indent(module: Module) -> str | None:
 class _Editor(cst.CSTTransformer):
     """Walks through the tree once, and hands each node to those who carry out the actions on it."""
 
-    def __init__(self, actions: Sequence[Action], places: Places) -> None:
+    def __init__(self, actions: Sequence[Action], places: Places, indentation: Indentation) -> None:
         super().__init__()
         self._actions = list(actions)
         self._done: set[int] = set()
         self._replacing = Replacing(actions, places, self._done)
-        self._suites = Suites(actions, places, self._done)
+        self._indentation = indentation
+        self._suites = Suites(actions, places, indentation, self._done)
         self._decorating = Decorating(actions, places, self._done)
         self._parameters = Parameters(actions, places, self._done)
         self._import_names = ImportNames(actions, places, self._done)
@@ -161,7 +164,7 @@ class _Editor(cst.CSTTransformer):
         return self._replacing.left(original_node, super().on_leave(original_node, updated_node))
 
     def visit_Module(self, node: cst.Module) -> None:
-        self._suites.indent = node.default_indent
+        self._indentation.default = node.default_indent
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         body = self._suites.suite(original_node.body, updated_node.body)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import libcst as cst
+
+from amp_rules.text.indentation import shifted
 
 
 def statements_of_suites(statement: cst.BaseStatement, suites: Sequence[str]) -> list[cst.BaseStatement]:
@@ -50,6 +53,11 @@ def lines_apart(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
     return lines[: blank[-1] + 1] if blank else []
 
 
+def blank_lines_above(statement: cst.BaseStatement) -> list[cst.EmptyLine]:
+    """The blank lines between a statement, with its comments, and what stands above."""
+    return list(takewhile(lambda line: line.comment is None, getattr(statement, "leading_lines", ())))
+
+
 def without_blank_lines_above(statement: cst.BaseStatement) -> cst.BaseStatement:
     """The statement at the head of its suite, where one with a blank line below it stood."""
     lines = list(getattr(statement, "leading_lines", ()))
@@ -58,9 +66,9 @@ def without_blank_lines_above(statement: cst.BaseStatement) -> cst.BaseStatement
     return statement.with_changes(leading_lines=lines) if hasattr(statement, "leading_lines") else statement
 
 
-def parsed(code: str) -> list[cst.BaseStatement]:
-    """The statements of new code; a comment at its head belongs to the first."""
-    module = cst.parse_module(code if code.endswith("\n") else code + "\n")
+def parsed(code: str, step: str) -> list[cst.BaseStatement]:
+    """The statements of new code, its blocks indented by ``step``; a comment at its head belongs to the first."""
+    module = cst.parse_module(code if code.endswith("\n") else code + "\n").visit(_Stepped(step))
     statements = list(module.body)
     if module.header:
         header = [line if line.comment else line.with_changes(indent=False) for line in module.header]
@@ -102,12 +110,29 @@ def block(header: str, body: list[cst.BaseStatement], indent: str) -> cst.BaseSt
     leading: Sequence[cst.EmptyLine] = getattr(body[0], "leading_lines", ())
     if hasattr(body[0], "leading_lines"):
         body = [body[0].with_changes(leading_lines=()), *body[1:]]
-    indented = cst.IndentedBlock(body).visit(_Moved(indent))
+    indented = cst.IndentedBlock(body, indent=indent).visit(_Moved(indent))
     return whole.with_changes(leading_lines=leading, body=indented)
 
 
+class _Stepped(cst.CSTTransformer):
+    """Indents the blocks of new code as those of the file that it goes into."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__()
+        self._step = step
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        return updated_node if updated_node.indent is not None else updated_node.with_changes(indent=self._step)
+
+
 class _Moved(cst.CSTTransformer):
-    """Moves what LibCST does not with a block: blank lines lose their indentation, rows below a backslash gain one."""
+    """Moves what LibCST does not with a block.
+
+    Blank lines lose their indentation. Rows below a backslash gain one, and so do rows within brackets that begin
+    with other white space than their block does.
+    """
 
     def __init__(self, indent: str) -> None:
         super().__init__()
@@ -116,7 +141,18 @@ class _Moved(cst.CSTTransformer):
     def leave_SimpleWhitespace(
         self, original_node: cst.SimpleWhitespace, updated_node: cst.SimpleWhitespace
     ) -> cst.SimpleWhitespace:
-        return updated_node.with_changes(value=updated_node.value.replace("\n", "\n" + self._indent))
+        head, *rows = updated_node.value.split("\n")
+        return updated_node.with_changes(value="\n".join([head, *(shifted(row, self._indent) for row in rows)]))
+
+    def leave_ParenthesizedWhitespace(
+        self, original_node: cst.ParenthesizedWhitespace, updated_node: cst.ParenthesizedWhitespace
+    ) -> cst.ParenthesizedWhitespace:
+        if updated_node.indent:
+            return updated_node
+        return updated_node.with_changes(last_line=self._shifted(updated_node.last_line))
+
+    def _shifted(self, space: cst.SimpleWhitespace) -> cst.SimpleWhitespace:
+        return space.with_changes(value=shifted(space.value, self._indent))
 
     def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
         if updated_node.comment is not None:

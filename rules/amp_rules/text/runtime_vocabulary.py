@@ -113,6 +113,11 @@ class RuntimeVocabulary(Vocabulary):
         """``with amp.autocast():``."""
         return Written((Wrap(first, last, self._code(module, "with {amp}.autocast():")),))
 
+    def autocast_argument(self, module: Module, statement: ast.stmt, argument: ast.expr, variable: str) -> Written:
+        """``with amp.autocast():``, and the variable below it."""
+        code = self._code(module, "with {amp}.autocast():") + f"\n    {variable} = {ast.unparse(argument)}"
+        return Written((Insert(statement, code), Replace(argument, substitute(variable))))
+
     def without_autocast(self, module: Module, first: ast.stmt, last: ast.stmt) -> Written:
         """``with amp.autocast(enabled=False):``."""
         return Written((Wrap(first, last, self._code(module, "with {amp}.autocast(enabled=False):")),))

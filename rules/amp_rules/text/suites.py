@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import libcst as cst
 
 from amp_rules.text.actions import Action, Insert, Remove, Unwrap, Wrap
+from amp_rules.text.indentation import Indentation
 from amp_rules.text.places import Place, Places
 from amp_rules.text.rows import (
+    blank_lines_above,
     block,
     lines_apart,
     one_line_each,
@@ -22,15 +24,11 @@ from amp_rules.text.rows import (
 
 
 class Suites:
-    """Rebuilds suites. The four actions meet at one statement, so that one place must know of all.
+    """Rebuilds suites. The four actions meet at one statement, so that one place must know of all."""
 
-    Attributes:
-        indent: by how much a suite stands further right than its head.
-    """
-
-    def __init__(self, actions: Sequence[Action], places: Places, done: set[int]) -> None:
-        self.indent = ""
+    def __init__(self, actions: Sequence[Action], places: Places, indentation: Indentation, done: set[int]) -> None:
         self._places = places
+        self._indentation = indentation
         self._done = done
         self._carried: list[cst.EmptyLine] = []
         self._emptied: list[cst.IndentedBlock] = []
@@ -76,7 +74,11 @@ class Suites:
             for item in updated_node.body
         ]
         body = self.suite(original_node.body, lines)
-        return cst.IndentedBlock(body if body is not None else lines, header=updated_node.trailing_whitespace)
+        return cst.IndentedBlock(
+            body if body is not None else lines,
+            header=updated_node.trailing_whitespace,
+            indent=self._step(self._places.start(original_node)),
+        )
 
     def branch(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
         """An ``elif`` stands in no suite: what happens to it happens here. An ``else`` left empty goes."""
@@ -132,6 +134,8 @@ class Suites:
                     self._done.add(id(wrap))
         spans.sort(key=lambda span: (span[0], -span[1]))
         self._apart.clear()
+        if all(line.comment is None for line in self._carried):
+            self._carried = []
         return set_apart(self._emit(rows, 0, len(rows) - 1, spans, None), self._apart)
 
     def _emit(
@@ -155,7 +159,7 @@ class Suites:
             # What goes before or after a statement at the edge of a block stays outside of it.
             before, after = self._before(rows[start][0]), self._after(rows[end][0])
             inner = self._emit(rows, start, end, remaining, wrap)
-            whole = self._put_above(before, block(wrap.header, inner, self.indent), rows[start][0])
+            whole = self._put_above(before, block(wrap.header, inner, self._step(rows[start][0])), rows[start][0])
             found.extend([*before, whole, *after])
             index = end + 1
         return found
@@ -163,13 +167,17 @@ class Suites:
     def _row(self, place: Place | None, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
         kept: list[cst.BaseStatement] = []
         if self._carried and hasattr(statement, "leading_lines"):
-            statement = statement.with_changes(leading_lines=[*self._carried, *statement.leading_lines])
+            above = self._carried
+            if all(line.comment is None for line in above):
+                above = above[len(blank_lines_above(statement)) :]
+            statement = statement.with_changes(leading_lines=[*above, *statement.leading_lines])
             self._carried = []
         if place in self._removals:
             lines = list(getattr(statement, "leading_lines", ()))
             if not self._finish_removal(place):
                 lines = lines_apart(lines)
-            self._carried = lines if any(line.comment is not None for line in lines) else []
+            # A gap stays where the statement below it goes.
+            self._carried = lines if any(line.comment is not None for line in lines) else blank_lines_above(statement)
         elif place in self._unwraps:
             unwrap = self._unwraps[place]
             self._done.add(id(unwrap))
@@ -230,8 +238,12 @@ class Suites:
         chosen = [item for item in self._inserts.get(place, ()) if item.after is after and id(item) not in self._done]
         for item in sorted(chosen, key=lambda item: item.order):
             self._done.add(id(item))
-            found.extend(parsed(item.code if item.late is None else item.late()))
+            found.extend(parsed(item.code if item.late is None else item.late(), self._step(place)))
         return found
+
+    def _step(self, place: Place | None) -> str:
+        """By how much a new block at a place stands further right than its head."""
+        return self._indentation.at(place[0]) if place is not None else self._indentation.default
 
     def _finish_removal(self, place: Place | None) -> bool:
         """Notes that a removal took place; returns whether the comments stay."""

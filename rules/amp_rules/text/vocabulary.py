@@ -16,6 +16,9 @@ from amp_rules.roles.steps import Backward, Step
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import Action
 
+LOSS_NAMES = ("loss", "total_loss", "step_loss", "unscaled_loss")
+"""What a loss is called that gets a variable: the first that the file has no other use for."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -129,6 +132,10 @@ class Vocabulary(ABC):
     @abstractmethod
     def autocast(self, module: Module, first: ast.stmt, last: ast.stmt) -> Written:
         """Run the statements from ``first`` to ``last`` of one suite under autocast."""
+
+    @abstractmethod
+    def autocast_argument(self, module: Module, statement: ast.stmt, argument: ast.expr, variable: str) -> Written:
+        """Compute an argument of a statement under autocast before it, and give it as a variable."""
 
     @abstractmethod
     def without_autocast(self, module: Module, first: ast.stmt, last: ast.stmt) -> Written:

@@ -66,6 +66,19 @@ BY_NAME = frozenset({"builtins.getattr", "builtins.setattr", "builtins.hasattr",
 MAKES_GETTERS = frozenset({"operator.attrgetter", "operator.methodcaller"})
 """Functions that make a function which reaches an attribute or a method by a name."""
 
+FINDS_FUNCTIONS = frozenset(
+    {"builtins.eval", "builtins.getattr", "builtins.globals", "builtins.vars", "builtins.locals"}
+)
+"""Functions by which another one is found by its name."""
+
+RUNS_TEXT = frozenset({"builtins.eval", "builtins.exec"})
+"""Functions that run the code in a text."""
+
+LOOKS_UP_NAMES = RUNS_TEXT | {
+    "builtins.globals", "builtins.locals", "builtins.vars", "inspect.getmembers", "sys.modules"
+}  # fmt: skip
+"""By these a file finds what it has imported or defined itself."""
+
 BACKWARD_FUNCTIONS = frozenset(
     {
         "torch.autograd.backward",

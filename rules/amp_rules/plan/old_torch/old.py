@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,7 +15,9 @@ from amp_rules.plan.report import Refusal
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action
+from amp_rules.torch.gradients import LOOKS_UP_NAMES
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,26 @@ class OldProgram:
         """Whether another file of the program takes a name from this one."""
         return any(name in names for other, names in self._wanted.items() if other is not module)
 
+    def looked_up(self, module: Module, name: str) -> bool:
+        """Whether the file may find a name of its own by a text: ``globals()["xavier_uniform"]``, ``eval(args.init)``.
+
+        That is so where it looks up names at all, and a text of the program has this one in it, or begins or ends it.
+        """
+        looks = [*self._look_ups(module)]
+        if not looks:
+            return False
+        parts = {text.strip("%s{} ()") for node in looks for text in _texts(walk(_whole(module, node)))}
+        if any(part and (name.startswith(part) or name.endswith(part)) for part in parts):
+            return True
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        return any(word.search(text) for other in self.program.flow.modules for text in _texts(other.nodes))
+
+    def _look_ups(self, module: Module) -> Iterator[ast.expr]:
+        for node, _, scope in self.program.nodes():
+            if scope.module is module and isinstance(node, (ast.Name, ast.Attribute)):
+                if self.program.names(node, scope) & LOOKS_UP_NAMES:
+                    yield node
+
     @cached_property
     def _wanted(self) -> dict[Module, set[str]]:
         return {module: self._wanted_by(module) for module in self.program.flow.modules}
@@ -134,6 +157,18 @@ class OldProgram:
         if star:
             found |= {node.id for node in module.nodes if isinstance(node, ast.Name)}
         return found
+
+
+def _texts(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The strings among some nodes."""
+    return (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _whole(module: Module, node: ast.AST) -> ast.AST:
+    """The whole expression that one is a part of."""
+    while isinstance(parent := module.parents.get(node), (ast.expr, ast.keyword)):
+        node = parent
+    return node
 
 
 def change(rule: Rule, module: Module, node: ast.AST, message: str, *actions: Action) -> Change:

@@ -17,7 +17,8 @@ The old names warn, or are gone.
     torch.nn.utils.clip_grad_norm_(model.parameters(), 5)
 
 ## When it declines
-Where another file of the project takes the old name from this one.
+Where another file of the project takes the old name from this one, or the file looks it up in a text, as
+`globals()["xavier_uniform"]` does.
 
 ## Leaving it out
 Yes: the old names work as long as PyTorch has them.
@@ -74,18 +75,24 @@ def _import(
         if new is None:
             continue
         last = new.rpartition(".")[2]
-        if alias.asname is None and (old.wanted_elsewhere(module, alias.name) or _is_taken(module, last)):
+        why = _why_kept(old, module, alias.name, last) if alias.asname is None else None
+        if why is not None:
             kept.add((module, alias.name))
-            old.leave(
-                RULE,
-                module,
-                statement,
-                f"other code takes the name `{alias.name}` from here",
-                f"use `{last}` instead there and here",
-            )
+            old.leave(RULE, module, statement, why, f"use `{last}` instead there and here")
             continue
         message = f"`{alias.name}` is called `{last}` now"
         yield change(RULE, module, alias, message, EditNames(statement, {alias.name: last}))
+
+
+def _why_kept(old: OldProgram, module: Module, name: str, new: str) -> str | None:
+    """Why an import keeps the old name; None where nothing else needs it."""
+    if old.wanted_elsewhere(module, name):
+        return f"other code takes the name `{name}` from here"
+    if _is_taken(module, new):
+        return f"the file calls something else `{new}`"
+    if old.looked_up(module, name):
+        return f"the file may look up `{name}` by its name in a text"
+    return None
 
 
 def _is_taken(module: Module, name: str) -> bool:

@@ -65,7 +65,7 @@ def _is_unused(old: OldProgram, module: Module, statement: ast.Import | ast.Impo
     name = alias.asname or alias.name
     used = any(isinstance(node, ast.Name) and node.id == name for node in module.nodes)
     exported = any(isinstance(node, ast.Constant) and node.value == name for node in module.nodes)
-    return not used and not exported and not old.wanted_elsewhere(module, name)
+    return not (used or exported or old.wanted_elsewhere(module, name) or old.looked_up(module, name))
 
 
 def _is_guarded(module: Module, statement: ast.stmt) -> bool:

@@ -4,7 +4,8 @@
 Wraps the statements that compute a loss, and those that evaluate a trained model, in `with
 amp.autocast():`. The region ends before the backward pass, which runs in the types that autocast chose for
 the forward pass. It ends earlier, after the models, where the loss computes where pixels lie: matrix products of
-cameras, poses and grids. An evaluation gets no region where the script never prepares its model.
+cameras, poses and grids. An evaluation gets no region where the script never prepares its model. What is computed
+within the call that runs the backward pass, as in `update(model(x), y)`, gets a statement of its own before it.
 
 ## Why
 Autocast chooses a type for each operation: matrix products in half, reductions and losses in FP32. The loss belongs
@@ -37,8 +38,11 @@ from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
+from amp_rules.source.resolver import free_name
 from amp_rules.source.syntax import walk
+from amp_rules.text.vocabulary import LOSS_NAMES
 
+_OUTPUT_NAMES = ("output", "outputs", "model_output", "computed")
 RULE = Rule("AMP102", "autocast-region", "The forward pass and the loss run under autocast.", "precision")
 
 
@@ -53,3 +57,9 @@ def changes(context: Context) -> Iterator[Change]:
         # Weights in FP32 evaluate without autocast too; half ones may meet inputs in FP32.
         optional = evaluates and context.options.opt_level in ("O0", "O1")
         yield Change.written(RULE, run.module, run.first, message, written, optional=optional)
+    for given in context.precision.given:
+        what = given.module.text(given.argument)
+        message = f"`{what}` runs under autocast, before the backward pass of `{given.module.text(given.call.func)}`"
+        variable = free_name(given.module, LOSS_NAMES if given.is_loss else _OUTPUT_NAMES)
+        written = context.vocabulary.autocast_argument(given.module, given.statement, given.argument, variable)
+        yield Change.written(RULE, given.module, given.argument, message, written)

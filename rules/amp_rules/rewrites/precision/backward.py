@@ -31,9 +31,9 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.source.resolver import free_name
+from amp_rules.text.vocabulary import LOSS_NAMES
 
 RULE = Rule("AMP103", "scaled-backward", "The backward pass starts from the scaled loss.", "precision")
-_LOSS_NAMES = ("loss", "total_loss", "step_loss", "unscaled_loss")
 
 
 def changes(context: Context) -> Iterator[Change]:
@@ -44,5 +44,5 @@ def changes(context: Context) -> Iterator[Change]:
         text = site.module.text(site.loss)
         message = f"`{text}` is scaled before its backward pass, so that small gradients survive in half"
         # ``f(model(x)).backward()``: the loss is computed under autocast first.
-        variable = free_name(site.module, _LOSS_NAMES) if context.program.runs_model(site.loss) else None
+        variable = free_name(site.module, LOSS_NAMES) if context.program.runs_model(site.loss) else None
         yield Change.written(RULE, site.module, site.node, message, context.vocabulary.backward(site, variable))
