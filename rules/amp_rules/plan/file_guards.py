@@ -18,7 +18,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.file_access import FILE_READS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS
+from amp_rules.torch.file_access import ARRAYS_IN_FILES, FILE_READS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS
 
 _NEAR = 4
 """Statements above a removal in which its list of files is made; what is made further above, all processes make."""
@@ -32,12 +32,14 @@ class FileGuards:
         effects: every call that changes files and is not each process's own affair.
         statements: those that only the main process runs.
         calls: those that it alone makes, of which all processes compute the arguments; the functions that are called.
+        in_turns: what the processes run one after the other.
         reasons: what cannot be left to one process.
     """
 
     effects: list[FileEffect] = field(default_factory=list)
     statements: dict[ast.stmt, Module] = field(default_factory=dict)
     calls: list[Site] = field(default_factory=list)
+    in_turns: frozenset[ast.AST] = frozenset()
     reasons: list[Declined] = field(default_factory=list)
 
 
@@ -71,9 +73,10 @@ class _Decision:
         self._paths = paths
         self._skippable = Skippable(program)
         # Under ``main_process_first`` each process in turn needs all that it does.
-        self._in_turns = program.called_from(nodes_of(downloads))
+        in_turns = nodes_of(downloads)
+        self._in_turns = program.called_from(in_turns)
         self._scopes: dict[ast.stmt, Scope] = {}
-        self._guards = FileGuards()
+        self._guards = FileGuards(in_turns=frozenset(in_turns))
 
     def made(self) -> FileGuards:
         found = self._guards
@@ -182,14 +185,19 @@ class _Decision:
         self._guards.calls.append(Site(effect.module, effect.scope, effect.body, effect.call.func))
 
     def _read_back(self, effect: FileEffect) -> int | None:
-        """The line of a read from what a call opens."""
+        """The line of a read from what a call opens; an array that is a file is read wherever it goes."""
+        is_array = bool(self._program.callee_names(effect.call, effect.scope) & ARRAYS_IN_FILES)
         for node, _, scope in self._program.nodes():
-            owner = None
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FILE_READS:
+            owner: ast.AST | None = None
+            if is_array and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                parent = scope.module.parents[node]
+                is_stored = isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
+                owner = None if is_stored or isinstance(parent, ast.Attribute) else node
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FILE_READS:
                 owner = node.func.value
             elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
                 owner = node.value
-            if owner is not None and any(
+            if isinstance(owner, ast.expr) and any(
                 value.site is effect.call for value in self._program.flow.values(owner, scope)
             ):
                 return int(getattr(node, "lineno", 1))
@@ -311,7 +319,7 @@ def looks_at_files(program: Program, node: ast.AST, scope: Scope) -> bool:
             or (
                 isinstance(part.func, ast.Attribute)
                 and part.func.attr in LOOKING_METHODS
-                and not program.flow.values(part.func.value, scope)
+                and all(value.name.startswith("pathlib.") for value in program.flow.values(part.func.value, scope))
                 and not program.flow.callees(part)
             )
         )
