@@ -10,7 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.downloads import nodes_of
-from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects
+from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects, makes_folder, try_that_expects
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.skippable import Skippable
 from amp_rules.roles.steps import Program, Site
@@ -18,7 +18,14 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.file_access import ARRAYS_IN_FILES, FILE_READS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS
+from amp_rules.torch.file_access import (
+    ARRAYS_IN_FILES,
+    FILE_READS,
+    FOLDER_ERRORS,
+    LOOKING_METHODS,
+    LOOKS,
+    MAKES_FOLDERS,
+)
 
 _NEAR = 4
 """Statements above a removal in which its list of files is made; what is made further above, all processes make."""
@@ -82,8 +89,13 @@ class _Decision:
         found = self._guards
         found.effects = [effect for effect in file_effects(self._program) if self._is_shared(effect)]
         found.effects.extend(self._folders_of_this_moment())
+        found.effects.extend(self._folders_made_anew(found.effects))
         opened = {effect.call for effect in found.effects if effect.keeps_open}
         for effect in found.effects:
+            if effect.statement in found.statements or any(
+                parent in found.statements for parent in blocks.enclosing(effect.module, effect.call)
+            ):
+                continue
             if not self._guard(effect, opened):
                 self._call(effect)
         self._lift()
@@ -108,6 +120,26 @@ class _Decision:
             if isinstance(call, ast.Call) and call.args and self._paths.is_of_this_moment(call.args[0], site.scope):
                 found.append(FileEffect(site.module, site.scope, site.body, call, call, (call.args[0],)))
         return [item for item in found if self._is_shared(item)]
+
+    def _folders_made_anew(self, effects: list[FileEffect]) -> list[FileEffect]:
+        """Folders that are emptied, or made under another name, where they are there already, by the whole ``try``."""
+        changing = {effect.call for effect in effects}
+        found = []
+        for call, body, scope in self._program.calls():
+            module = scope.module
+            block = try_that_expects(module, call, FOLDER_ERRORS) if makes_folder(self._program, call, scope) else None
+            if block is None or self._guarded(module, call) or body in self._in_turns:
+                continue
+            handled = {node for handler in block.handlers for node in walk(handler)}
+            if changing.isdisjoint(handled) or not self._skippable.alone(module, scope, [block]):
+                continue
+            assert isinstance(call.func, (ast.Name, ast.Attribute))
+            folder = call.args[0] if self._program.callee_names(call, scope) else call.func
+            path = folder.value if folder is call.func and isinstance(folder, ast.Attribute) else folder
+            effect = FileEffect(module, scope, body, call, call, (path,), fills_folder=True)
+            self._add(effect, [block])
+            found.append(effect)
+        return found
 
     # ---- statements ----------------------------------------------------------------------------------------
 

@@ -13,10 +13,12 @@ from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
-from amp_rules.torch.file_access import LOADERS, LOOKING_METHODS, LOOKS, OPENERS, READING_METHODS, STORES
+from amp_rules.torch.file_access import LOADERS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS, OPENERS, READING_METHODS, STORES
 
 HELPERS = 3
 """Helpers that hand a path on to each other; more are not followed, and the read itself is the place."""
+
+_MAKES_FOLDER = frozenset({"mkdir", "makedirs"})
 
 
 class FileReads:
@@ -60,6 +62,10 @@ class FileReads:
         names = self._program.callee_names(call, scope)
         if names & LOADERS and call.args:
             return call.args[0]
+        if names & MAKES_FOLDERS and call.args:
+            return call.args[0]
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names:
+            return call.func.value
         if names & STORES and call.args and only_reads(call):
             return call.args[0]
         if any(name in OPENERS for name in names) and call.args:
@@ -115,16 +121,24 @@ class FileReads:
         return bool(self._program.callee_names(call, located[1]) & (LOADERS | OPENERS.keys()))
 
     def may_be_same(self, site: Site, path: ast.expr, effect: Site, other: ast.expr) -> bool:
-        """Whether the path that is read and the one that is written may be of one file, or of a folder and its file."""
+        """Whether the path that is read and the one that is written may be of one file, or of a folder and its file.
+
+        A folder that all processes make has to do with what happens to the one that it is in, and with nothing else.
+        """
+        assert isinstance(site.node, ast.Call)
+        name = (blocks.path_of(site.node.func) or "").rpartition(".")[2]
+        if name in _MAKES_FOLDER:
+            if not (isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder)):
+                return False
+            folders = self._paths.of(other, effect.scope)
+            return any(may_be_same(one, f"{two}/*") for one in self._paths.of(path, site.scope) for two in folders)
         if site.module is effect.module and _whole(path) == _whole(other):
             if site.body is effect.body or (not _is_local(path, site) and not _is_local(other, effect)):
                 return True
         ones, others = self._paths.of(path, site.scope), self._paths.of(other, effect.scope)
         if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
             others = frozenset({*others, *(f"{one}/*" for one in others)})  # with what is in it
-        assert isinstance(site.node, ast.Call)
-        name = blocks.path_of(site.node.func) or ""
-        if name.rpartition(".")[2] in ("listdir", "scandir", "walk", "iterdir", "glob", "rglob"):
+        if name in ("listdir", "scandir", "walk", "iterdir", "glob", "rglob"):
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})
         return any(may_be_same(one, two) for one in ones for two in others)
 
