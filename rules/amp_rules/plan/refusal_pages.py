@@ -321,8 +321,9 @@ _PAGES = {
 
         ## What is refused
         A value that differs between processes, and that nothing makes the same, where all need one: in a condition that
-        decides over a step, in the number of rounds of a loop with steps in it, in a learning rate, in weights. The
-        message names the value, and the line that it comes from: a batch, a draw, a clock, an environment.
+        decides over a step or a wait for a file, in the number of rounds of a loop with steps in it, in a learning
+        rate, in weights. The message names the value, and the line that it comes from: a batch, a draw, a clock, an
+        environment, a call such as `os.mkdir` that fails on some processes alone.
 
         ## Why
         Each process has other batches, so one would go on and another would not. The one then waits in a reduction that
