@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from amp_rules.roles.steps import Program
+from amp_rules.torch.data import RUN_FOR_SAMPLES
 
-_OF_A_SAMPLE = frozenset({"__getitem__", "__getitems__", "collate_fn"})
 _GIVEN = frozenset({"collate_fn", "worker_init_fn"})
 
 
@@ -15,7 +15,7 @@ def bodies_of_samples(program: Program) -> set[ast.AST]:
     found: set[ast.AST] = set()
     for info in program.flow.functions.values():
         owner = program.flow.class_of(info) if info.cls is not None else None
-        if info.cls is not None and info.name in _OF_A_SAMPLE:
+        if info.cls is not None and info.name in RUN_FOR_SAMPLES:
             found.add(info.node)
         elif owner is not None and info.name == "__iter__":
             if any(name.rpartition(".")[2] == "IterableDataset" for name in owner.external_bases()):
