@@ -131,13 +131,19 @@ def named_lines(report: Report, path: Path, data: bytes) -> set[int]:
     found |= {span.end.line + 1 for span in spans if not rows.get(span.end.line + 1, b"x").strip()}
     removed = {edit.span.start.line for edit in report.edits if edit.code == "AMP203"}
     for node in ast.walk(ast.parse(data.replace(b"async=True", b"a_sync=True"))):
-        # A condition goes with the ``DataParallel`` that was alone in it, and so does a comment above that.
-        if isinstance(node, ast.If) and any(item.lineno in removed for item in node.body):
+        # A condition or a loop goes with the ``DataParallel`` that was alone in it, and so does a comment above that.
+        if isinstance(node, ast.If | ast.For) and any(row in removed for row in heads(node)):
             found |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         # Of ``x = f(\n  y\n)`` the last line is the edit's too; a call's end may gain an argument.
         if isinstance(node, ast.stmt) and not hasattr(node, "body") and node.lineno in found:
             found.add(node.end_lineno or node.lineno)
     return found
+
+
+def heads(node: ast.If | ast.For) -> list[int]:
+    """The lines on which the statements of a block begin; those of the block that is alone in it."""
+    only = node.body[0]
+    return heads(only) if isinstance(only, ast.If | ast.For) else [item.lineno for item in node.body]
 
 
 def lines(data: bytes) -> list[bytes]:

@@ -47,10 +47,28 @@ class Agreed:
 class Agreement:
     """Finds what makes the ranks of a program agree."""
 
-    def __init__(self, program: Program, setting: Setting, draws: Draws, *, forwards: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        setting: Setting,
+        draws: Draws,
+        *,
+        forwards: bool,
+        waits: frozenset[ast.stmt] = frozenset(),
+    ) -> None:
+        """Take the program.
+
+        Args:
+            program: the program.
+            setting: what the ranks share.
+            draws: what they may draw alike.
+            forwards: whether ranks wait for each other in forward passes.
+            waits: statements before which they do so.
+        """
         self._program = program
         self._setting = setting
         self._draws = draws
+        self._waits = waits
         self._places = Sinks(program, forwards=forwards)
         self._definitions = Definitions(program)
 
@@ -106,7 +124,7 @@ class Agreement:
     def _sinks(self, ranks: Ranks, made: tuple[Reduction, ...]) -> list[Sink]:
         # A reduction is met by all ranks, or none.
         known = (self._setting.reduced, (statement for statement, _ in self._setting.reduced_before))
-        places = frozenset(item.node for item in made).union(*known)
+        places = frozenset(item.node for item in made).union(self._waits, *known)
         return self._places.find(ranks, places)
 
     def _has_lasting(self, ranks: Ranks, made: tuple[Reduction, ...]) -> bool:

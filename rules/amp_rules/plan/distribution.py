@@ -9,6 +9,7 @@ from amp_rules.plan.agreement import Agreed, Agreement
 from amp_rules.plan.downloads import downloads
 from amp_rules.plan.draws import Draws
 from amp_rules.plan.evaluation.loops import Evaluations
+from amp_rules.plan.failing_files import fail_alone
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.gradient_averaging import Averaging, averaging
@@ -79,7 +80,13 @@ class Distribution:
     def agreed(self) -> Agreed:
         """What makes the ranks agree where they have to."""
         draws = Draws(self.program, self.data)
-        return Agreement(self.program, self.setting, draws, forwards=not self.averaging.delayed).found
+        forwards = not self.averaging.delayed
+        return Agreement(self.program, self.setting, draws, forwards=forwards, waits=self.waits).found
+
+    @cached_property
+    def waits(self) -> frozenset[ast.stmt]:
+        """Statements before which the processes wait for each other's files."""
+        return frozenset(statement for _, statement, _ in self.file_order.barriers())
 
     @cached_property
     def setting(self) -> Setting:
@@ -98,6 +105,7 @@ class Distribution:
             ),
             ordered=True,
             has_dropout=self.batches.has_dropout,
+            failing=fail_alone(self.program, self.files),
         )
 
     @cached_property

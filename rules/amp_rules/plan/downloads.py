@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterable
 
 from amp_rules.plan.precision import Precision
+from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.roles.file_effects import opens_to_write
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.data import FETCHERS, RUN_FOR_SAMPLES
+from amp_rules.torch.data import FETCHERS
 from amp_rules.torch.file_access import COMMANDS, LOADERS, LOOKING_METHODS, LOOKS, OPENERS
 
 _READERS = LOADERS | OPENERS.keys()
@@ -44,8 +45,7 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
 
 def _run_for_samples(program: Program) -> set[ast.AST]:
     """Bodies that data sets run for a sample: in workers, and as often as a rank's share asks for."""
-    infos = [program.function_of(body) for body, _ in program.flow.bodies()]
-    methods = {info.node for info in infos if info is not None and info.cls and info.name in RUN_FOR_SAMPLES}
+    methods = bodies_of_samples(program)
     return methods | program.called_from({node for method in methods for node in program.nodes_of(method)})
 
 

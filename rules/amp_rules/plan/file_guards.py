@@ -10,7 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.downloads import nodes_of
-from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects
+from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects, makes_folder, try_that_expects
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.skippable import Skippable
 from amp_rules.roles.steps import Program, Site
@@ -18,7 +18,14 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.file_access import FILE_READS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS
+from amp_rules.torch.file_access import (
+    ARRAYS_IN_FILES,
+    FILE_READS,
+    FOLDER_ERRORS,
+    LOOKING_METHODS,
+    LOOKS,
+    MAKES_FOLDERS,
+)
 
 _NEAR = 4
 """Statements above a removal in which its list of files is made; what is made further above, all processes make."""
@@ -32,12 +39,14 @@ class FileGuards:
         effects: every call that changes files and is not each process's own affair.
         statements: those that only the main process runs.
         calls: those that it alone makes, of which all processes compute the arguments; the functions that are called.
+        in_turns: what the processes run one after the other.
         reasons: what cannot be left to one process.
     """
 
     effects: list[FileEffect] = field(default_factory=list)
     statements: dict[ast.stmt, Module] = field(default_factory=dict)
     calls: list[Site] = field(default_factory=list)
+    in_turns: frozenset[ast.AST] = frozenset()
     reasons: list[Declined] = field(default_factory=list)
 
 
@@ -71,16 +80,22 @@ class _Decision:
         self._paths = paths
         self._skippable = Skippable(program)
         # Under ``main_process_first`` each process in turn needs all that it does.
-        self._in_turns = program.called_from(nodes_of(downloads))
+        in_turns = nodes_of(downloads)
+        self._in_turns = program.called_from(in_turns)
         self._scopes: dict[ast.stmt, Scope] = {}
-        self._guards = FileGuards()
+        self._guards = FileGuards(in_turns=frozenset(in_turns))
 
     def made(self) -> FileGuards:
         found = self._guards
         found.effects = [effect for effect in file_effects(self._program) if self._is_shared(effect)]
         found.effects.extend(self._folders_of_this_moment())
+        found.effects.extend(self._folders_made_anew(found.effects))
         opened = {effect.call for effect in found.effects if effect.keeps_open}
         for effect in found.effects:
+            if effect.statement in found.statements or any(
+                parent in found.statements for parent in blocks.enclosing(effect.module, effect.call)
+            ):
+                continue
             if not self._guard(effect, opened):
                 self._call(effect)
         self._lift()
@@ -105,6 +120,26 @@ class _Decision:
             if isinstance(call, ast.Call) and call.args and self._paths.is_of_this_moment(call.args[0], site.scope):
                 found.append(FileEffect(site.module, site.scope, site.body, call, call, (call.args[0],)))
         return [item for item in found if self._is_shared(item)]
+
+    def _folders_made_anew(self, effects: list[FileEffect]) -> list[FileEffect]:
+        """Folders that are emptied, or made under another name, where they are there already, by the whole ``try``."""
+        changing = {effect.call for effect in effects}
+        found = []
+        for call, body, scope in self._program.calls():
+            module = scope.module
+            block = try_that_expects(module, call, FOLDER_ERRORS) if makes_folder(self._program, call, scope) else None
+            if block is None or self._guarded(module, call) or body in self._in_turns:
+                continue
+            handled = {node for handler in block.handlers for node in walk(handler)}
+            if changing.isdisjoint(handled) or not self._skippable.alone(module, scope, [block]):
+                continue
+            assert isinstance(call.func, (ast.Name, ast.Attribute))
+            folder = call.args[0] if self._program.callee_names(call, scope) else call.func
+            path = folder.value if folder is call.func and isinstance(folder, ast.Attribute) else folder
+            effect = FileEffect(module, scope, body, call, call, (path,), fills_folder=True)
+            self._add(effect, [block])
+            found.append(effect)
+        return found
 
     # ---- statements ----------------------------------------------------------------------------------------
 
@@ -182,14 +217,19 @@ class _Decision:
         self._guards.calls.append(Site(effect.module, effect.scope, effect.body, effect.call.func))
 
     def _read_back(self, effect: FileEffect) -> int | None:
-        """The line of a read from what a call opens."""
+        """The line of a read from what a call opens; an array that is a file is read wherever it goes."""
+        is_array = bool(self._program.callee_names(effect.call, effect.scope) & ARRAYS_IN_FILES)
         for node, _, scope in self._program.nodes():
-            owner = None
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FILE_READS:
+            owner: ast.AST | None = None
+            if is_array and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                parent = scope.module.parents[node]
+                is_stored = isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
+                owner = None if is_stored or isinstance(parent, ast.Attribute) else node
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FILE_READS:
                 owner = node.func.value
             elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
                 owner = node.value
-            if owner is not None and any(
+            if isinstance(owner, ast.expr) and any(
                 value.site is effect.call for value in self._program.flow.values(owner, scope)
             ):
                 return int(getattr(node, "lineno", 1))
@@ -311,7 +351,7 @@ def looks_at_files(program: Program, node: ast.AST, scope: Scope) -> bool:
             or (
                 isinstance(part.func, ast.Attribute)
                 and part.func.attr in LOOKING_METHODS
-                and not program.flow.values(part.func.value, scope)
+                and all(value.name.startswith("pathlib.") for value in program.flow.values(part.func.value, scope))
                 and not program.flow.callees(part)
             )
         )

@@ -8,28 +8,22 @@ from functools import cached_property
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
+from amp_rules.plan.file_guards import FileGuards, is_guarded
+from amp_rules.plan.file_reads import HELPERS, FileReads
+from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.plan.statement_order import between, comes_after
-from amp_rules.roles.file_effects import FileEffect, only_reads
-from amp_rules.roles.file_paths import Paths, may_be_same
+from amp_rules.roles.file_effects import FileEffect
+from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import called_name, walk
-from amp_rules.torch.file_access import LOADERS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS, OPENERS, READING_METHODS, STORES
+from amp_rules.torch.file_access import MAKES_FOLDERS
 
 _FAR = 60
 """Callers above callers that are looked at to tell which of two statements comes first."""
 
-
 _LOOKED = frozenset({"exists", "isfile", "is_file", "lexists"})
-_HELPERS = 3
-"""Helpers that hand a path on to each other; more are not followed, and the read itself is the place."""
-
-
-def _parameters(body: ast.AST) -> set[str]:
-    return {item.arg for item in arguments_of(body)} if isinstance(body, FunctionNode) else set()
 
 
 class FileOrder:
@@ -37,40 +31,96 @@ class FileOrder:
 
     def __init__(self, program: Program, paths: Paths, guards: FileGuards) -> None:
         self._program = program
-        self._paths = paths
         self._guards = guards
-        self._inner = {child for statement in guards.statements for child in walk(statement)}
+        self._asked = FileReads(program, paths, guards)
+        inner = self._asked.inner
         left = {site.node for site in guards.calls}
-        self._effects = [item for item in guards.effects if item.call in self._inner or item.call.func in left]
+        calls = {parent for site in guards.calls if isinstance(parent := site.module.parents[site.node], ast.Call)}
+        self._not_by_all = program.called_from([*inner, *calls, *guards.in_turns])
+        self._of_samples = bodies_of_samples(program)
+        self._effects = [item for item in guards.effects if item.call in inner or item.call.func in left]
         self.reasons: list[Declined] = []
         self._declined: set[ast.Call] = set()
 
     def barriers(self) -> list[tuple[Module, ast.stmt, str]]:
         """Statements before which all processes wait, each with the reason."""
+        return self._barriers
+
+    @cached_property
+    def _barriers(self) -> list[tuple[Module, ast.stmt, str]]:
         found: dict[ast.stmt, tuple[Module, str]] = {}
-        reads = list(self._reads())
+        waits: dict[ast.stmt, list[tuple[Site, FileEffect]]] = {}
+        reads = list(self._asked.reads())
         for site, path in reads:
             if self._in_data_set(site):
                 self._decline_data_set(site, path)
                 continue
-            for given, own in self._from_callers(site, path, _HELPERS):
-                effect = self._written(given, own)
-                if effect is None and given is not site:
+            for given, own in self._asked.from_callers(site, path, HELPERS):
+                effects = list(self._written(given, own))
+                if not effects and given is not site:
                     # The helper may write the file before it reads it: a cache that it builds where there is none.
-                    given, effect = site, self._written(site, path, within=site.body)
-                if effect is not None:
-                    place = _before_the_look(given.module, given.statement)
-                    found.setdefault(place, (given.module, "the file is read once the main process has written it"))
+                    given, effects = site, list(self._written(site, path, within=site.body))
+                for met in self._where_all_come(given, HELPERS) if effects else ():
+                    for effect in effects:
+                        if isinstance(met.statement, ast.While) and self._writes_before(met, effect, met.statement):
+                            self._decline_rounds(met, effect)
+                            continue
+                        place = self._before_the_look(met, effect)
+                        found.setdefault(place, (met.module, "the file is read once the main process has written it"))
+                        waits.setdefault(place, []).append((met, effect))
+        for place in [item for item in found if self._waits_outside(item, waits)]:
+            del found[place]
         for site, path in reads:
             for change in () if self._in_data_set(site) else self._changed_next(site, path):
-                place = self._whole_guard(change.module, self._before_folder_is_made(change.module, change.statement))
-                found.setdefault(place, (change.module, "the file is changed once all processes have looked at it"))
-        inner = {child for statement in found for child in walk(statement) if child is not statement}
+                for met in self._where_all_come(change, HELPERS):
+                    place = self._whole_guard(met.module, self._before_folder_is_made(met.module, met.statement))
+                    found.setdefault(place, (met.module, "the file is changed once all processes have looked at it"))
         return [
             (module, item, why)
             for item, (module, why) in found.items()
-            if item not in inner and not self._ends_training(module, item, _HELPERS)
+            if not self._ends_training(module, item, HELPERS)
         ]
+
+    def _where_all_come(self, site: Site, depth: int) -> Iterator[Site]:
+        """The site, or what calls its function where that also runs on the main process alone, or in turns."""
+        if site.body not in self._not_by_all:
+            yield site
+            return
+        info = self._program.function_of(site.body)
+        for caller in self._program.flow.callers(info) if info is not None and depth else ():
+            above = calling(caller)
+            if not self._asked.is_left(above):
+                yield from self._where_all_come(above, depth - 1)
+
+    def _before_the_look(self, site: Site, effect: FileEffect) -> ast.stmt:
+        """The outermost statement around a read that looks for the file or opens it: ranks may find it differently.
+
+        What writes the file above the read stays outside: nobody is to wait for it before it is written.
+        """
+        module, found = site.module, site.statement
+        for parent in blocks.enclosing(module, found):
+            if self._writes_before(site, effect, parent):
+                break
+            if _is_a_look(parent):
+                found = parent
+        return _out_of_elif(module, found)
+
+    def _writes_before(self, site: Site, effect: FileEffect, within: ast.stmt) -> bool:
+        """Whether a statement around a read also writes the file, and can do so before the read."""
+        writes = self._ways(effect).get(site.body, [])
+        return any(comes_after(site.module, site.statement, item.statement, within) for item in writes)
+
+    def _waits_outside(self, place: ast.stmt, waits: dict[ast.stmt, list[tuple[Site, FileEffect]]]) -> bool:
+        """Whether the processes wait before a statement around a place already, for all that it waits for."""
+        module = waits[place][0][0].module
+        return any(
+            all(
+                any(effect is other for _, other in waits[parent]) and not self._writes_before(met, effect, parent)
+                for met, effect in waits[place]
+            )
+            for parent in blocks.enclosing(module, place)
+            if parent in waits
+        )
 
     def _ends_training(self, module: Module, node: ast.AST, depth: int) -> bool:
         """Whether a place is reached only when the training has failed: one process may come there alone."""
@@ -97,100 +147,21 @@ class FileOrder:
         """The outermost condition that looks at files only to make a folder: no process is to wait inside of it."""
         found = statement
         for parent in blocks.enclosing(module, statement):
-            if isinstance(parent, ast.If) and _looks(parent.test) and self._only_makes_folders(parent):
+            if isinstance(parent, ast.If) and _looks(parent.test) and self._asked.only_makes_folders(parent):
                 found = parent
         return _out_of_elif(module, found)
 
-    def _reads(self) -> Iterator[tuple[Site, ast.expr]]:
-        """Calls that read files, or look for them, with the expression of the path; not those of one process alone."""
-        for call, body, scope in self._program.calls():
-            if call in self._inner or is_guarded(scope.module, call):
-                continue
-            path = self._path_read(call, scope)
-            if path is not None:
-                yield Site(scope.module, scope, body, call), path
-
-    def _from_callers(self, site: Site, path: ast.expr, depth: int) -> Iterator[tuple[Site, ast.expr]]:
-        """The read, or where a helper that reads is given the path: other calls of it may read other files."""
-        info = self._program.function_of(site.body)
-        if info is None or depth == 0 or not (isinstance(path, ast.Name) and path.id in _parameters(site.body)):
-            yield site, path
-            return
-        for caller in self._program.flow.callers(info):
-            given = info.argument_or_default(caller.call, path.id)
-            above = calling(caller)
-            if above.node in self._inner or is_guarded(above.module, above.node):
-                continue
-            if given is None:
-                yield site, path
-            else:
-                yield from self._from_callers(above, given, depth - 1)
-
-    def _path_read(self, call: ast.Call, scope: Scope) -> ast.expr | None:
-        names = self._program.callee_names(call, scope)
-        if names & LOADERS and call.args:
-            return call.args[0]
-        if names & STORES and call.args and only_reads(call):
-            return call.args[0]
-        if any(name in OPENERS for name in names) and call.args:
-            return None if any(item.call is call for item in self._guards.effects) else call.args[0]
-        if names & LOOKS and call.args and self._decides(call, scope):
-            return call.args[0]
-        if isinstance(call.func, ast.Attribute) and not self._program.flow.callees(call):
-            if call.func.attr in READING_METHODS:
-                return call.func.value
-            if call.func.attr in LOOKING_METHODS and looks_at_files(self._program, call, scope):
-                return call.func.value if self._decides(call, scope) else None
-        return None
-
-    def _decides(self, call: ast.Call, scope: Scope) -> bool:
-        """Whether a look at files decides more than that a folder is made."""
-        module = scope.module
-        for parent in blocks.enclosing(module, call):
-            if isinstance(parent, (ast.If, ast.While)) and any(call is node for node in walk(parent.test)):
-                return not all(self._only_makes_folders(item) for item in [*parent.body, *parent.orelse])
-        return True
-
-    def _only_makes_folders(self, statement: ast.stmt) -> bool:
-        if statement in self._guards.statements or isinstance(statement, ast.Pass):
-            return True
-        if isinstance(statement, ast.If):
-            return all(self._only_makes_folders(item) for item in [*statement.body, *statement.orelse])
-        if isinstance(statement, ast.Try):
-            return all(self._only_makes_folders(item) for item in statement.body)
-        called = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
-        if not isinstance(called, ast.Call):
-            return False
-        name = blocks.path_of(called.func) or ""
-        return name.rpartition(".")[2] in ("mkdir", "makedirs", "print", "info", "warning") or called.func in {
-            site.node for site in self._guards.calls
-        }
-
     # ---- which of the writes ---------------------------------------------------------------------------------
 
-    def _written(self, site: Site, path: ast.expr, within: ast.AST | None = None) -> FileEffect | None:
-        """A call that may have written, moved or removed the file before it is read, of those that a body runs."""
+    def _written(self, site: Site, path: ast.expr, within: ast.AST | None = None) -> Iterator[FileEffect]:
+        """Calls that may have written, moved or removed the file before it is read, of those that a body runs."""
         for effect in self._effects:
             if within is not None and within not in self._ways(effect):
                 continue
-            if any(self._may_be_same(site, path, effect, other) for other in effect.paths) and self._follows(
+            if any(self._asked.may_be_same(site, path, effect, other) for other in effect.paths) and self._follows(
                 site, effect
             ):
-                return effect
-        return None
-
-    def _may_be_same(self, site: Site, path: ast.expr, effect: Site, other: ast.expr) -> bool:
-        if site.module is effect.module and _whole(path) == _whole(other):
-            if site.body is effect.body or (not _is_local(path, site) and not _is_local(other, effect)):
-                return True
-        ones, others = self._paths.of(path, site.scope), self._paths.of(other, effect.scope)
-        if isinstance(effect, FileEffect) and effect.removes:
-            others = frozenset({*others, *(f"{one}/*" for one in others)})  # a folder goes with what is in it
-        assert isinstance(site.node, ast.Call)
-        name = blocks.path_of(site.node.func) or ""
-        if name.rpartition(".")[2] in ("listdir", "scandir", "walk", "iterdir", "glob", "rglob"):
-            ones = frozenset({*ones, *(f"{one}/*" for one in ones)})
-        return any(may_be_same(one, two) for one in ones for two in others)
+                yield effect
 
     def _follows(self, site: Site, effect: Site) -> bool:
         """Whether a run can come to the read after the write."""
@@ -208,7 +179,11 @@ class FileOrder:
             assert isinstance(change.node, ast.Call)
             if change.statement is site.statement or is_guarded(change.module, change.node):
                 continue
-            if any(self._may_be_same(site, path, change, other) for other in paths) and self._meets_not(site, change):
+            if change.node in self._guards.in_turns:
+                continue
+            if any(self._asked.may_be_same(site, path, change, other) for other in paths) and self._meets_not(
+                site, change
+            ):
                 yield change
 
     @cached_property
@@ -250,13 +225,25 @@ class FileOrder:
 
     # ---- what a barrier does not mend ------------------------------------------------------------------------
 
+    def _decline_rounds(self, site: Site, effect: FileEffect) -> None:
+        """Decline where a loop goes on until the main process has written a file in it."""
+        if effect.call in self._declined:
+            return
+        self._declined.add(effect.call)
+        self.reasons.append(
+            declining.decline(
+                declining.FILES,
+                site.module,
+                site.node,
+                f"`{site.module.text(site.node)}` ends a loop once line {effect.line} has written the file, and each "
+                "process would see that in another round",
+                "run the loop under `if amp.is_main_process():`",
+            )
+        )
+
     def _in_data_set(self, site: Site) -> bool:
         """Whether the read is made for a sample: in a worker, or as often as a rank's share asks for."""
-        for body in self._ways(site):
-            info = self._program.function_of(body)
-            if info is not None and info.name in ("__getitem__", "collate_fn") and info.cls is not None:
-                return True
-        return False
+        return not self._of_samples.isdisjoint(self._ways(site))
 
     def _decline_data_set(self, site: Site, path: ast.expr) -> None:
         """Decline where a data set keeps files that the main process alone would write."""
@@ -264,7 +251,8 @@ class FileOrder:
             (
                 item
                 for item in self._effects
-                if self._in_data_set(item) and any(self._may_be_same(site, path, item, other) for other in item.paths)
+                if self._in_data_set(item)
+                and any(self._asked.may_be_same(site, path, item, other) for other in item.paths)
             ),
             None,
         )
@@ -276,24 +264,20 @@ class FileOrder:
                 declining.FILES,
                 site.module,
                 site.node,
-                f"`{site.module.text(site.node)}` looks in a data set for what line {effect.line} of "
+                f"`{site.module.text(site.node)}` looks, where samples are made, for what line {effect.line} of "
                 f"{effect.module.path.name} writes, and each process is asked for other samples",
                 "write the files before the training",
             )
         )
 
 
-def _before_the_look(module: Module, statement: ast.stmt) -> ast.stmt:
-    """The outermost statement around a read that looks for the file or opens it: ranks may find it differently."""
-    found = statement
-    for parent in blocks.enclosing(module, statement):
-        if isinstance(parent, ast.With):
-            is_around = any(_calls(item.context_expr, {"open"}) for item in parent.items)
-        else:
-            is_around = isinstance(parent, ast.If) and _looks(parent.test)
-        if is_around:
-            found = parent
-    return _out_of_elif(module, found)
+def _is_a_look(statement: ast.stmt) -> bool:
+    """Whether a statement looks for a file, opens one, or goes on in another way where it cannot be read."""
+    if isinstance(statement, ast.With):
+        return any(_calls(item.context_expr, {"open"}) for item in statement.items)
+    if isinstance(statement, ast.Try):
+        return bool(statement.handlers)
+    return isinstance(statement, ast.If) and _looks(statement.test)
 
 
 def _out_of_elif(module: Module, found: ast.stmt) -> ast.stmt:
@@ -313,16 +297,3 @@ def _looks(test: ast.expr) -> bool:
 def _calls(node: ast.expr, names: Collection[str]) -> bool:
     """Whether something of one of the names is called in an expression."""
     return any(isinstance(item, ast.Call) and called_name(item) in names for item in walk(node))
-
-
-def _is_local(path: ast.expr, site: Site) -> bool:
-    """Whether a path is made of variables of its function, which elsewhere are others."""
-    return any(
-        isinstance(node, ast.Name) and site.scope.owner(node.id).is_function and node.id != "self"
-        for node in walk(path)
-    )
-
-
-def _whole(path: ast.expr) -> str:
-    """The text of an expression; of an item, that of its container: ``kept[0]`` may be what ``kept[-1]`` is."""
-    return ast.unparse(path.value if isinstance(path, ast.Subscript) else path)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Collection, Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
@@ -18,6 +19,7 @@ _WHY = {
     Kind.ORDER: "follows the order of a set, which each process has its own of",
     Kind.ENVIRONMENT: "comes from an environment that each process steps by itself",
     Kind.PROCESS: "names one process or its machine",
+    Kind.FAILURE: "follows from what fails on some processes and not on the others",
 }
 _RECIPES = {
     Need.DECISION: "average the value over the ranks first: `amp.reduce_mean(value)`",
@@ -28,6 +30,10 @@ _RECIPES = {
     Need.WEIGHTS: "make the value the same on all ranks first: `amp.reduce_mean(value)` of a tensor, "
     "`amp.drawn_alike(function)(...)` of what is drawn",
 }
+_OF_FILES = (
+    "let the main process try it, and give all its answer: `if amp.is_main_process():` around it, and "
+    "`amp.from_main_process(value)` after it"
+)
 
 
 def reasons(distribution: Distribution) -> Iterator[Declined]:
@@ -38,19 +44,26 @@ def reasons(distribution: Distribution) -> Iterator[Declined]:
         if cause in said:
             continue
         said.add(cause)
-        yield declining.decline(declining.LOCAL_DECISION, sink.module, sink.node, _message(sink), _RECIPES[sink.need])
+        recipe = _OF_FILES if cause.kind is Kind.FAILURE else _RECIPES[sink.need]
+        message = _message(sink, distribution.waits)
+        yield declining.decline(declining.LOCAL_DECISION, sink.module, sink.node, message, recipe)
 
 
-def _message(sink: Sink) -> str:
-    text = sink.module.text(sink.node)
-    return f"`{text}` differs between processes, and {_CONSEQUENCE[sink.need]}: it {_because(_cause(sink))}"
+def _message(sink: Sink, waits: Collection[ast.AST]) -> str:
+    text, cause = sink.module.text(sink.node), _cause(sink)
+    consequence = _CONSEQUENCE[sink.need]
+    if sink.what in waits:
+        consequence = f"decides whether the processes wait for each other at line {getattr(sink.what, 'lineno', 1)}"
+    if cause.node is sink.node and cause.kind is Kind.FAILURE:
+        return f"`{text}` may fail on some processes and not on the others, and {consequence}"
+    return f"`{text}` differs between processes, and {consequence}: it {_because(cause)}"
 
 
 def _cause(sink: Sink) -> Origin:
     return min(sink.origins, key=lambda item: (_ORDER.index(item.kind), item.line))
 
 
-_ORDER = [Kind.ENVIRONMENT, Kind.GENERATOR, Kind.CLOCK, Kind.PROCESS, Kind.BATCH, Kind.DRAW, Kind.ORDER]
+_ORDER = [Kind.FAILURE, Kind.ENVIRONMENT, Kind.GENERATOR, Kind.CLOCK, Kind.PROCESS, Kind.BATCH, Kind.DRAW, Kind.ORDER]
 _CONSEQUENCE = {
     Need.DECISION: "decides what is trained",
     Need.ROUNDS: "says how many steps are taken",

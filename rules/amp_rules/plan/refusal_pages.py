@@ -321,8 +321,9 @@ _PAGES = {
 
         ## What is refused
         A value that differs between processes, and that nothing makes the same, where all need one: in a condition that
-        decides over a step, in the number of rounds of a loop with steps in it, in a learning rate, in weights. The
-        message names the value, and the line that it comes from: a batch, a draw, a clock, an environment.
+        decides over a step or a wait for a file, in the number of rounds of a loop with steps in it, in a learning
+        rate, in weights. The message names the value, and the line that it comes from: a batch, a draw, a clock, an
+        environment, a call such as `os.mkdir` that fails on some processes alone.
 
         ## Why
         Each process has other batches, so one would go on and another would not. The one then waits in a reduction that
@@ -344,8 +345,8 @@ _PAGES = {
         ## What is refused
         The distribution of a script that changes files in a way in which not one process alone can do it: a file or a
         database that is written and read through one object, a call that changes files and whose result is used, files
-        that a data set keeps for its samples, a loop that waits for another process to change files. Its precision is
-        migrated.
+        that a data set keeps for its samples or a `collate_fn` for its batches, a loop that waits for a file. Its
+        precision is migrated.
 
         ## Why
         Several processes that write one file break it, so one of them writes. Where the others need what the writing

@@ -91,7 +91,7 @@ class Sinks:
 
     def _sink(self, decision: Decision, node: ast.AST) -> Sink:
         body = blocks.body_of(decision.module, decision.node)
-        assert isinstance(decision.node, ast.expr)
+        assert isinstance(decision.node, ast.expr)  # a test, what is iterated, or a call that may fail
         need = Need.ROUNDS if decision.counts else Need.DECISION
         scope = self._program.flow.scopes[body]
         return Sink(need, decision.module, scope, decision.node, node, decision.origins)

@@ -22,6 +22,7 @@ class Kind(Enum):
     ORDER = "each process has its own order of a set"
     ENVIRONMENT = "each process steps its own environment"
     PROCESS = "it names the process or its machine"
+    FAILURE = "it fails on some processes alone"
 
     # Members are unlike each other by identity; the hash of Enum costs a call for each look at a set.
     __hash__ = object.__hash__

@@ -10,14 +10,17 @@ from amp_rules.flow.statements import is_main_guard
 from amp_rules.ranks.elements import Elements
 from amp_rules.ranks.frames import Frame, Loop, Raised, merged
 from amp_rules.ranks.memory import LENGTH
-from amp_rules.ranks.origins import NOWHERE, UNDECIDED, Decision
+from amp_rules.ranks.origins import NOWHERE, UNDECIDED, Decision, Kind
 from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue
 from amp_rules.ranks.world import World
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, children, is_text, own_name
+from amp_rules.torch.file_access import FILE_ERRORS
 
 _BUILTIN_ERRORS = frozenset(name for name in dir(builtins) if name.endswith(("Error", "Exception", "Iteration")))
+_OF_FILES = "OSError"
+"""What a call that fails with a file raises: this, or one of its kinds."""
 _MAX_PASSES = 3
 """Rounds over a loop's body until its variables stay: a value goes through two or three names from round to round."""
 _MAX_UNROLLED = 4
@@ -42,6 +45,12 @@ class Statements:
         self._rebound_after: dict[ast.stmt, list[str]] = {}
         for statement, name in world.setting.rebound_after:
             self._rebound_after.setdefault(statement, []).append(name)
+        self._failing: dict[ast.stmt, list[Decision]] = {}
+        for module in world.flow.modules if world.setting.failing else ():
+            for node in module.nodes:
+                if node in world.setting.failing:
+                    decision = Decision(module, node, world.origin(Kind.FAILURE, module, node))
+                    self._failing.setdefault(blocks.statement_of(module, node), []).append(decision)
         self._by_class: dict[type[ast.AST], Callable[..., bool]] = {
             ast.Assign: self._assign,
             ast.AnnAssign: self._annotated,
@@ -75,7 +84,9 @@ class Statements:
                 frame.variables[name] = REPLICATED
             for name in self._rebound.get(statement, ()):
                 self._rebind(statement, name, frame)
-            if not self._one(statement, frame):
+            falls = self._one(statement, frame)
+            frame.raised[-1] |= {(_OF_FILES, decision) for decision in self._failing.get(statement, ())}
+            if not falls:
                 return False
             for name in self._rebound_after.get(statement, ()):
                 self._rebind(statement, name, frame)
@@ -313,6 +324,8 @@ class Statements:
         names = {own_name(item) for item in types}
         if names & {"Exception", "BaseException"}:
             return raised
+        if names & FILE_ERRORS:
+            names |= {_OF_FILES}
         return frozenset(item for item in raised if item[0] in names or item[0] not in _BUILTIN_ERRORS)
 
     # ---- ends ----------------------------------------------------------------------------------------------------

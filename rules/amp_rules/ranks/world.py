@@ -34,6 +34,7 @@ class Setting:
         reduced: expressions whose value is reduced over the ranks.
         reduced_before: variables whose value is reduced before a statement.
         has_dropout: whether a library's model may draw dropout masks.
+        failing: calls of which some ranks' may fail where others' do not.
         stays_apart: whether the ranks' random numbers differ for good once a rank has had a batch.
     """
 
@@ -46,6 +47,7 @@ class Setting:
     reduced: frozenset[ast.AST] = frozenset()
     reduced_before: tuple[tuple[ast.stmt, str], ...] = ()
     has_dropout: bool = True
+    failing: frozenset[ast.AST] = frozenset()
     stays_apart: bool = False
 
 

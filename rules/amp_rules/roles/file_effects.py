@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
+from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.index import ends_process, keyword
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.file_access import (
     CHANGERS,
     CHANGING_METHODS,
     COPIES,
+    ENDS_OF_COMMANDS,
+    FILE_ERRORS,
+    FILLING_METHODS,
+    FILLS_FOLDERS,
     KEEPERS,
+    MAKES_FOLDERS,
     MEMORY_MAKERS,
     OPENERS,
     PATH_METHODS,
@@ -26,9 +35,7 @@ from amp_rules.torch.file_access import (
     WITH_A_PATH,
 )
 
-_GIVES_PATHS = frozenset(
-    {"with_suffix", "with_name", "joinpath", "resolve", "absolute", "expanduser", "glob", "iterdir", "rglob"}
-)
+_WRITE_MODE = re.compile(r"[wax][bt]?\+?[bt]?")
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class FileEffect(Site):
         keeps_open: whether its result is an open file, which further calls write to.
         removes: whether it takes away what was there.
         reads_too: whether what it opens can also be read from.
+        fills_folder: whether it makes a folder with files in it.
     """
 
     call: ast.Call
@@ -48,6 +56,7 @@ class FileEffect(Site):
     keeps_open: bool = False
     removes: bool = False
     reads_too: bool = False
+    fills_folder: bool = False
 
 
 def file_effects(program: Program) -> list[FileEffect]:
@@ -71,6 +80,38 @@ def effect_names() -> frozenset[str]:
     return CHANGERS - WHEN_ALONE
 
 
+def makes_folder(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call makes a folder, and fails where it is there already."""
+    names = program.callee_names(call, scope)
+    keywords = {item.arg: item.value for item in call.keywords}
+    allowed = keywords.get("exist_ok")
+    is_os = bool(names & MAKES_FOLDERS) and bool(call.args)
+    is_path = isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names and not call.args
+    return (is_os or is_path) and None not in keywords and not (isinstance(allowed, ast.Constant) and allowed.value)
+
+
+def try_that_expects(module: Module, call: ast.Call, errors: Collection[str] = FILE_ERRORS) -> ast.Try | None:
+    """The nearest ``try`` around a call that catches such errors and goes on; one that ends the run does not count."""
+    child: ast.AST = call
+    for parent in module.ancestors(call):
+        if isinstance(parent, blocks.BODIES):
+            return None
+        if isinstance(parent, ast.Try) and child in parent.body:
+            if any(_catches(item, errors) and not _ends_the_run(item) for item in parent.handlers):
+                return parent
+        child = parent
+    return None
+
+
+def _catches(handler: ast.ExceptHandler, errors: Collection[str]) -> bool:
+    return handler.type is None or any(own_name(node) in errors for node in walk(handler.type))
+
+
+def _ends_the_run(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) or (isinstance(last, ast.Expr) and ends_process(last.value))
+
+
 def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> FileEffect | None:
     module = scope.module
     names = program.callee_names(call, scope)
@@ -90,13 +131,25 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     if "logging.basicConfig" in names and not any(item.arg == "filename" for item in call.keywords):
         return None
     if names & CHANGERS:
-        if names & WHEN_ALONE and not isinstance(module.parents[call], ast.Expr):
+        if names & WHEN_ALONE and not _is_alone(module, call):
             return None
         given = [*call.args[:2], *(item.value for item in call.keywords if item.arg in ("f", "fname", "path", "dst"))]
-        return FileEffect(module, scope, body, call, call, tuple(given), False, bool(names & REMOVERS))
+        fills = bool(names & FILLS_FOLDERS)
+        return FileEffect(
+            module, scope, body, call, call, tuple(given), removes=bool(names & REMOVERS), fills_folder=fills
+        )
     if _copies_what_is_written(program, call, names, body, scope):
         return FileEffect(module, scope, body, call, call, tuple(call.args[1:2]))
     return _method(program, call, body, scope)
+
+
+def _is_alone(module: Module, call: ast.Call) -> bool:
+    """Whether a call is a statement, as it is or to wait for its end."""
+    parent = module.parents[call]
+    if isinstance(parent, ast.Attribute) and parent.attr in ENDS_OF_COMMANDS:
+        waited = module.parents[parent]
+        return isinstance(waited, ast.Call) and isinstance(module.parents[waited], ast.Expr)
+    return isinstance(parent, ast.Expr)
 
 
 def _copies_what_is_written(
@@ -131,13 +184,13 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     if not isinstance(call.func, ast.Attribute) or program.flow.callees(call):
         return None
     attr, receiver = call.func.attr, call.func.value
-    if attr == "open" and call.args[:1] and _is_path(program, receiver, scope):
+    if attr == "open" and (is_path(program, receiver, scope) or _says_mode(program, call, scope)):
         mode = _mode(program, call, 0, scope)
         if mode & set("wax+"):
             return FileEffect(scope.module, scope, body, call, call, (receiver,), True, False, "+" in mode)
         return None
     if attr in PATH_METHODS:
-        if not (len(call.args) == 1 and not call.keywords and _is_path(program, receiver, scope)):
+        if not (len(call.args) == 1 and not call.keywords and is_path(program, receiver, scope)):
             return None
     elif attr in PORT_METHODS:
         if not any(value.name == "socket.socket" for value in program.flow.values(receiver, scope)):
@@ -150,8 +203,18 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     if attr == "save" and any(value.kind == "instance" for value in values) and not _derives(values):
         return None
     of_path = attr in ("write_text", "write_bytes", "unlink", "touch", "symlink_to", "rmdir", *PATH_METHODS)
-    paths = (receiver,) if of_path else tuple(call.args[:1])
-    return FileEffect(scope.module, scope, body, call, call, paths, False, attr in ("unlink", "rmdir", *PATH_METHODS))
+    fills = attr in FILLING_METHODS
+    given = [*call.args[:1], *(item.value for item in call.keywords if item.arg == "path" and fills)]
+    paths = (receiver,) if of_path else tuple(given)
+    removes = attr in ("unlink", "rmdir", *PATH_METHODS)
+    return FileEffect(scope.module, scope, body, call, call, paths, removes=removes, fills_folder=fills)
+
+
+def _says_mode(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether ``x.open("w")`` of something unknown opens ``x`` itself, by the mode that it is given first."""
+    given = call.args[0] if call.args else keyword(call, "mode")
+    is_mode = isinstance(given, ast.Constant) and isinstance(given.value, str) and _WRITE_MODE.fullmatch(given.value)
+    return bool(is_mode) and not program.callee_names(call, scope)
 
 
 def _derives(values: set[Value]) -> bool:
@@ -189,49 +252,6 @@ def _is_written(program: Program, opened: ast.Call) -> bool:
         and any(value.site is opened for value in program.flow.values(call.func.value, scope))
         for call, _, scope in program.calls()
     )
-
-
-def _is_path(program: Program, node: ast.expr, scope: Scope) -> bool:
-    """Whether an expression is a path of ``pathlib``, by how it is made."""
-    seen: set[ast.AST] = set()
-    pending: list[ast.expr] = [node]
-    while pending:
-        current = pending.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        if any(value.name.startswith("pathlib.") for value in program.flow.values(current, scope)):
-            return True
-        if isinstance(current, ast.BinOp) and isinstance(current.op, ast.Div):
-            pending.append(current.left)
-        elif isinstance(current, ast.Attribute) and current.attr in ("parent",):
-            pending.append(current.value)
-        elif isinstance(current, ast.Call) and isinstance(current.func, ast.Attribute):
-            if current.func.attr in _GIVES_PATHS:
-                pending.append(current.func.value)
-        elif isinstance(current, (ast.Name, ast.Attribute)):
-            pending.extend(made for made in assigned(program, current, scope) if made is not None)
-    return False
-
-
-def assigned(program: Program, node: ast.expr, scope: Scope) -> list[ast.expr]:
-    """What a variable, or an attribute of ``self``, is assigned anywhere in the file."""
-    path = blocks.path_of(node)
-    if path is None:
-        return []
-    owner = scope.owner(path).node if isinstance(node, ast.Name) else None
-    found: list[ast.expr] = []
-    for other in scope.module.nodes:
-        if isinstance(other, (ast.Assign, ast.AnnAssign)) and other.value is not None:
-            targets = other.targets if isinstance(other, ast.Assign) else [other.target]
-            if not any(blocks.path_of(target) == path for target in targets):
-                continue
-            if owner is None or blocks.body_of(scope.module, other) is owner:
-                found.append(other.value)
-        elif isinstance(other, ast.For) and blocks.path_of(other.target) == path and owner is not None:
-            if blocks.body_of(scope.module, other) is owner:
-                found.append(other.iter)
-    return found
 
 
 def _writes_memory(program: Program, effect: FileEffect) -> bool:

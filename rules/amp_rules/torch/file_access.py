@@ -18,14 +18,17 @@ CHANGERS = frozenset(
         *REMOVERS,
         "os.symlink", "os.link", "os.truncate", "os.mkfifo", "os.chmod", "os.utime", "os.fsync", "os.system",
         "shutil.copytree", "shutil.copymode", "shutil.copystat", "shutil.make_archive", "shutil.unpack_archive",
-        "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen",
+        "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "subprocess.check_output",
+        "subprocess.getoutput", "os.popen",
         "safetensors.torch.save_file", "safetensors.torch.save_model", "safetensors.numpy.save_file",
         "torchaudio.save", "torchvision.io.write_video", "torchvision.io.write_png", "torchvision.io.write_jpeg",
         "soundfile.write", "scipy.io.wavfile.write", "librosa.output.write_wav",
         "scipy.sparse.save_npz", "skimage.io.imsave", "tifffile.imwrite", "tifffile.imsave", "imageio.mimsave",
         "imageio.mimwrite", "imageio.v2.imwrite", "imageio.v3.imwrite", "imageio.v2.imsave", "imageio.v2.mimsave",
         "cv2.imwrite", "matplotlib.pyplot.imsave", "matplotlib.image.imsave", "plotly.io.write_image",
-        "plotly.io.write_html", "onnx.save", "onnx.save_model", "joblib.dump", "dill.dump", "cloudpickle.dump",
+        "plotly.io.write_html", "nibabel.save", "SimpleITK.WriteImage", "open3d.io.write_point_cloud",
+        "open3d.io.write_triangle_mesh", "faiss.write_index", "imageio.volwrite", "onnx.save", "onnx.save_model",
+        "joblib.dump", "dill.dump", "cloudpickle.dump",
         "marshal.dump", "toml.dump", "yaml.safe_dump", "yaml.dump_all", "omegaconf.OmegaConf.save", "json.dump",
         "torch.save",
         "logging.basicConfig", "logging.config.fileConfig", "logging.config.dictConfig", "loguru.logger.add",
@@ -38,7 +41,12 @@ CHANGERS = frozenset(
 )  # fmt: skip
 """Calls that are done with files, or with what one process owns, when they return."""
 
-COMMANDS = frozenset({"subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "os.system"})
+COMMANDS = frozenset(
+    {
+        "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "subprocess.check_output",
+        "subprocess.getoutput", "os.system", "os.popen",
+    }
+)  # fmt: skip
 """Calls that run a command, of which nothing says what files it makes."""
 
 WHEN_ALONE = frozenset({*COMMANDS, "yaml.dump", "yaml.safe_dump", "toml.dump"})
@@ -58,8 +66,21 @@ OPENERS = {
     "gzip.GzipFile": 1, "bz2.BZ2File": 1, "lzma.LZMAFile": 1, "zipfile.ZipFile": 1, "tarfile.open": 1,
     "tarfile.TarFile": 1, "h5py.File": 1, "numpy.lib.format.open_memmap": 1, "netCDF4.Dataset": 1,
     "pandas.HDFStore": 1, "aiofiles.open": 1, "smart_open.open": 1, "jsonlines.open": 1, "soundfile.SoundFile": 1,
+    "numpy.memmap": 2,
 }  # fmt: skip
 """What opens a file, with the position of its mode."""
+
+ARRAYS_IN_FILES = frozenset({"numpy.memmap", "numpy.lib.format.open_memmap"})
+"""What opens a file as an array, which is read wherever it is used."""
+
+ENDS_OF_COMMANDS = frozenset({"wait", "communicate"})
+"""Methods of a command that runs which only wait for it."""
+
+FILLS_FOLDERS = frozenset({"shutil.copytree", "shutil.unpack_archive"})
+"""Calls that make a folder with files in it."""
+
+FILLING_METHODS = frozenset({"extractall", "save_pretrained", "save_to_disk"})
+"""Methods that do."""
 
 KEEPERS = frozenset(
     {
@@ -80,7 +101,7 @@ CHANGING_METHODS = frozenset(
         "write_text", "write_bytes", "unlink", "touch", "symlink_to", "hardlink_to", "link_to", "rmdir", "savefig",
         "to_csv", "to_json", "to_excel", "to_pickle", "to_parquet", "to_hdf", "to_feather", "to_stata", "to_latex",
         "save_pretrained", "save_model", "save_weights", "save_to_disk", "write_image", "write_html", "write_videofile",
-        "write_gif", "tofile", "save",
+        "write_gif", "tofile", "save_word2vec_format", "push_to_hub", "extractall", "save",
     }
 )  # fmt: skip
 """Methods of libraries' objects that change files. Those of the second set do so only where they are given a path."""
@@ -106,6 +127,19 @@ PORT_METHODS = frozenset({"bind", "listen"})
 
 MAKES_FOLDERS = frozenset({"os.mkdir", "os.makedirs"})
 """Calls that make a folder, which may be there already."""
+
+FOLDER_ERRORS = frozenset(
+    {"FileExistsError", "OSError", "EnvironmentError", "IOError", "Exception", "BaseException", "error"}
+)
+"""Own names of what catches that a folder is there already; ``os.error`` is one."""
+
+FILE_ERRORS = frozenset(
+    {
+        *FOLDER_ERRORS, "FileNotFoundError", "PermissionError", "IsADirectoryError", "NotADirectoryError",
+        "SameFileError", "Error",
+    }
+)  # fmt: skip
+"""Own names of what catches that a file or folder is not as it should be; ``shutil.Error`` is one."""
 
 LOOKING_METHODS = frozenset({"exists", "is_file", "is_dir", "iterdir", "glob", "rglob", "stat"})
 """Methods of a path that do."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from amp_rules.roles.file_effects import assigned
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal

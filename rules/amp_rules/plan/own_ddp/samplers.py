@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.bound import is_bound_at
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.roles.file_effects import assigned
 from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal

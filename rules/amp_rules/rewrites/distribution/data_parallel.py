@@ -46,7 +46,7 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
-from amp_rules.text.actions import Action, Insert, Remove, Replace
+from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace
 from amp_rules.torch.wrappers import DATA_PARALLEL, SPREAD_BY_HAND, SPREAD_IN_ONE_CALL
 
 RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
@@ -59,7 +59,9 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield a removal for each ``DataParallel``."""
     program = context.program
     keeps_names = context.processes.keeps_names
-    for site in program.calls_to(DATA_PARALLEL):
+    sites = program.calls_to(DATA_PARALLEL)
+    gone = {} if keeps_names else _gone(sites)
+    for site in sites:
         assert isinstance(site.node, ast.Call)
         if keeps_names and _model_of(site.node) is not None:
             message = _SHOWS_NAMES if context.processes.shows_names else _MOVES_INPUTS
@@ -67,7 +69,7 @@ def changes(context: Context) -> Iterator[Change]:
             yield Change.written(RULE, site.module, site.node, message, written)
             continue
         message = "torchrun starts one process for each device; DataParallel would use them all from each"
-        yield Change(RULE, site.module, site.node, message, _actions(site))
+        yield Change(RULE, site.module, site.node, message, _actions(site, gone))
     for site in program.calls_to(SPREAD_BY_HAND):
         if not _is_one_call(program, site):
             continue
@@ -76,28 +78,72 @@ def changes(context: Context) -> Iterator[Change]:
         yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call)])
 
 
-def _actions(site: Site) -> list[Action]:
-    call = site.node
+def _actions(site: Site, gone: dict[ast.stmt, ast.stmt | None]) -> list[Action]:
+    call, statement = site.node, site.statement
     assert isinstance(call, ast.Call)
-    statement = site.statement
-    if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1 and call.args:
-        if blocks.path_of(statement.targets[0]) == blocks.path_of(call.args[0]) is not None:
-            emptied = _emptied(site.module, statement)
-            if emptied is not None:
-                return [Remove(emptied)]
-            return [Remove(statement), Insert(statement, "pass", after=True)]
-    return [Replace(call, _first_argument)]
+    if statement in gone:
+        whole = gone[statement]
+        return [Remove(statement), Insert(statement, "pass", after=True)] if whole is None else [Remove(whole)]
+    choice = _choice(site.module, call)
+    if choice is None:
+        return [Replace(call, _first_argument)]
+    return [Replace(choice, _wrapped_or_not(is_body=choice.body is call))]
 
 
-def _emptied(module: Module, statement: ast.stmt) -> ast.stmt | None:
-    """The statement to remove with ``statement``; None when that would leave an empty suite behind."""
-    where = blocks.place(module, statement)
-    if len(where.suite) > 1:
-        return statement
-    parent = where.parent
-    if isinstance(parent, ast.If) and not parent.orelse and list(where.suite) == parent.body:
-        return _emptied(module, parent) or parent
-    return None
+def _gone(sites: list[Site]) -> dict[ast.stmt, ast.stmt | None]:
+    """Statements that do nothing but wrap, with what is removed for each: conditions and loops around them too.
+
+    None stands for a statement that leaves an empty suite behind.
+    """
+    found = {site.statement: site.module for site in sites if _only_wraps(site)}
+    whole: dict[ast.stmt, ast.stmt] = {item: item for item in found}
+    for statement, module in found.items():
+        current = statement
+        while True:
+            parent = module.parents[current]
+            if not isinstance(parent, (ast.If, ast.For)) or not all(item in whole for item in _inner(parent)):
+                break
+            whole[parent] = current = parent
+        for inner in walk(current):
+            if inner in found:
+                whole[inner] = current
+    places = {item: blocks.place(module, whole[item]) for item, module in found.items()}
+    return {
+        item: None if all(other in whole for other in place.suite) else whole[item] for item, place in places.items()
+    }
+
+
+def _inner(parent: ast.If | ast.For) -> list[ast.stmt]:
+    return [*parent.body, *parent.orelse]
+
+
+def _only_wraps(site: Site) -> bool:
+    """Whether a statement is ``model = DataParallel(model)``, under a condition or without."""
+    statement, call = site.statement, site.node
+    assert isinstance(call, ast.Call)
+    if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1 and call.args):
+        return False
+    is_whole = statement.value is call or statement.value is _choice(site.module, call)
+    return is_whole and ast.unparse(statement.targets[0]) == ast.unparse(call.args[0])
+
+
+def _choice(module: Module, call: ast.Call) -> ast.IfExp | None:
+    """``DataParallel(model) if several else model``, of which a call is the one part."""
+    parent = module.parents[call]
+    if not isinstance(parent, ast.IfExp) or parent.test is call or not call.args:
+        return None
+    other = parent.orelse if parent.body is call else parent.body
+    return parent if ast.unparse(other) == ast.unparse(call.args[0]) else None
+
+
+def _wrapped_or_not(*, is_body: bool) -> ExpressionEdit:
+    """The model itself, for one that is wrapped under a condition."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        choice = cst.ensure_type(node, cst.IfExp)
+        return choice.orelse if is_body else choice.body
+
+    return edit
 
 
 def _plain_call(node: cst.BaseExpression) -> cst.BaseExpression:

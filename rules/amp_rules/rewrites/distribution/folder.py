@@ -18,7 +18,8 @@ Two processes look at the same time, both find nothing, and the second fails.
         os.makedirs("checkpoint", exist_ok=True)
 
 ## When it declines
-Under `try`, which may handle the error, and with `exist_ok=True`.
+Under a `try` that handles the error and goes on: where it then trains in another way, several processes are declined
+(AMP294). With `exist_ok=True`.
 
 ## Leaving it out
 No: the slower process fails at its first line of work.
@@ -37,17 +38,15 @@ import libcst as cst
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.file_effects import makes_folder, try_that_expects
+from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
-from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import walk
 from amp_rules.text.actions import ExpressionEdit, Replace
 from amp_rules.text.expression_edits import add_keyword
+from amp_rules.torch.file_access import FOLDER_ERRORS, MAKES_FOLDERS
 
-_CAUGHT = frozenset(
-    {"FileExistsError", "OSError", "EnvironmentError", "IOError", "Exception", "BaseException", "error"}
-)
-_PATHS = frozenset({"pathlib.Path", "pathlib.PosixPath"})
 RULE = Rule("AMP209", "folder-made-once", "A folder may have been made by another process.", "distribution")
 
 
@@ -106,38 +105,21 @@ def _folders(program: Program) -> list[_Folder]:
     found = []
     for call, body, scope in program.calls():
         names = program.callee_names(call, scope)
-        keywords = {item.arg: item.value for item in call.keywords}
-        is_os = bool(names & {"os.mkdir", "os.makedirs"}) and bool(call.args)
-        is_path = isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names and not call.args
-        allowed = keywords.get("exist_ok")
-        if not (is_os or is_path) or None in keywords:
+        if not makes_folder(program, call, scope):
             continue
         if "os.mkdir" in names and not isinstance(call.func, ast.Attribute):
             continue  # ``from os import mkdir``: there is no ``makedirs`` to call instead
-        if isinstance(allowed, ast.Constant) and allowed.value:
+        if try_that_expects(scope.module, call, FOLDER_ERRORS) is not None:
             continue
         around = [parent for parent in blocks.enclosing(scope.module, call) if not isinstance(parent, ast.Expr)]
-        if any(isinstance(parent, ast.Try) and _expects_folder(parent) for parent in around):
-            continue
         folder = call.args[0] if call.args else call.func
         path = ast.unparse(folder.value if isinstance(folder, ast.Attribute) and not call.args else folder)
         looked = any(isinstance(parent, ast.If) and _looks_for(parent.test, path) for parent in around)
-        if is_os or looked or {"parents", "exist_ok"} & set(keywords) or _is_path(program, call, scope):
+        told = {"parents", "exist_ok"} & {item.arg for item in call.keywords}
+        is_plain = names & MAKES_FOLDERS or looked or told
+        if is_plain or (isinstance(call.func, ast.Attribute) and is_path(program, call.func.value, scope)):
             found.append(_Folder(scope.module, scope, body, call, looked, "os.mkdir" in names))
     return found
-
-
-def _is_path(program: Program, call: ast.Call, scope: Scope) -> bool:
-    """Whether a method without arguments that would tell is one of a path."""
-    assert isinstance(call.func, ast.Attribute)
-    values = program.flow.values(call.func.value, scope)
-    return bool(values) and all(value.name in _PATHS for value in values)
-
-
-def _expects_folder(block: ast.Try) -> bool:
-    """Whether a ``try`` catches what is raised where the folder is there already."""
-    caught = {own_name(node) for item in block.handlers if item.type is not None for node in walk(item.type)}
-    return bool(caught & _CAUGHT) or any(item.type is None for item in block.handlers)
 
 
 def _looks_for(test: ast.expr, path: str) -> bool:

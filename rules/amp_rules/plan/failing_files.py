@@ -1,0 +1,44 @@
+"""Calls that fail on one process and not on the others, where the script goes on in another way then."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.plan.file_guards import FileGuards
+from amp_rules.roles.file_effects import makes_folder, try_that_expects
+from amp_rules.roles.steps import Program, calling
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+from amp_rules.torch.file_access import FOLDER_ERRORS
+
+_HELPERS = 3
+"""Callers above callers whose ``try`` is looked for; people wrap a call, or the helper around it."""
+
+
+def fail_alone(program: Program, guards: FileGuards) -> frozenset[ast.Call]:
+    """Calls within a ``try`` that expects them to fail, which not all processes make, or of which one alone succeeds.
+
+    A ``try`` around the training is none of these: when that fails, the run is over.
+    """
+    left = {site.node for site in guards.calls}
+    inner = {node for statement in guards.statements for node in walk(statement)}
+    alone = [(item.module, item.call) for item in guards.effects if item.call in inner or item.call.func in left]
+    found = {call for module, call in alone if _is_expected(program, module, call, _HELPERS)}
+    for call, _, scope in program.calls():
+        # Where nothing expects it here, a folder that is there already is accepted (AMP209).
+        if makes_folder(program, call, scope) and try_that_expects(scope.module, call, FOLDER_ERRORS) is not None:
+            if _is_expected(program, scope.module, call, 0):
+                found.add(call)
+    return frozenset(found)
+
+
+def _is_expected(program: Program, module: Module, call: ast.Call, depth: int) -> bool:
+    expecting = try_that_expects(module, call)
+    if expecting is not None:
+        return not any(map(program.runs_backward, expecting.body))
+    info = program.function_of(blocks.body_of(module, call))
+    callers = [calling(item) for item in program.flow.callers(info)] if info is not None and depth else []
+    return any(
+        isinstance(item.node, ast.Call) and _is_expected(program, item.module, item.node, depth - 1) for item in callers
+    )

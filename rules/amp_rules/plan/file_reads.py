@@ -1,0 +1,164 @@
+"""Which calls read files, or look for them, and which of what the main process writes they may mean."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
+from amp_rules.roles.file_effects import FileEffect, only_reads
+from amp_rules.roles.file_paths import Paths, may_be_same
+from amp_rules.roles.path_objects import is_path
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
+from amp_rules.source.syntax import walk
+from amp_rules.torch.file_access import LOADERS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS, OPENERS, READING_METHODS, STORES
+
+HELPERS = 3
+"""Helpers that hand a path on to each other; more are not followed, and the read itself is the place."""
+
+_MAKES_FOLDER = frozenset({"mkdir", "makedirs"})
+
+
+class FileReads:
+    """Reads that all processes make.
+
+    Attributes:
+        inner: what the main process alone runs.
+    """
+
+    def __init__(self, program: Program, paths: Paths, guards: FileGuards) -> None:
+        self._program = program
+        self._paths = paths
+        self._guards = guards
+        self.inner = {child for statement in guards.statements for child in walk(statement)}
+
+    def reads(self) -> Iterator[tuple[Site, ast.expr]]:
+        """Calls that read files, or look for them, with the expression of the path; not those of one process alone."""
+        for call, body, scope in self._program.calls():
+            site = Site(scope.module, scope, body, call)
+            path = None if self.is_left(site) else self._path_read(call, scope)
+            if path is not None:
+                yield site, path
+
+    def from_callers(self, site: Site, path: ast.expr, depth: int) -> Iterator[tuple[Site, ast.expr]]:
+        """The read, or where a helper that reads is given the path: other calls of it may read other files."""
+        info = self._program.function_of(site.body)
+        if info is None or depth == 0 or not (isinstance(path, ast.Name) and path.id in _parameters(site.body)):
+            yield site, path
+            return
+        for caller in self._program.flow.callers(info):
+            given = info.argument_or_default(caller.call, path.id)
+            above = calling(caller)
+            if self.is_left(above):
+                continue
+            if given is None:
+                yield site, path
+            else:
+                yield from self.from_callers(above, given, depth - 1)
+
+    def _path_read(self, call: ast.Call, scope: Scope) -> ast.expr | None:
+        names = self._program.callee_names(call, scope)
+        if names & LOADERS and call.args:
+            return call.args[0]
+        if names & MAKES_FOLDERS and call.args:
+            return call.args[0]
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names:
+            return call.func.value
+        if names & STORES and call.args and only_reads(call):
+            return call.args[0]
+        if any(name in OPENERS for name in names) and call.args:
+            return None if any(item.call is call for item in self._guards.effects) else call.args[0]
+        if names & LOOKS and call.args and self._decides(call, scope):
+            return call.args[0]
+        if isinstance(call.func, ast.Attribute) and not self._program.flow.callees(call):
+            if call.func.attr in READING_METHODS:
+                return call.func.value
+            if call.func.attr == "open" and is_path(self._program, call.func.value, scope):
+                return None if any(item.call is call for item in self._guards.effects) else call.func.value
+            if call.func.attr in LOOKING_METHODS and looks_at_files(self._program, call, scope):
+                return call.func.value if self._decides(call, scope) else None
+        return None
+
+    def _decides(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a look at files decides more than that a folder is made."""
+        module = scope.module
+        for parent in blocks.enclosing(module, call):
+            if isinstance(parent, (ast.If, ast.While)) and any(call is node for node in walk(parent.test)):
+                return not all(self.only_makes_folders(item) for item in [*parent.body, *parent.orelse])
+        return True
+
+    def only_makes_folders(self, statement: ast.stmt, depth: int = HELPERS) -> bool:
+        """Whether a statement makes folders, tells of it, or is left to the main process, and does nothing else."""
+        if statement in self._guards.statements or isinstance(statement, ast.Pass):
+            return True
+        if isinstance(statement, ast.If):
+            return all(self.only_makes_folders(item, depth) for item in [*statement.body, *statement.orelse])
+        if isinstance(statement, ast.Try):
+            return all(self.only_makes_folders(item, depth) for item in statement.body)
+        called = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+        if isinstance(called, ast.Constant):
+            return True
+        if not isinstance(called, ast.Call):
+            return False
+        helpers = self._program.flow.callees(called) if isinstance(statement, ast.Expr) and depth else set()
+        if helpers:
+            bodies = [item for info in helpers for item in blocks.own_parts(info.node)]
+            return all(isinstance(item, ast.stmt) and self.only_makes_folders(item, depth - 1) for item in bodies)
+        if any(isinstance(node, ast.Call) and self._reads_too(node) for node in walk(called)):
+            return False
+        name = blocks.path_of(called.func) or ""
+        return name.rpartition(".")[2] in ("mkdir", "makedirs", "print", "info", "warning") or called.func in {
+            site.node for site in self._guards.calls
+        }
+
+    def _reads_too(self, call: ast.Call) -> bool:
+        """Whether a call reads a file, or runs a function of the project, which may."""
+        located = self._program.locate(call)
+        if located is None or self._program.flow.callees(call):
+            return True
+        return bool(self._program.callee_names(call, located[1]) & (LOADERS | OPENERS.keys()))
+
+    def may_be_same(self, site: Site, path: ast.expr, effect: Site, other: ast.expr) -> bool:
+        """Whether the path that is read and the one that is written may be of one file, or of a folder and its file.
+
+        A folder that all processes make has to do with what happens to the one that it is in, and with nothing else.
+        """
+        assert isinstance(site.node, ast.Call)
+        name = (blocks.path_of(site.node.func) or "").rpartition(".")[2]
+        if name in _MAKES_FOLDER:
+            if not (isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder)):
+                return False
+            folders = self._paths.of(other, effect.scope)
+            return any(may_be_same(one, f"{two}/*") for one in self._paths.of(path, site.scope) for two in folders)
+        if site.module is effect.module and _whole(path) == _whole(other):
+            if site.body is effect.body or (not _is_local(path, site) and not _is_local(other, effect)):
+                return True
+        ones, others = self._paths.of(path, site.scope), self._paths.of(other, effect.scope)
+        if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
+            others = frozenset({*others, *(f"{one}/*" for one in others)})  # with what is in it
+        if name in ("listdir", "scandir", "walk", "iterdir", "glob", "rglob"):
+            ones = frozenset({*ones, *(f"{one}/*" for one in ones)})
+        return any(may_be_same(one, two) for one in ones for two in others)
+
+    def is_left(self, site: Site) -> bool:
+        """Whether the main process alone comes to a call, or the processes come one after the other."""
+        return site.node in self.inner or site.node in self._guards.in_turns or is_guarded(site.module, site.node)
+
+
+def _parameters(body: ast.AST) -> set[str]:
+    return {item.arg for item in arguments_of(body)} if isinstance(body, FunctionNode) else set()
+
+
+def _is_local(path: ast.expr, site: Site) -> bool:
+    """Whether a path is made of variables of its function, which elsewhere are others."""
+    return any(
+        isinstance(node, ast.Name) and site.scope.owner(node.id).is_function and node.id != "self"
+        for node in walk(path)
+    )
+
+
+def _whole(path: ast.expr) -> str:
+    """The text of an expression; of an item, that of its container: ``kept[0]`` may be what ``kept[-1]`` is."""
+    return ast.unparse(path.value if isinstance(path, ast.Subscript) else path)
