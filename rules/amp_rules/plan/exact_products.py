@@ -13,7 +13,7 @@ from typing import Literal
 
 from amp_rules.checks.common.arithmetic import factors, squared, terms
 from amp_rules.checks.common.mixed_types import MATRIX_PRODUCTS, operands
-from amp_rules.lattice.abstract_values import IN_A_FUNCTION, Value, alternatives, same
+from amp_rules.lattice.abstract_values import F64, IN_A_FUNCTION, Value, alternatives, same
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
@@ -26,7 +26,7 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError
-from amp_rules.torch.half_precision import DECOMPOSITIONS
+from amp_rules.torch.half_precision import DECOMPOSITIONS, FUNCTIONS_OF_LINALG
 
 Need = Literal["itself", "distance", "angle", "place", "matrix", "divisor", "square", "area", "theta"]
 """Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
@@ -115,7 +115,7 @@ class _Products(Check):
             self._need("place", _products_behind(op.args[0], _ARITHMETIC, deeper=True), frame)
             if op.args[0].low and op.node is not None:
                 self._note("theta", op, frame)
-        elif op.op in DECOMPOSITIONS:
+        elif _is_decomposition(op):
             self._need("matrix", _products_behind(op.args[0], _ARITHMETIC, deeper=True), frame)
         elif op.op in ("div", "reciprocal"):
             self._need("divisor", _products_behind(op.args[-1], _GUARDING), frame)
@@ -126,14 +126,17 @@ class _Products(Check):
             self._summed(op.args[0].through(_SHAPING), frame)
 
     def _product(self, op: Value, frame: Frame) -> None:
-        if not op.low:
-            return
+        if not op.low or any(item.dtypes == F64 for item in operands(op)):
+            return  # autocast leaves float64 as it is
         if op.op in _ADDING and any(_is_sum_of_squares(item) for _, item in terms(op.args[0])):
             self._note("distance", op, frame)
-        given = [item.through(_SHAPING) for item in operands(op) if item.tensor]
+        tensors = [item for item in operands(op) if item.tensor]
+        given = [item.through(_SHAPING) for item in tensors]
         if len(given) != 2:
             return
-        if any(item.op in DECOMPOSITIONS or _is_part_of_decomposition(item) for item in given):
+        # What the author converted to half is not needed exactly.
+        exact = [item for item, whole in zip(given, tensors, strict=True) if not whole.low]
+        if any(_is_decomposition(item) or _is_part_of_decomposition(item) for item in exact):
             self._note("matrix", op, frame)
         elif same(given[0], given[1]) and not any(map(_is_normalised, given)):
             self._note("itself", op, frame)
@@ -201,6 +204,15 @@ def _products_behind(value: Value, through: frozenset[str], *, deeper: bool = Fa
 def _is_doubled(sign: float, product: Value) -> bool:
     """``2 * a @ b``, whichever of them is doubled first."""
     return abs(sign) == 2.0 or any(item.number in (2.0, -2.0) for part in product.args for item in factors(part))
+
+
+def _is_decomposition(value: Value) -> bool:
+    """Whether it is torch's: ``inv`` and others are no methods of tensors, so a method of that name is another one."""
+    if value.op not in DECOMPOSITIONS:
+        return False
+    call = value.node
+    is_method = isinstance(call, ast.Call) and len(value.args) > len(call.args)
+    return not (is_method and value.op in FUNCTIONS_OF_LINALG)
 
 
 def _is_part_of_decomposition(value: Value) -> bool:

@@ -67,6 +67,11 @@ DECOMPOSITIONS = frozenset(
 )
 """Linear algebra on matrices, whose results are as exact as the digits of the matrix and its condition allow."""
 
+FUNCTIONS_OF_LINALG = frozenset(
+    "cholesky_ex eig eigh eigvals eigvalsh inv inv_ex ldl_factor lu_factor pinv solve solve_ex svdvals".split()
+)
+"""Those that are no methods of tensors."""
+
 OF_ONE_TYPE = frozenset({"batch_norm", "instance_norm"})
 """Norms that are given weights and running statistics as arguments, and whose kernels refuse a mixture of types."""
 
