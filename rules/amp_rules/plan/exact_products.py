@@ -211,8 +211,9 @@ def _is_decomposition(value: Value) -> bool:
     if value.op not in DECOMPOSITIONS:
         return False
     call = value.node
-    is_method = isinstance(call, ast.Call) and len(value.args) > len(call.args)
-    return not (is_method and value.op in FUNCTIONS_OF_LINALG)
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and len(value.args) > len(call.args)):
+        return True
+    return call.func.attr not in FUNCTIONS_OF_LINALG
 
 
 def _is_part_of_decomposition(value: Value) -> bool:
