@@ -48,11 +48,11 @@ def edited(folder: Path, body: str, options: Options | None = None, before: str 
 
 
 def test_what_raises_at_one_level_or_another_runs_in_fp32(tmp_path: Path) -> None:
-    assert edited(tmp_path, "y = y @ torch.linalg.inv(y.t() @ y)") == [
-        "y = y @ amp.float_function(torch.linalg.inv)(y.t() @ y)"
+    assert edited(tmp_path, "y = y * torch.linalg.inv(self.proj(y))") == [
+        "y = y * amp.float_function(torch.linalg.inv)(self.proj(y))"
     ]
-    assert edited(tmp_path, "y = y @ torch.linalg.pinv(self.proj.weight)") == [
-        "y = y @ amp.float_function(torch.linalg.pinv)(self.proj.weight)"
+    assert edited(tmp_path, "y = y * torch.linalg.pinv(self.proj.weight)") == [
+        "y = y * amp.float_function(torch.linalg.pinv)(self.proj.weight)"
     ]
 
 
@@ -65,8 +65,8 @@ def test_a_method_becomes_the_function_that_it_stands_for(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "body",
     [
-        "y = y @ torch.linalg.inv((y.t() @ y).float())",
-        "y = y @ mine.linalg.inv(y.t() @ y)",
+        "y = y * torch.linalg.inv(self.proj(y).float())",
+        "y = y @ mine.linalg.inv(self.proj(y))",
         "y = y + y.sort().values",
         "y = y @ torch.linalg.inv(y.double().t() @ y.double()).to(y.dtype)",
     ],
@@ -87,7 +87,7 @@ def test_fourier_transforms_run_in_fp32_unless_only_fp16_is_asked_for_which_take
 
 
 def test_a_script_for_apex_is_treated_alike(tmp_path: Path) -> None:
-    (tmp_path / "layers.py").write_text(LAYERS.format(body="y = y @ torch.linalg.inv(y.t() @ y)"))
+    (tmp_path / "layers.py").write_text(LAYERS.format(body="y = y * torch.linalg.inv(self.proj(y))"))
     text = TRAIN.replace("import torch\n", "import torch\nfrom apex import amp\n", 1)
     text = text.format(before="model, optimizer = amp.initialize(model, optimizer, opt_level='O1')")
     scaled = "with amp.scale_loss(loss, optimizer) as scaled:\n        scaled.backward()"
@@ -97,4 +97,4 @@ def test_a_script_for_apex_is_treated_alike(tmp_path: Path) -> None:
     report = migrate(entry, Options())
     assert report.precision == "migrated"
     after = "".join(change.after for change in report.changes)
-    assert "amp.float_function(torch.linalg.inv)(y.t() @ y)" in after
+    assert "amp.float_function(torch.linalg.inv)(self.proj(y))" in after

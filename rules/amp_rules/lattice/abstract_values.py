@@ -220,13 +220,19 @@ def same(a: Value, b: Value, depth: int = IN_A_FEW_LINES) -> bool:
         return False
     if a.is_const or b.is_const:
         return a.is_const and b.is_const and a.const == b.const
-    if a.sym != b.sym or (a.data != b.data and isinstance(a.data, str)):
+    if a.sym != b.sym or (a.data != b.data and isinstance(a.data, str)) or _of_other_layer(a, b):
         return False
     if not a.args and a.op not in ("attr",):
         return a.sym is not None
     if (a.kwargs or b.kwargs) and not _same_keywords(a.kwargs or {}, b.kwargs or {}, depth - 1):
         return False
     return all(same(left, right, depth - 1) for left, right in zip(a.args, b.args, strict=True))
+
+
+def _of_other_layer(a: Value, b: Value) -> bool:
+    """Whether two operations are calls of layers that were made at different places, each with its own weights."""
+    layers = [item.data for item in (a, b) if isinstance(item.data, Value) and item.data.op == "layer"]
+    return len(layers) == 2 and layers[0].node is not layers[1].node
 
 
 def _same_keywords(a: dict[str, Value], b: dict[str, Value], depth: int) -> bool:

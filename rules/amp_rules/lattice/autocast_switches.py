@@ -6,7 +6,7 @@ import ast
 
 from amp_rules.source.facts import Definitions, FunctionFacts
 from amp_rules.source.syntax import walk
-from amp_rules.torch.mixed_precision import AUTOCASTS
+from amp_rules.torch.mixed_precision import is_off
 
 
 def by_decorators(function: FunctionFacts, project: Definitions) -> bool | None:
@@ -55,7 +55,4 @@ def _hands_over(function: FunctionFacts, node: ast.AST) -> bool:
 
 
 def _is_off(function: FunctionFacts, region: ast.expr) -> bool:
-    if not isinstance(region, ast.Call) or function.module.dotted(region.func) not in AUTOCASTS:
-        return False
-    given = [*region.args, *(item.value for item in region.keywords if item.arg == "enabled")]
-    return any(isinstance(item, ast.Constant) and item.value is False for item in given)
+    return isinstance(region, ast.Call) and is_off(function.module.dotted(region.func) or "", region)

@@ -32,6 +32,7 @@ from amp_rules.lattice.parameter_names import possible_types
 from amp_rules.lattice.parameter_types import not_of_booleans
 from amp_rules.source.resolver import member_of
 from amp_rules.torch.canonical_names import canonical
+from amp_rules.torch.functions import INFINITIES
 from amp_rules.torch.half_precision import BFLOAT16, FLOAT16, HalfNumbers
 
 _BINARY: dict[type, str] = {
@@ -136,7 +137,7 @@ def _imported(frame: Frame, dotted: str, node: ast.AST) -> Value:
             return found
     made = Value("name", node)
     made.sym = dotted
-    if dotted == "math.inf" or dotted == "numpy.inf":
+    if dotted in INFINITIES:
         return constant(float("inf"), node)
     return made
 
@@ -195,7 +196,7 @@ def _member(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
         value = frame.machine.class_attribute(cls, attr) if cls is not None else None
         return value if value is not None else frame.machine.unknown("attr", node, attr)
     dotted = canonical(f"{base.sym}.{attr}")
-    if dotted in ("math.inf", "numpy.inf", "torch.inf"):
+    if dotted in INFINITIES:
         return constant(float("inf"), node)
     if dotted == "math.pi" or dotted == "numpy.pi":
         return constant(3.141592653589793, node)

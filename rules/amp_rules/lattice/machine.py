@@ -79,6 +79,7 @@ class Machine(RunsFunctions):
         observers: who is shown operations.
         known: what machines of the same mode found out about files before.
         concerned: the names of the functions of a file that are about the order of events.
+        in_regions: whether statements outside of functions run under autocast.
 
     Attributes:
         hooks: the observers that want to see an operation, by its name.
@@ -93,8 +94,10 @@ class Machine(RunsFunctions):
         observers: Sequence[Observer] = (),
         known: KnownValues | None = None,
         concerned: Callable[[ModuleFacts], frozenset[str]] = _none_concerned,
+        in_regions: bool = False,
     ) -> None:
         self.mode = mode
+        self._in_regions = in_regions
         self.evaluators = EVALUATORS
         self.project = project
         self.observers = tuple(observers)
@@ -243,7 +246,7 @@ class Machine(RunsFunctions):
         # Apex changes the functions of torch, wherever they are called.
         apex = any(name.partition(".")[0] == "apex" for name in module.imports.values())
         variables = dict(self.starting) if self.turns_twice else {}
-        frame = Frame(self, module, None, variables, self.mode.autocast and apex)
+        frame = Frame(self, module, None, variables, self.mode.autocast and (apex or self._in_regions))
         for item in body:
             try:
                 run(frame, [item])

@@ -55,15 +55,20 @@ class Linter:
         mode: in which the code is judged.
         checks: every rule there is, :func:`amp_rules.checks.all_checks`.
         codes: the rules to ask; None for all that are not in preview.
+        in_regions: judge the statements of a file outside of functions as if they ran under autocast: who asks knows
+            which of them do.
     """
 
-    def __init__(self, mode: Mode, checks: Sequence[Check], codes: Collection[str] | None = None) -> None:
+    def __init__(
+        self, mode: Mode, checks: Sequence[Check], codes: Collection[str] | None = None, in_regions: bool = False
+    ) -> None:
         self.mode = mode
         self.checks = [
             check
             for check in checks
             if (check.code in codes if codes is not None else not check.preview) and check.applies(mode)
         ]
+        self._in_regions = in_regions
         self.known = KnownValues()
         self.project = ProjectFacts(dropped=self.known.forget)
         self._read = 0
@@ -121,7 +126,12 @@ class Linter:
             return LintResult(())
         module = self.project.start(source)
         machine = Machine(
-            self.mode, self.project, self._operational, self.known, partial(concerned, triggers=self._ordered)
+            self.mode,
+            self.project,
+            self._operational,
+            self.known,
+            partial(concerned, triggers=self._ordered),
+            self._in_regions,
         )
         file = LintedFile(module, self.mode, machine.findings)
         if places:

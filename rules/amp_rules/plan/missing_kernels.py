@@ -68,7 +68,7 @@ def _raising(module: Module, dtype: HalfType) -> Raising:
     """Where the linter finds that an operation of a file raises, at one level or another."""
     found: Raising = set()
     for level in LEVELS:
-        linter = Linter(Mode(level, dtype), [LowpUnsupportedOp(anyones=True)])
+        linter = Linter(Mode(level, dtype), [LowpUnsupportedOp(anyones=True)], in_regions=True)
         try:
             found |= {item.span for item in linter.lint(module.source).findings}
         except (SourceError, RecursionError):

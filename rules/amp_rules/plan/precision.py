@@ -14,6 +14,7 @@ from amp_rules.plan import (
     method_values,
     other_frameworks,
     own_mixed_steps,
+    own_off,
     worker_functions,
 )
 from amp_rules.plan.declining import Declined
@@ -41,10 +42,9 @@ from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
 from amp_rules.torch.gradients import GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS, TESTS_OF_NUMBERS
 from amp_rules.torch.mixed_precision import (
     APEX,
-    AUTOCASTS,
-    AUTOCASTS_BY_DEVICE,
     FOLLOWS_AUTOCAST,
     TORCH_AMP,
+    is_off,
     runs_whole_step,
 )
 
@@ -101,8 +101,14 @@ def plan(
     reasons.extend(worker_functions.reasons(program))
     not_understood = list(_steps_not_understood(program))
     reasons.extend(not_understood)
+<<<<<<< HEAD
     losses = Regions(program)
     runs, lost = losses.training(program.backwards)
+=======
+    runs, lost = Regions(program).training(program.backwards)
+    reasons.extend(own_off.reasons(program, runs))
+    runs = own_off.without_off(program, runs)
+>>>>>>> numerics
     if over_losses:
         reasons.extend(geometry.reasons_in_torch(program, runs))
     else:
@@ -127,8 +133,12 @@ def plan(
     regions = evaluation.with_evaluation(found.runs)
     if not over_losses:
         regions = geometry.before_geometry(program, regions)
+<<<<<<< HEAD
     regions = without_unprepared(program, found.homes, found.training, regions)
     regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
+=======
+    regions = without_unprepared(program, found.homes, found.training, own_off.without_off(program, regions))
+>>>>>>> numerics
     found.runs = within_cells(program, _without_idle(regions, found.full_precision))
     return found
 
@@ -294,14 +304,12 @@ def _mixes_nothing(name: str, node: ast.AST, module: Module) -> bool:
     if name.rpartition(".")[2] in FOLLOWS_AUTOCAST:
         return True
     call = module.parents.get(node)
-    # `partial(autocast, enabled=False)` is kept for later, and says the same.
-    is_kept = isinstance(call, ast.Call) and own_name(call.func) == "partial" and call.args == [node]
-    if not (isinstance(call, ast.Call) and (call.func is node or is_kept) and name in AUTOCASTS):
+    if not isinstance(call, ast.Call):
         return False
-    enabled = next((item.value for item in call.keywords if item.arg == "enabled"), None)
-    if enabled is None and name in AUTOCASTS_BY_DEVICE and call.args and not is_kept:
-        enabled = call.args[0]
-    return isinstance(enabled, ast.Constant) and not enabled.value
+    # `partial(autocast, enabled=False)` is kept for later, and says the same.
+    is_kept = own_name(call.func) == "partial" and call.args == [node]
+    given = ast.Call(call.func, [], call.keywords) if is_kept else call
+    return (call.func is node or is_kept) and is_off(name, given)
 
 
 def _own_precision(program: Program) -> Iterator[Declined]:

@@ -19,12 +19,15 @@ def call_with(function: str, *more: str) -> ExpressionEdit:
 
 
 def as_function(function: str) -> ExpressionEdit:
-    """``x.f(a)`` becomes ``function(x, a)``, and ``x @ y`` becomes ``function(x, y)``."""
+    """``x.f(a)`` becomes ``function(x, a)``, ``x @ y`` becomes ``function(x, y)``, ``1 + x`` ``function(x, 1)``."""
 
     def edit(node: cst.BaseExpression) -> cst.BaseExpression:
         comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
         if isinstance(node, cst.BinaryOperation):
-            given = [cst.Arg(node.left, comma=comma), cst.Arg(node.right)]
+            # Torch's functions take the tensor first.
+            is_number = isinstance(node.left, cst.BaseNumber)
+            first, second = (node.right, node.left) if is_number else (node.left, node.right)
+            given = [cst.Arg(first, comma=comma), cst.Arg(second)]
         else:
             call = cst.ensure_type(node, cst.Call)
             receiver = cst.ensure_type(call.func, cst.Attribute).value

@@ -41,6 +41,9 @@ GIVES_NUMBER = frozenset(
 )  # fmt: skip
 """Functions that give a number, which carries no gradient."""
 
+INFINITIES = frozenset({"math.inf", "numpy.inf", "torch.inf"})
+"""Names of the infinite number."""
+
 OTHER_SHAPE = frozenset(
     "view reshape contiguous squeeze unsqueeze flatten unflatten permute transpose t expand expand_as repeat narrow "
     "detach clone cpu size dim numel".split()

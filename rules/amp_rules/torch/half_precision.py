@@ -37,6 +37,9 @@ class HalfNumbers(NamedTuple):
 FLOAT16 = HalfNumbers(65504.0, 2.0**-10, 2.0**-14, 2.0**-25, 2048)
 BFLOAT16 = HalfNumbers(3.3895313892515355e38, 2.0**-7, 2.0**-126, 2.0**-134, 256)
 
+LARGEST_FLOAT32 = 3.4028234663852886e38
+"""The largest finite number of float32, which no half type holds."""
+
 FOURIER = frozenset("fft ifft fft2 fftn rfft rfft2 rfftn irfft stft".split())
 """Fourier transforms: float16 on CUDA, where sizes are powers of two."""
 
@@ -54,6 +57,20 @@ UNSUPPORTED = frozenset(name for names in NO_KERNEL.values() for name in names)
 
 NO_KERNEL_ANYWHERE = frozenset.intersection(*NO_KERNEL.values()) - FOURIER
 """Those that take neither half type on either device: linear algebra on matrices, quantiles, distances."""
+
+DECOMPOSITIONS = frozenset(
+    """
+    cholesky cholesky_ex cholesky_inverse cholesky_solve det eig eigh eigvals eigvalsh inv inv_ex inverse ldl_factor
+    logdet lstsq lu lu_factor pca_lowrank pinv pinverse qr slogdet solve solve_ex solve_triangular svd svd_lowrank
+    svdvals triangular_solve
+    """.split()
+)
+"""Linear algebra on matrices, whose results are as exact as the digits of the matrix and its condition allow."""
+
+FUNCTIONS_OF_LINALG = frozenset(
+    "cholesky_ex eig eigh eigvals eigvalsh inv inv_ex ldl_factor lu_factor pinv solve solve_ex svdvals".split()
+)
+"""Those that are no methods of tensors."""
 
 OF_ONE_TYPE = frozenset({"batch_norm", "instance_norm"})
 """Norms that are given weights and running statistics as arguments, and whose kernels refuse a mixture of types."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 TORCH_AMP = (
     "torch.cuda.amp",
     "torch.amp",
@@ -78,3 +80,13 @@ SCALERS_OF_DATA = ("sklearn.", "cuml.", "dask_ml.", "pyspark.", "tslearn.", "tor
 def may_scale_losses(name: str) -> bool:
     """Whether the class of that dotted name may be somebody's own scaler of losses, as far as its name tells."""
     return "scaler" in name.rpartition(".")[2].lower() and not name.startswith(SCALERS_OF_DATA)
+
+
+def is_off(name: str, call: ast.Call) -> bool:
+    """Whether a call of what has this name turns autocast off: ``torch.autocast("cuda", enabled=False)``."""
+    if name not in AUTOCASTS:
+        return False
+    enabled = next((item.value for item in call.keywords if item.arg == "enabled"), None)
+    if enabled is None and name in AUTOCASTS_BY_DEVICE and call.args:
+        enabled = call.args[0]
+    return isinstance(enabled, ast.Constant) and not enabled.value

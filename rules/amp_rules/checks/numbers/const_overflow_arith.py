@@ -48,7 +48,8 @@ class ConstOverflowArith(Check):
     advice = "Use masked_fill with `torch.finfo(x.dtype).min`, a smaller number, or float32."
     triggers = (
         "1e5", "1e6", "1e7", "1e8", "1e9", "1E", "1e1", "1e2", "1e3", "0000.", "00000", "INF", "NEG", "LARGE", "BIG",
-        "neg_", "(1 - ", "(1.0 - ", "(1. - ", "(1-", "(1.0-", re.compile(r"99999(?<![.\d]99999)"),
+        "neg_", "(1 - ", "(1.0 - ", "(1. - ", "(1-", "(1.0-", "ones_like(",
+        re.compile(r"99999(?<![.\d]99999)"),
     )  # fmt: skip
     operations = ("add", "sub", "mul")
 

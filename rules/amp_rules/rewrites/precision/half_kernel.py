@@ -35,12 +35,11 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.missing_kernels import raising
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.in_regions import nodes_in
-from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
-from amp_rules.source.resolver import names_of
 from amp_rules.torch.half_precision import (
     KERNELS_IN_FLOAT32,
     PRODUCTS,
@@ -58,42 +57,20 @@ def changes(context: Context) -> Iterator[Change]:
     for site in raising(context.program, context.precision, context.options):
         assert isinstance(site.node, ast.Call)
         message = f"`{site.module.text(site.node)}` runs in FP32: it has no half kernel, and what it is given is half"
-        yield from _in_float32(context, site, message)
+        yield from in_float32(context, RULE, site, message)
     for site in nodes_in(context.program, context.precision.runs, context.precision.full_precision):
         if _is_sparse_product(context.program, site):
             message = f"`{site.module.text(site.node)}` runs in FP32: a sparse product takes operands of one type"
-            yield from _in_float32(context, site, message)
+            yield from in_float32(context, RULE, site, message)
         elif _reads_bits(context.program, site):
             message = f"`{site.module.text(site.node)}` reads the bits of FP32, of which a half type has half as many"
-            yield from _in_float32(context, site, message)
+            yield from in_float32(context, RULE, site, message)
     for call, _, scope in context.program.calls():
         name = next(iter(sorted(context.program.callee_names(call, scope) & KERNELS_IN_FLOAT32)), None)
         if name is not None:
             message = f"`{name}` runs in FP32: its compiled code takes nothing else, and autocast does not know it"
             made = call if name.rpartition(".")[2][0].isupper() else call.func  # what a class makes, or a function
             yield Change.written(RULE, scope.module, call, message, context.vocabulary.in_float32(scope.module, made))
-
-
-def _in_float32(context: Context, site: Site, message: str) -> Iterator[Change]:
-    """Around a function; a method or an operator becomes the function that it stands for."""
-    module, node = site.module, site.node
-    if isinstance(node, ast.Call) and _is_called_by_name(context.program, node, site):
-        yield Change.written(RULE, module, node, message, context.vocabulary.in_float32(module, node.func))
-        return
-    torch = names_of(module).name_of("torch")
-    if torch is None:
-        return
-    assert isinstance(node, ast.expr)
-    method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-    function = f"{torch}.Tensor.{method}" if method else f"{torch}.matmul"
-    written = context.vocabulary.called_in_float32(module, node, function)
-    yield Change.written(RULE, module, node, message, written)
-
-
-def _is_called_by_name(program: Program, node: ast.Call, site: Site) -> bool:
-    """Whether a call is of a library's function, or of a module that an attribute holds, and of no tensor's method."""
-    held = program.flow.values(node.func, site.scope)
-    return bool(program.callee_names(node, site.scope)) or any(is_module(value) for value in held)
 
 
 def _reads_bits(program: Program, site: Site) -> bool:

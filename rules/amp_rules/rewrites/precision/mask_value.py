@@ -1,11 +1,15 @@
 """Fill masks with a number that the tensor's type can hold.
 
 ## What it does
-`scores.masked_fill(mask, -1e9)` becomes `scores.masked_fill(mask, max(-1e9, torch.finfo(scores.dtype).min))`.
+`scores.masked_fill(mask, -1e9)` becomes `scores.masked_fill(mask, max(-1e9, torch.finfo(scores.dtype).min))`. The
+number may be a variable, a default, an argument or an attribute. So do `scores[mask] = -1e9`, `torch.where`, `F.pad`,
+`fill_`, `full_like` and products such as `-1e9 * torch.ones_like(scores)`, where the tensor is half. What has no name
+is filled in FP32: `amp.float_function(torch.Tensor.masked_fill)(f(x), mask, -1e9)`.
 
 ## Why
 Under autocast the scores are fp16, whose largest number is 65504: torch raises "value cannot be converted to type Half
-without overflow". In FP32 the number stays what it was.
+without overflow", or writes an infinite number, and rows that are masked altogether are NaN behind a softmax. In FP32
+the number stays what it was.
 
 ## Before
     scores = scores.masked_fill(mask == 0, -1e9)
@@ -14,7 +18,7 @@ without overflow". In FP32 the number stays what it was.
     scores = scores.masked_fill(mask == 0, max(-1e9, torch.finfo(scores.dtype).min))
 
 ## When it declines
-Where the tensor has no name, or the file does not import torch.
+Where the number is not known, the file does not import torch, or a tensor without a name is filled in place.
 
 ## Leaving it out
 No: torch raises where the number does not fit.
@@ -26,66 +30,136 @@ https://pytorch.org/docs/stable/type_info.html#torch.torch.finfo
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.numbers import Numbers
+from amp_rules.plan.overflowing_numbers import overflows
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
-from amp_rules.source import blocks
 from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import call_with
+from amp_rules.torch.functions import OTHER_SHAPE, TENSOR_MAKERS
 from amp_rules.torch.half_precision import FLOAT16
 
 RULE = Rule("AMP110", "mask-value", "Masks are filled with a number that fp16 can hold.", "precision")
 
+_FILLING = frozenset({"masked_fill", "masked_fill_"})
+
 
 def changes(context: Context) -> Iterator[Change]:
-    """Yield an edit for each fill value outside fp16's range."""
-    for site, tensor in _too_large(context.program):
-        assert isinstance(site.node, ast.expr)
-        edit = call_with("max", f"{names_of(site.module).name_of('torch')}.finfo({ast.unparse(tensor)}.dtype).min")
-        message = f"`{site.module.text(site.node)}` does not fit in fp16, which ends at {FLOAT16.largest:g}"
-        yield Change(RULE, site.module, site.node, message, [Replace(site.node, edit)])
+    """Yield an edit for each number outside fp16's range that a half tensor may be given."""
+    numbers = Numbers(context.program)
+    inside = {site.node for site in nodes_in(context.program, context.precision.runs, context.precision.full_precision)}
+    done = set()
+    for call, receiver, site in _fills(context.program):
+        found = numbers.of(site.node, site.scope) if isinstance(site.node, ast.expr) else frozenset()
+        if not any(map(_is_too_large, found)):
+            continue
+        done.add(site.node)
+        tensor = _of_same_type(receiver) if receiver is not None else None
+        if tensor is not None and all(_is_plain(numbers, item) for item in _choices(site)):
+            for item in _choices(site):
+                yield from _bounded(context, numbers, item, tensor)
+        elif call in inside and isinstance(call.func, ast.Attribute) and call.func.attr == "masked_fill":
+            yield from _widened(context, call, site)
+    for overflow in overflows(context.program, context.precision, context.options):
+        tensor = _of_same_type(_scaled(overflow.tensor))
+        if overflow.number.node not in done and tensor is not None and _is_plain(numbers, overflow.number):
+            yield from _bounded(context, numbers, overflow.number, tensor)
 
 
-def _too_large(program: Program) -> Iterator[tuple[Site, ast.expr]]:
-    """Fill values of masks that fp16 cannot hold, each with the tensor that is filled."""
+def _fills(program: Program) -> Iterator[tuple[ast.Call, ast.expr | None, Site]]:
+    """The calls of ``masked_fill``, each with the tensor and the number; that in ``torch.tensor(-1e9)``, too."""
     for call, body, scope in program.calls():
-        if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("masked_fill", "masked_fill_")):
+        names = program.callee_names(call, scope)
+        given = list(call.args)
+        if "torch.masked_fill" in names:
+            tensor = given.pop(0) if given else None
+        elif isinstance(call.func, ast.Attribute) and call.func.attr in _FILLING and not program.flow.callees(call):
+            tensor = call.func.value
+        else:
             continue
-        value = (
-            call.args[1] if len(call.args) == 2 else next((k.value for k in call.keywords if k.arg == "value"), None)
-        )
-        number = _number(value)
-        if value is None or number is None:
-            continue
-        if (
-            number < -FLOAT16.largest
-            and blocks.path_of(call.func.value) is not None
-            and names_of(scope.module).name_of("torch")
-        ):
-            yield Site(scope.module, scope, body, value), call.func.value
+        value = given[1] if len(given) == 2 else next((k.value for k in call.keywords if k.arg == "value"), None)
+        if isinstance(value, ast.Call) and value.args and program.callee_names(value, scope) & TENSOR_MAKERS:
+            value = value.args[0]
+        if value is not None:
+            yield call, tensor, Site(scope.module, scope, body, value)
 
 
-def _number(node: ast.expr | None) -> float | None:
-    """What is written out as a number or a sum, product or power of numbers: ``-1e9``, ``-2 ** 32 + 1``."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, (int, float)) else None
+def _bounded(context: Context, numbers: Numbers, site: Site, tensor: ast.expr) -> Iterator[Change]:
+    """``-1e9`` becomes ``max(-1e9, torch.finfo(scores.dtype).min)``."""
+    torch = names_of(site.module).name_of("torch")
+    assert isinstance(site.node, ast.expr)
+    found = numbers.of(site.node, site.scope)
+    if torch is None or not any(map(_is_too_large, found)):
+        return
+    function, limit = ("max", "min") if min(found) < 0 else ("min", "max")
+    edit = call_with(function, f"{torch}.finfo({ast.unparse(tensor)}.dtype).{limit}")
+    message = f"`{site.module.text(site.node)}` does not fit in fp16, which ends at {FLOAT16.largest:g}"
+    yield Change(RULE, site.module, site.node, message, [Replace(site.node, edit)])
+
+
+def _widened(context: Context, call: ast.Call, site: Site) -> Iterator[Change]:
+    """``f(x).masked_fill(mask, -1e9)`` is filled in FP32."""
+    torch = names_of(site.module).name_of("torch")
+    if torch is None:
+        return
+    message = f"`{site.module.text(site.node)}` does not fit in fp16, which ends at {FLOAT16.largest:g}"
+    if context.program.callee_names(call, site.scope):
+        written = context.vocabulary.in_float32(site.module, call.func)
+    else:
+        written = context.vocabulary.called_in_float32(site.module, call, f"{torch}.Tensor.masked_fill")
+    yield Change.written(RULE, site.module, call, message, written)
+
+
+def _is_too_large(number: float) -> bool:
+    return FLOAT16.largest < abs(number) < math.inf
+
+
+def _choices(site: Site) -> list[Site]:
+    """The two of ``-1e9 if self.training else -inf``; else the expression itself."""
+    parts = [site.node.body, site.node.orelse] if isinstance(site.node, ast.IfExp) else [site.node]
+    return [Site(site.module, site.scope, site.body, item) for item in parts]
+
+
+def _is_plain(numbers: Numbers, site: Site) -> bool:
+    """Whether an expression can be bounded: it is written as infinite, or is finite and always of one sign."""
+    found = numbers.of(site.node, site.scope) if isinstance(site.node, ast.expr) else frozenset()
+    if found and not any(map(_is_too_large, found)):
+        return True  # nothing is to be done
+    return bool(found) and all(map(math.isfinite, found)) and len({item < 0 for item in found}) == 1
+
+
+def _scaled(node: ast.expr) -> ast.expr:
+    """The half tensor in arithmetic with numbers, and whose type it was given: ``1 - mask.to(scores.dtype)``."""
+    while isinstance(node, ast.BinOp) and ast.Constant in (type(node.left), type(node.right)):
+        node = node.right if isinstance(node.left, ast.Constant) else node.left
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 1:
+        given = node.args[0]
+        if node.func.attr in ("to", "type") and isinstance(given, ast.Attribute) and given.attr == "dtype":
+            return given.value
+        if node.func.attr in ("to", "type_as"):
+            return given
+    return node
+
+
+def _of_same_type(node: ast.expr) -> ast.expr | None:
+    """An expression for a tensor of a tensor's type that computes nothing; None where there is none."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        operand = _number(node.operand)
-        return None if operand is None else -operand
-    if not isinstance(node, ast.BinOp):
-        return None
-    left, right = _number(node.left), _number(node.right)
-    if left is None or right is None:
-        return None
-    if isinstance(node.op, ast.Pow):
-        return float(left**right) if left > 0 and 0 <= right <= _LARGEST_POWER and left <= _LARGEST_BASE else None
-    if isinstance(node.op, (ast.Add, ast.Sub)):
-        return left + right if isinstance(node.op, ast.Add) else left - right
-    return left * right if isinstance(node.op, ast.Mult) else None
-
-
-_LARGEST_BASE, _LARGEST_POWER = 100, 128
-"""Powers of more are not computed: they may be no floats."""
+        return _of_same_type(node.operand)
+    if isinstance(node, ast.Call):
+        is_shaped = isinstance(node.func, ast.Attribute) and node.func.attr in OTHER_SHAPE
+        return _of_same_type(node.func.value) if is_shaped and isinstance(node.func, ast.Attribute) else None
+    if isinstance(node, ast.Subscript):
+        base = _of_same_type(node.value)
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if len(parts) > 1 or isinstance(parts[0], (ast.Slice, ast.UnaryOp, ast.Compare)):
+            return base  # no list is indexed like this
+        return node if base is node.value and isinstance(parts[0], (ast.Constant, ast.Name)) else None
+    if isinstance(node, ast.Attribute):
+        return node if _of_same_type(node.value) is node.value else None
+    return node if isinstance(node, ast.Name) else None

@@ -1,0 +1,243 @@
+"""Matrix products of the training step that autocast would round to half where their digits are needed.
+
+The linter's analysis of types says which products are half, and what they are made of and become; the points-to
+analysis says what runs within the regions.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from amp_rules.checks.common.arithmetic import factors, squared, terms
+from amp_rules.checks.common.mixed_types import MATRIX_PRODUCTS, operands
+from amp_rules.lattice.abstract_values import F64, IN_A_FUNCTION, Value, alternatives, same
+from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.mode import Mode
+from amp_rules.lint.check import Check
+from amp_rules.lint.linter import Linter
+from amp_rules.plan.half_places import HalfPlaces, made_by_product
+from amp_rules.plan.options import Options
+from amp_rules.plan.precision import Precision
+from amp_rules.roles.in_regions import nodes_in
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source.modules import Module
+from amp_rules.source.spans import Span
+from amp_rules.source.text import SourceError
+from amp_rules.torch.half_precision import DECOMPOSITIONS, FUNCTIONS_OF_LINALG
+
+Need = Literal["itself", "distance", "angle", "place", "matrix", "divisor", "square", "area", "theta"]
+"""Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
+or cosine, a place that an image is sampled at, a matrix that is decomposed, or what is divided by; ``square`` is of
+elements, and is summed; ``area`` is of boxes, whose overlap is divided by their union. ``theta`` is no product: the
+transform that ``affine_grid`` multiplies its grid by."""
+
+_SHAPING = frozenset(
+    """
+    view reshape flatten unflatten permute transpose t mT T H adjoint swapaxes swapdims movedim moveaxis contiguous
+    detach alias clone data squeeze unsqueeze float double to type type_as expand expand_as
+    """.split()
+)
+"""Operations after which a matrix has the same elements, whatever their order."""
+_ARITHMETIC = _SHAPING | frozenset(
+    """
+    add sub rsub mul div neg cat stack tuple list join getitem split chunk unbind clamp clamp_min clamp_max repeat tile
+    repeat_interleave narrow select setitem where sum masked_fill addcmul addcdiv lerp
+    """.split()
+)
+"""Operations through which a rounded number stays as wrong as it is."""
+_GUARDING = _SHAPING | frozenset({"add", "clamp", "clamp_min", "maximum", "max", "where", "masked_fill", "getitem"})
+"""What people do with a divisor before they divide by it."""
+_SOFTMAX = frozenset({"softmax", "log_softmax", "logsumexp", "cross_entropy", "nll_loss"})
+_SCORES = _SHAPING | frozenset({"add", "sub", "mul", "div", "masked_fill", "where", "neg", "clamp"})
+_NORMALISED = frozenset({"normalize", "softmax", "sigmoid", "tanh", "layer_norm"})
+_ADDING = frozenset({"addmm", "baddbmm"})
+_SUMS = ("sum", "mean", "norm", "vector_norm")
+_LENGTHS = frozenset({"norm", "vector_norm"})
+
+
+def exact_products(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, Need]]:
+    """Yield the products that need FP32, each with the reason, by file and line."""
+    places = HalfPlaces(program, precision, options)
+    judged: dict[Module, dict[Span, tuple[Need, bool]]] = {}
+    for site in nodes_in(program, precision.runs, precision.full_precision):
+        if not isinstance(site.node, (ast.Call, ast.BinOp)):
+            continue
+        if site.module not in judged:
+            judged[site.module] = _judged(site.module)
+        need, is_certain = judged[site.module].pop(site.module.span(site.node), (None, False))
+        if need is not None and (is_certain or places.holds(site)):
+            yield site, need
+
+
+def _judged(module: Module) -> dict[Span, tuple[Need, bool]]:
+    """The places of one file's products that need FP32, with the reasons and whether they are half for certain."""
+    check = _Products(module)
+    try:
+        Linter(Mode("O1", "bf16"), [check], in_regions=True).lint(module.source)
+    except (SourceError, RecursionError):
+        return {}
+    return {place: found for place, found in check.found.items() if found[0] != "itself" or place not in check.scores}
+
+
+class _Products(Check):
+    """Collects products that are half, and what is made of them."""
+
+    code, name, message = "", "exact-products", ""
+    triggers = (re.compile(r"[\w)\]] ?@ ?[\w(]"), "matmul(", "mm(", "mv(", "einsum(", "affine_grid(", "sum(", "mean(")
+    operations = (
+        *sorted(MATRIX_PRODUCTS | DECOMPOSITIONS | _SOFTMAX),
+        *("sin", "cos", "grid_sample", "affine_grid", "div", "reciprocal", "add", "sub", *_SUMS),
+    )
+
+    def __init__(self, module: Module) -> None:
+        self.found: dict[Span, tuple[Need, bool]] = {}
+        self.scores: set[Span] = set()
+        self._module = module
+
+    def visit(self, op: Value, frame: Frame) -> None:
+        """Look at one operation."""
+        if not op.args or not frame.mode.autocast:
+            return
+        if op.op in MATRIX_PRODUCTS:
+            self._product(op, frame)
+        elif op.op in _SOFTMAX:
+            places = [self._place(item, frame) for item in _products_behind(op.args[0], _SCORES)]
+            self.scores.update(filter(None, places))
+        elif op.op in ("sin", "cos"):
+            self._need("angle", _products_behind(op.args[0], _ARITHMETIC), frame)
+        elif op.op == "grid_sample":
+            grid = op.arg(1, "grid")
+            self._need("place", _products_behind(grid, _ARITHMETIC, deeper=True) if grid is not None else (), frame)
+        elif op.op == "affine_grid":
+            self._need("place", _products_behind(op.args[0], _ARITHMETIC, deeper=True), frame)
+            if op.args[0].low and op.node is not None:
+                self._note("theta", op, frame)
+        elif _is_decomposition(op):
+            self._need("matrix", _products_behind(op.args[0], _ARITHMETIC, deeper=True), frame)
+        elif op.op in ("div", "reciprocal"):
+            self._need("divisor", _products_behind(op.args[-1], _GUARDING), frame)
+            self._areas(op, frame)
+        elif op.op in ("add", "sub"):
+            self._distance(op, frame)
+        elif op.op in _SUMS:
+            self._summed(op.args[0].through(_SHAPING), frame)
+
+    def _product(self, op: Value, frame: Frame) -> None:
+        if not op.low or any(item.dtypes == F64 for item in operands(op)):
+            return  # autocast leaves float64 as it is
+        if op.op in _ADDING and any(_is_sum_of_squares(item) for _, item in terms(op.args[0])):
+            self._note("distance", op, frame)
+        tensors = [item for item in operands(op) if item.tensor]
+        given = [item.through(_SHAPING) for item in tensors]
+        if len(given) != 2:
+            return
+        # What the author converted to half is not needed exactly.
+        exact = [item for item, whole in zip(given, tensors, strict=True) if not whole.low]
+        if any(_is_decomposition(item) or _is_part_of_decomposition(item) for item in exact):
+            self._note("matrix", op, frame)
+        elif same(given[0], given[1]) and not any(map(_is_normalised, given)):
+            self._note("itself", op, frame)
+
+    def _distance(self, op: Value, frame: Frame) -> None:
+        """``a ** 2 + b ** 2 - 2 * a @ b``, in one sum or in several steps."""
+        parts = list(terms(op))
+        products = [item for sign, item in parts if item.low and item.op in MATRIX_PRODUCTS and _is_doubled(sign, item)]
+        if any(_is_sum_of_squares(item) for _, item in parts):
+            self._need("distance", products, frame)
+
+    def _summed(self, square: Value, frame: Frame) -> None:
+        """``(x * x).sum()``, which overflows above 255; autocast runs ``x ** 2`` in FP32."""
+        if square.op == "mul" and square.low and isinstance(square.node, ast.BinOp) and squared(square) is not None:
+            self._note("square", square, frame)
+
+    def _areas(self, op: Value, frame: Frame) -> None:
+        """``overlap / (area + area - overlap)``: the sides of boxes are some hundreds of pixels long."""
+        parts = list(terms(op.args[-1])) if len(op.args) == 2 else []
+        overlap = op.args[0].through(_SHAPING)
+        if any(sign < 0 and same(item, overlap) for sign, item in parts):
+            areas = [item for _, item in parts if item.op == "mul" and item.low and isinstance(item.node, ast.BinOp)]
+            self._need("area", areas, frame)
+
+    def _need(self, need: Need, products: list[Value] | tuple[Value, ...] | Iterator[Value], frame: Frame) -> None:
+        for item in products:
+            self._note(need, item, frame)
+
+    def _note(self, need: Need, op: Value, frame: Frame) -> None:
+        place = self._place(op, frame)
+        if place is not None and (need != "itself" or place not in self.found):
+            self.found[place] = need, op.op in MATRIX_PRODUCTS or made_by_product(op)
+
+    def _place(self, op: Value, frame: Frame) -> Span | None:
+        """Where an operation stands, if that is in the file that is judged."""
+        around: Frame | None = frame
+        while around is not None:
+            module = around.module
+            if op.node is not None and module.module.path == self._module.path and module.holds(op.node):
+                return self._module.span(op.node)
+            around = around.caller
+        return None
+
+
+def _products_behind(value: Value, through: frozenset[str], *, deeper: bool = False) -> Iterator[Value]:
+    """Yield the half products that a value is made of by some operations; ``deeper``: and those in their operands."""
+    level, seen = [value], {id(value)}
+    for _ in range(IN_A_FUNCTION):
+        following: list[Value] = []
+        for item in level:
+            if item.op in MATRIX_PRODUCTS:
+                if item.low:
+                    yield item
+                if not deeper:
+                    continue
+            elif item.op not in through:
+                continue
+            for part in item.args:
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    following.append(part)
+        level = following
+
+
+def _is_doubled(sign: float, product: Value) -> bool:
+    """``2 * a @ b``, whichever of them is doubled first."""
+    return abs(sign) == 2.0 or any(item.number in (2.0, -2.0) for part in product.args for item in factors(part))
+
+
+def _is_decomposition(value: Value) -> bool:
+    """Whether it is torch's: ``inv`` and others are no methods of tensors, so a method of that name is another one."""
+    if value.op not in DECOMPOSITIONS:
+        return False
+    call = value.node
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and len(value.args) > len(call.args)):
+        return True
+    return call.func.attr not in FUNCTIONS_OF_LINALG
+
+
+def _is_part_of_decomposition(value: Value) -> bool:
+    """One of several matrices that a decomposition gave."""
+    return (
+        value.op in ("getitem", "element", "result", "attr")
+        and bool(value.args)
+        and (value.args[0].op in DECOMPOSITIONS)
+    )
+
+
+def _is_normalised(value: Value) -> bool:
+    """Whether elements are small: rows were divided by their length, or bounded."""
+    for item in alternatives(value):
+        if item.op in _NORMALISED:
+            return True
+        if item.op == "div" and len(item.args) == 2:
+            divisor = item.args[1].through(_GUARDING)
+            if divisor.op in _LENGTHS or (divisor.op in ("sqrt", "pow") and divisor.args):
+                return True
+    return False
+
+
+def _is_sum_of_squares(value: Value) -> bool:
+    if value.op in _LENGTHS:
+        return True
+    return value.op == "sum" and bool(value.args) and squared(value.args[0]) is not None

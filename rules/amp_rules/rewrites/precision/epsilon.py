@@ -1,0 +1,66 @@
+"""Add epsilons that fp16 rounds to zero in FP32.
+
+## What it does
+`x.std(dim=0) + 1e-8` becomes `amp.float_function(torch.add)(x.std(dim=0), 1e-8)` where the tensor is half and is
+divided by, or is the argument of a logarithm or root; `clamp(min=1e-8)` likewise.
+
+## Why
+The smallest number of fp16 is 6e-8; 1e-8 is stored as 0. It keeps nothing from zero then, and 0 / 0 is NaN.
+
+## Before
+    x = (x - x.mean(dim=0)) / (x.std(dim=0) + 1e-8)
+
+## After
+    x = (x - x.mean(dim=0)) / amp.float_function(torch.add)(x.std(dim=0), 1e-8)
+
+## When it declines
+Where the epsilon is written into a tensor, as in `x[x == 0] = 1e-8`.
+
+## Leaving it out
+No: where the tensor is zero the result is NaN in fp16, without a word.
+
+## Source
+https://pytorch.org/docs/stable/type_info.html#torch.torch.finfo
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.float32_calls import in_float32
+from amp_rules.plan.lost_epsilons import lost_epsilons
+from amp_rules.plan.rule import Rule
+
+_WIDENING = frozenset({"AMP106", "AMP113", "AMP116"})
+"""Rewrites after which what they change is FP32."""
+
+RULE = Rule(
+    "AMP117",
+    "epsilon-in-fp32",
+    "Epsilons that fp16 rounds to zero are added in FP32.",
+    "precision",
+    after=tuple(sorted(_WIDENING)),
+)
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each sum and clamp."""
+    in_full = {
+        (change.module, change.module.span(change.node)) for change in context.made if change.rule.code in _WIDENING
+    }
+    for site, behind in lost_epsilons(context.program, context.precision, context.options):
+        if any((site.module, place) in in_full for place in behind):
+            continue
+        if isinstance(site.node, ast.BinOp) and not _is_tensor_first(site.node):
+            continue
+        message = f"`{site.module.text(site.node)}` runs in FP32: fp16 rounds its epsilon to zero"
+        yield from in_float32(context, RULE, site, message)
+
+
+def _is_tensor_first(node: ast.BinOp) -> bool:
+    """Whether a sum can be written as a function of torch, which takes the tensor first."""
+    if isinstance(node.left, ast.Constant):
+        return isinstance(node.op, ast.Add)  # the sum is the same the other way round
+    return isinstance(node.op, ast.Add) and isinstance(node.right, (ast.Constant, ast.Name, ast.Attribute))

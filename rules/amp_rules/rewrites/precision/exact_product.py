@@ -1,0 +1,62 @@
+"""Run matrix products whose digits are needed in FP32.
+
+## What it does
+Products that are half under autocast are computed in FP32 where rounding spoils what is made of them:
+`amp.float_function(torch.matmul)(x, x.t())`. These are products of a matrix with itself (Gram matrices, covariances),
+squared distances (`a ** 2 + b ** 2 - 2 * a @ b`), arguments of a sine or cosine, places that an image is sampled at
+(`grid_sample`, `affine_grid`), matrices that are inverted or decomposed, what is divided by, squares that are
+summed, as in `(x * x).sum()`, and the areas of boxes whose overlap is measured.
+
+## Why
+Autocast makes the operands and the result half. The sum over the pixels of an image passes 65504 early, a difference of
+rounded numbers finds other neighbours, a coordinate of 400 has steps of 0.25 in fp16 and of 2 in bfloat16, and a
+covariance that is rounded is not positive definite any more.
+
+## Before
+    gram = features @ features.t()
+
+## After
+    gram = amp.float_function(torch.matmul)(features, features.t())
+
+## When it declines
+Never. Products of normalised rows and of rows before a softmax stay half, as do layers.
+
+## Leaving it out
+No: sums overflow in fp16, and distances and places are wrong in half, without a word.
+
+## Source
+https://pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amp_rules.plan.context import Change, Context
+from amp_rules.plan.exact_products import Need, exact_products
+from amp_rules.plan.float32_calls import in_float32
+from amp_rules.plan.rule import Rule
+
+RULE = Rule("AMP116", "exact-product", "Products whose digits are needed run in FP32.", "precision", after=("AMP113",))
+
+_WHY: dict[Need, str] = {
+    "itself": "sums of squares overflow in fp16",
+    "distance": "a distance is a small difference of large numbers",
+    "angle": "a sine needs the digits of its argument",
+    "place": "half has too few digits for places in an image",
+    "matrix": "a rounded matrix has another inverse",
+    "divisor": "what rounds to zero is divided by",
+    "square": "its elements overflow in fp16 from 256 on",
+    "area": "areas in pixels overflow in fp16",
+    "theta": "half has too few digits for places in an image",
+}
+
+
+def changes(context: Context) -> Iterator[Change]:
+    """Yield an edit for each product."""
+    done = {change.node for change in context.made}
+    for site, need in exact_products(context.program, context.precision, context.options):
+        if site.node in done:
+            continue
+        message = f"`{site.module.text(site.node)}` runs in FP32: {_WHY[need]}"
+        yield from in_float32(context, RULE, site, message)
