@@ -101,14 +101,10 @@ def plan(
     reasons.extend(worker_functions.reasons(program))
     not_understood = list(_steps_not_understood(program))
     reasons.extend(not_understood)
-<<<<<<< HEAD
     losses = Regions(program)
     runs, lost = losses.training(program.backwards)
-=======
-    runs, lost = Regions(program).training(program.backwards)
     reasons.extend(own_off.reasons(program, runs))
     runs = own_off.without_off(program, runs)
->>>>>>> numerics
     if over_losses:
         reasons.extend(geometry.reasons_in_torch(program, runs))
     else:
@@ -133,12 +129,8 @@ def plan(
     regions = evaluation.with_evaluation(found.runs)
     if not over_losses:
         regions = geometry.before_geometry(program, regions)
-<<<<<<< HEAD
-    regions = without_unprepared(program, found.homes, found.training, regions)
-    regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
-=======
     regions = without_unprepared(program, found.homes, found.training, own_off.without_off(program, regions))
->>>>>>> numerics
+    regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
     found.runs = within_cells(program, _without_idle(regions, found.full_precision))
     return found
 
