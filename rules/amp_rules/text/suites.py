@@ -11,6 +11,7 @@ from amp_rules.text.actions import Action, Insert, Remove, Unwrap, Wrap
 from amp_rules.text.places import Place, Places
 from amp_rules.text.rows import (
     block,
+    left_of_suite,
     lines_apart,
     one_line_each,
     parsed,
@@ -162,6 +163,7 @@ class Suites:
 
     def _row(self, place: Place | None, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
         kept: list[cst.BaseStatement] = []
+        below: list[cst.EmptyLine] = []
         if self._carried and hasattr(statement, "leading_lines"):
             statement = statement.with_changes(leading_lines=[*self._carried, *statement.leading_lines])
             self._carried = []
@@ -170,6 +172,8 @@ class Suites:
             if not self._finish_removal(place):
                 lines = lines_apart(lines)
             self._carried = lines if any(line.comment is not None for line in lines) else []
+            below = left_of_suite(statement, self.indent, place[1] if place is not None else 0)
+            self._carried += below
         elif place in self._unwraps:
             unwrap = self._unwraps[place]
             self._done.add(id(unwrap))
@@ -182,7 +186,7 @@ class Suites:
         if kept:
             kept[0] = self._put_above(before, kept[0], place)
         elif before and hasattr(statement, "leading_lines"):
-            self._carried = []
+            self._carried = below
             # The new lines stand for the old statement, under its comments.
             before[0] = before[0].with_changes(leading_lines=statement.leading_lines)
             last = before[-1]

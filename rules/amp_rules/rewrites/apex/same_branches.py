@@ -23,7 +23,7 @@ With the runtime's scaler, which does nothing at O0, one path serves every level
     clip_grad_norm_(model.parameters(), 1.0)
 
 ## When it declines
-Branches that differ from their first step on stay two branches.
+Branches that differ from their first step on stay two branches, and so do those whose scaled loss is read after them.
 
 ## Leaving it out
 No: one of two branches that are now equal would stay as dead code, with a scaled step in it.
@@ -39,7 +39,7 @@ import copy
 from collections.abc import Iterable, Iterator
 
 from amp_rules.plan.apex.file import ApexFile
-from amp_rules.plan.apex.scaled_loss import scaled_loss_of
+from amp_rules.plan.apex.scaled_loss import is_kept, scaled_loss_of
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
@@ -85,7 +85,7 @@ def _plain(file: ApexFile, body: Iterable[ast.stmt], orelse: Iterable[ast.stmt],
         kept = "body"
     else:
         return None
-    if _normal(file, first) != _normal(file, second):
+    if _normal(file, first) != _normal(file, second) or any(_keeps_scaled(file, item) for item in (*first, *second)):
         return None
     # Only the branch with Apex says which of several loss scales is meant.
     return kept if not any(_has_loss_id(file, item) for item in (*first, *second)) else _OTHER[kept]
@@ -100,7 +100,9 @@ def _first_alike(file: ApexFile, node: ast.If, used: set[ast.expr]) -> Iterator[
     sides = [[item for item in suite if item not in file.references.statements] for suite in (node.body, node.orelse)]
     alike: list[tuple[ast.stmt, ast.stmt]] = []
     for pair in zip(*sides, strict=False):
-        if _normal(file, [pair[0]]) != _normal(file, [pair[1]]) or any(_has_loss_id(file, item) for item in pair):
+        if _normal(file, [pair[0]]) != _normal(file, [pair[1]]):
+            break
+        if any(_has_loss_id(file, item) or _keeps_scaled(file, item) for item in pair):
             break
         alike.append(pair)
     with_apex = [any(part in used for pair in alike for part in walk(pair[side])) for side in (0, 1)]
@@ -131,6 +133,15 @@ def _said_above(file: ApexFile, statement: ast.stmt) -> list[str]:
 def _has_loss_id(file: ApexFile, statement: ast.stmt) -> bool:
     found = (scaled_loss_of(file, node) for node in walk(statement) if isinstance(node, ast.With))
     return any(scaled is not None and scaled.loss_id is not None for scaled in found)
+
+
+def _keeps_scaled(file: ApexFile, statement: ast.stmt) -> bool:
+    """Whether the scaled loss, which the plain branch has not, is read later on."""
+    for node in walk(statement):
+        found = scaled_loss_of(file, node) if isinstance(node, ast.With) else None
+        if found is not None and is_kept(file, node, found):
+            return True
+    return False
 
 
 def _normal(file: ApexFile, suite: list[ast.stmt]) -> list[str]:
