@@ -12,6 +12,7 @@ from amp_rules.plan.apex.file import NotUnderstood
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
+from amp_rules.plan.precision import has_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.roles.steps import Program
@@ -58,6 +59,12 @@ def migrate_apex(
             reasons = (_refusal(left.module, left, recipe),)
         except (_Left, Declined) as left:
             reasons = left.refusals
+        try:
+            own = _beside_torch(program, selection, migrate_plain)
+        except Declined as left:
+            own, reasons = None, left.refusals
+        if own is not None:
+            return own
         if options.apex == "idiom":
             return _declined(program, distribution(program), reasons)
     try:
@@ -116,6 +123,18 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         text += _unused(program, selection, report.distribution)
         report = replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text)))
     return report
+
+
+def _beside_torch(program: Program, selection: Selection, migrate_plain: MigratePlain) -> Report | None:
+    """The report for a program that has torch's mixed precision too, which stays; None where it needs Apex."""
+    if not has_torch_amp(program):
+        return None
+    found = stages.beside_torch(program, selection)
+    if found is None:
+        return None
+    drafts = {draft.original.path: draft for draft in found}
+    report = joined(drafts, migrate_plain(drafted(program, drafts), False))
+    return report if report.precision == "already" else None
 
 
 def _unused(program: Program, selection: Selection, distribution: Outcome, *, compat: bool = False) -> str:
@@ -201,6 +220,15 @@ def _decline_half(program: Program) -> None:
     Raises:
         Declined: optimizers are initialised, nothing that was found scales a loss, and an import leads nowhere.
     """
+    for site in program.calls_to(api.SCALERS_OF_LIBRARIES):
+        raise declining.decline(
+            declining.APEX,
+            site.module,
+            site.node,
+            f"`{site.module.text(site.node)}` scales losses with the Apex that its library imports: with this file "
+            "alone, half of the program would have left Apex",
+            "keep torch's branch alone, by hand, or run the script as it is by `python -m amp_runtime.apex`",
+        )
     optimizers = [
         call
         for call in stages.initializing(program)

@@ -138,9 +138,10 @@ def _has_loss_id(file: ApexFile, statement: ast.stmt) -> bool:
 def _keeps_scaled(file: ApexFile, statement: ast.stmt) -> bool:
     """Whether the scaled loss, which the plain branch has not, is read later on."""
     for node in walk(statement):
-        found = scaled_loss_of(file, node) if isinstance(node, ast.With) else None
-        if found is not None and is_kept(file, node, found):
-            return True
+        if isinstance(node, ast.With):
+            found = scaled_loss_of(file, node)
+            if found is not None and is_kept(file, node, found):
+                return True
     return False
 
 
