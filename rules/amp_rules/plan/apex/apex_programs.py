@@ -59,21 +59,19 @@ def migrate_apex(
             reasons = (_refusal(left.module, left, recipe),)
         except (_Left, Declined) as left:
             reasons = left.refusals
-        try:
-            own = _beside_torch(program, selection, migrate_plain)
-        except Declined as left:
-            own, reasons = None, left.refusals
-        if own is not None:
-            return own
         if options.apex == "idiom":
-            return _declined(program, distribution(program), reasons)
+            return _beside_torch(program, selection, migrate_plain, reasons) or _declined(
+                program, distribution(program), reasons
+            )
     try:
         return _by_imports(program, selection, reasons[0] if reasons else None, distribution(program))
     except Declined as left:
-        return _declined(program, distribution(program), (*reasons, *left.refusals))
+        reasons = (*reasons, *left.refusals)
     except NotUnderstood as left:
         missing = _refusal(left.module, left, "replace this part by PyTorch's own, then migrate again")
-        return _declined(program, distribution(program), (*reasons, missing))
+        reasons = (*reasons, missing)
+    own = _beside_torch(program, selection, migrate_plain, reasons) if options.apex == "auto" else None
+    return own or _declined(program, distribution(program), reasons)
 
 
 def bring_up_to_date(program: Program, selection: Selection, report: Report, migrate_plain: MigratePlain) -> Report:
@@ -125,11 +123,16 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
     return report
 
 
-def _beside_torch(program: Program, selection: Selection, migrate_plain: MigratePlain) -> Report | None:
+def _beside_torch(
+    program: Program, selection: Selection, migrate_plain: MigratePlain, reasons: tuple[Refusal, ...]
+) -> Report | None:
     """The report for a program that has torch's mixed precision too, which stays; None where it needs Apex."""
     if not has_torch_amp(program):
         return None
-    found = stages.beside_torch(program, selection)
+    try:
+        found = stages.beside_torch(program, selection)
+    except Declined as left:
+        return _declined(program, "absent", (*left.refusals, *reasons))
     if found is None:
         return None
     drafts = {draft.original.path: draft for draft in found}

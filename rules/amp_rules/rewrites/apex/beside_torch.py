@@ -1,9 +1,10 @@
 """Take Apex out where the script has torch's mixed precision as well.
 
 ## What it does
-A script that can train with `torch.amp` and asks for Apex by a guarded import goes on without Apex: the guard, its flag
-and what only runs where Apex is there go. That includes branches on a variable that can no longer hold their value
-(`use_amp == "apex"`), and imports that only they used. Options keep their names.
+A script that can train with `torch.amp`, and asks for Apex by a guarded import, goes on without Apex where it cannot
+have the runtime's: a library scales its loss with an Apex of its own (`ApexScaler` of timm), or `--apex idiom` asks for
+it. The guard, its flag and what only runs where Apex is there go. That includes branches on a variable that can no
+longer hold their value (`use_amp == "apex"`), and imports that only they used. Options keep their names.
 
 ## Why
 `apex.amp` and `apex.parallel` can no longer be imported, so that this is what the script does today. Its scaler stays
