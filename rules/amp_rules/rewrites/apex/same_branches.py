@@ -106,18 +106,36 @@ def _first_alike(file: ApexFile, node: ast.If, used: set[ast.expr]) -> Iterator[
             break
         alike.append(pair)
     with_apex = [any(part in used for pair in alike for part in walk(pair[side])) for side in (0, 1)]
-    if with_apex.count(True) != 1 or any(len(alike) == len(side) for side in sides):
-        return
+    if with_apex.count(True) != 1 or len(alike) == len(sides[0]):
+        return  # an `else` of which nothing is left goes, an empty `if` would stay
     plain = [pair[with_apex.index(False)] for pair in alike]
     written = {path for item in plain for path in blocks.writes(item)}
-    if any(item.lineno != item.end_lineno for item in plain) or blocks.touches(blocks.reads(node.test), written):
+    if not all(_can_move(file, item) for item in plain) or blocks.touches(blocks.reads(node.test), written):
         return
     lines: list[str] = []
     for pair, item in zip(alike, plain, strict=True):
         lines += dict.fromkeys(text for one in pair for text in _said_above(file, one))
-        lines.append(file.source(item))
+        lines.append(_moved_out(file, item))
         yield from (Remove(one) for one in pair)
     yield Insert(node, "\n".join(lines))
+
+
+def _can_move(file: ApexFile, statement: ast.stmt) -> bool:
+    """Whether a statement has one line, or lines that stand in brackets, where their indentation means nothing."""
+    if statement.lineno == statement.end_lineno:
+        return True
+    strings = (node for node in walk(statement) if isinstance(node, (ast.Constant, ast.JoinedStr)))
+    return isinstance(statement, (ast.Assign, ast.Expr)) and all(node.lineno == node.end_lineno for node in strings)
+
+
+def _moved_out(file: ApexFile, statement: ast.stmt) -> str:
+    """The text of a statement, with the comment behind it, as it stands at the left margin."""
+    (line, column), (end, last) = file.module.start(statement), file.module.end(statement)
+    rows = file.module.lines[line - 1 : end]
+    margin = rows[0][:column]
+    if not rows[-1][last:].lstrip().startswith("#"):
+        rows[-1] = rows[-1][:last]
+    return "\n".join([rows[0][column:], *(row.removeprefix(margin) for row in rows[1:])])
 
 
 def _said_above(file: ApexFile, statement: ast.stmt) -> list[str]:
