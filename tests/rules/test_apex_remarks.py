@@ -67,3 +67,39 @@ def test_a_comment(tmp_path, before, after):
 
 def test_they_stay_with_the_interface_of_apex(tmp_path):
     assert "# train (after apex)\n" in result(tmp_path, comment="# train (after apex)", apex="compat")
+
+
+ABOVE = """
+import torch
+import torch.nn as nn
+{above}
+from apex import amp
+
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = amp.initialize(model, optimizer)
+for data, target in torch.utils.data.DataLoader(dataset):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(data), target)
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "stays"),
+    [
+        ("# see whether apex is faster here", False),
+        ("# whether apex is faster\n# is not known", False),
+        ("# slow without apex\n", True),  # of the file, not of the line below
+        ("# from apex.parallel import ReduceOp", True),
+        ("# apex of 2019: https://github.com/NVIDIA/apex/pull/1", True),
+        ("# one\n# two\n# three\n# four: apex", True),
+        ("# the next one is capex", True),
+    ],
+)
+def test_a_comment_above_a_line_that_was_for_apex(tmp_path, above, stays):
+    report, text = migrated_text(tmp_path, ABOVE.format(above=above), Options())
+    assert report.precision == "migrated"
+    assert all((f"{line}\n" in text) is stays for line in above.split("\n") if line)

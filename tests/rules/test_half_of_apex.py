@@ -57,3 +57,30 @@ def test_a_model_that_is_only_evaluated_needs_no_such_file(tmp_path):
         SCRIPT.replace("model, optimizer = amp.initialize(model, optimizer,", "model = amp.initialize(model,")
     )
     assert migrate(entry, Options(apex="compat")).precision == "migrated"
+
+
+LIBRARY = """
+import torch
+from apex import amp
+from timm.utils import ApexScaler
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+model = nn.Linear(4, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+loss_scaler = ApexScaler()
+for x, y in DataLoader(TensorDataset(torch.randn(80, 4), torch.randn(80, 1)), batch_size=8, shuffle=True):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x.cuda()), y.cuda())
+    loss_scaler(loss, optimizer)
+"""
+
+
+@pytest.mark.parametrize("apex", ["auto", "compat"])
+def test_nothing_changes_where_a_library_scales_with_an_apex_of_its_own(tmp_path, apex):
+    entry = tmp_path / "train.py"
+    entry.write_text(LIBRARY)
+    report = migrate(entry, Options(apex=apex))
+    assert report.precision == "declined" and not report.changes
+    assert any("`ApexScaler()` scales losses" in refusal.message for refusal in report.refusals)

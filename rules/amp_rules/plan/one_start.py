@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import walk
 
 _SETTERS = frozenset({"builtins.setattr", "builtins.vars", "builtins.locals", "builtins.globals", "builtins.exec"})
@@ -29,9 +31,11 @@ def movable(
         return None
     found, call = sites[0].statement, sites[0].node
     suite = blocks.place(module, statement).suite
-    if not isinstance(found, ast.Expr) or found.value is not call or found not in suite:
+    if not isinstance(found, ast.Expr) or found.value is not call:
         return None
     assert isinstance(call, ast.Call)
+    if found not in suite:
+        return (found, call) if _reads_what_is_set(program, module, found, call, (suite, statement, after)) else None
     between = suite[suite.index(statement) + after : suite.index(found)]
     is_below = suite.index(found) >= suite.index(statement) + after
     if not is_below or call.args or any(item.arg is None for item in call.keywords):
@@ -53,6 +57,34 @@ def movable(
     return found, call
 
 
+def _reads_what_is_set(
+    program: Program, module: Module, found: ast.Expr, call: ast.Call, where: tuple[Sequence[ast.stmt], ast.stmt, bool]
+) -> bool:
+    """Whether a function starts the runtime by variables of the file that one statement above a place sets for good."""
+    function = module.parents[found]
+    if not isinstance(function, ast.FunctionDef) or module.parents[function] is not module.tree:
+        return False
+    if call.args or any(item.arg is None for item in call.keywords):
+        return False
+    parts = [node for item in call.keywords for node in walk(item.value)]
+    if any(isinstance(node, (ast.Call, ast.Await, ast.NamedExpr, ast.Subscript)) for node in parts):
+        return False
+    names = names_of(module)
+    top = names.scopes[module.tree]
+    suite, statement, after = where
+    above = set(suite[: suite.index(statement) + after])
+    for name in {node.id for node in parts if isinstance(node, ast.Name)}:
+        if names.scope_of(found).owner(name) is not top:
+            return False
+        sets = [node for node in module.nodes if isinstance(node, ast.Name) and node.id == name]
+        sets = [node for node in sets if not isinstance(node.ctx, ast.Load) and names.scope_of(node).owner(name) is top]
+        if len(sets) != 1 or blocks.statement_of(module, sets[0]) not in above:
+            return False
+        if any(_binds(item, {name}) for item in module.tree.body if item is not function):
+            return False
+    return not _may_change(program, {path for item in call.keywords for path in blocks.reads(item.value)})
+
+
 def _binds(statement: ast.stmt, read: set[str]) -> bool:
     """Whether a definition or an import gives one of the names its value."""
     names = {path.split(".")[0] for path in read}
@@ -61,7 +93,9 @@ def _binds(statement: ast.stmt, read: set[str]) -> bool:
             return True
         if isinstance(node, ast.alias) and (node.asname or node.name.split(".")[0]) in names:
             return True
-        if isinstance(node, (ast.Delete, ast.Global, ast.Nonlocal, ast.ExceptHandler, ast.Match)):
+        if isinstance(node, ast.ExceptHandler) and node.name in names:
+            return True
+        if isinstance(node, (ast.Delete, ast.Global, ast.Nonlocal, ast.Match)):
             return True
     return False
 

@@ -37,7 +37,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.containers import MADE_BY_SETTINGS
-from amp_rules.torch.distributed import OWN_SHARDING
+from amp_rules.torch.distributed import AVERAGES_BY_ITSELF, OWN_SHARDING
 from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
 from amp_rules.torch.gradients import GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS, TESTS_OF_NUMBERS
 from amp_rules.torch.mixed_precision import (
@@ -326,6 +326,17 @@ def _own_precision(program: Program) -> Iterator[Declined]:
             node,
             f"`{name}` keeps a share of each gradient on each rank, which one scaler for all cannot see",
             "use the mixed precision policy of the sharded model",
+        )
+    found = first_use(program, AVERAGES_BY_ITSELF)
+    if found is not None:
+        module, node, name = found
+        yield declining.decline(
+            declining.FRAMEWORK,
+            module,
+            node,
+            f"`{name}` averages over processes that the scaler does not see: it would unscale gradients before that, "
+            "and not agree with the others on an overflow",
+            "let `DistributedDataParallel` average the gradients, in processes of `torch.distributed`",
         )
 
 

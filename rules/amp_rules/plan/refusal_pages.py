@@ -198,16 +198,17 @@ _PAGES = {
 
         ## What is refused
         Scripts that use Accelerate, Lightning, DeepSpeed, Ignite, fastai, Composer, the `Trainer` of transformers and
-        the like; FSDP, tensor and pipeline parallelism of torch.
+        the like; FSDP, tensor and pipeline parallelism of torch; gradients that Horovod averages.
 
         ## Why
         A framework has mixed precision and several processes of its own, and calls `backward()` and `step()` where the
         script does not show them. A sharded model keeps a share of each gradient on each rank, which one scaler for all
-        cannot see.
+        cannot see; nor does it see the processes of Horovod, whose optimizer averages in `step`, after the scaler has
+        unscaled.
 
         ## What to do by hand
         Turn mixed precision on in the framework's own options (`precision="bf16-mixed"`, `mixed_precision="fp16"`), or
-        in the mixed precision policy of the sharded model.
+        in the mixed precision policy of the sharded model. In place of Horovod, let `DistributedDataParallel` average.
         """,
     declining.UNREADABLE: """
         A module that the step needs cannot be read.

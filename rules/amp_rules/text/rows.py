@@ -58,6 +58,33 @@ def blank_lines_above(statement: cst.BaseStatement) -> list[cst.EmptyLine]:
     return list(takewhile(lambda line: line.comment is None, getattr(statement, "leading_lines", ())))
 
 
+def left_of_suite(statement: cst.CSTNode, indent: str, column: int) -> list[cst.EmptyLine]:
+    """The lines at the end of a compound statement from the first comment on that stands left of its suite.
+
+    LibCST counts them to the suite where a comment below them is indented as it is; they belong to what follows.
+    """
+    while isinstance(statement, cst.If) and statement.orelse is not None:
+        statement = statement.orelse
+    suite = getattr(statement, "body", None)
+    if not isinstance(suite, cst.IndentedBlock):
+        return []
+    first = next(
+        (index for index, line in enumerate(suite.footer) if line.comment is not None and not line.indent), None
+    )
+    if first is None:
+        return []
+    while first and suite.footer[first - 1].comment is None:
+        first -= 1
+    # In another suite these lines stand where they stood.
+    margin = (indent[:1] or " ") * column + (suite.indent or indent)
+    return [
+        line.with_changes(indent=False, whitespace=cst.SimpleWhitespace(margin + line.whitespace.value))
+        if line.indent
+        else line
+        for line in suite.footer[first:]
+    ]
+
+
 def without_blank_lines_above(statement: cst.BaseStatement) -> cst.BaseStatement:
     """The statement at the head of its suite, where one with a blank line below it stood."""
     lines = list(getattr(statement, "leading_lines", ()))

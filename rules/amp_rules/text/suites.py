@@ -13,6 +13,7 @@ from amp_rules.text.places import Place, Places
 from amp_rules.text.rows import (
     blank_lines_above,
     block,
+    left_of_suite,
     lines_apart,
     one_line_each,
     parsed,
@@ -166,6 +167,7 @@ class Suites:
 
     def _row(self, place: Place | None, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
         kept: list[cst.BaseStatement] = []
+        below: list[cst.EmptyLine] = []
         if self._carried and hasattr(statement, "leading_lines"):
             above = self._carried
             if all(line.comment is None for line in above):
@@ -178,6 +180,8 @@ class Suites:
                 lines = lines_apart(lines)
             # A gap stays where the statement below it goes.
             self._carried = lines if any(line.comment is not None for line in lines) else blank_lines_above(statement)
+            below = left_of_suite(statement, self.indent, place[1] if place is not None else 0)
+            self._carried += below
         elif place in self._unwraps:
             unwrap = self._unwraps[place]
             self._done.add(id(unwrap))
@@ -190,7 +194,7 @@ class Suites:
         if kept:
             kept[0] = self._put_above(before, kept[0], place)
         elif before and hasattr(statement, "leading_lines"):
-            self._carried = []
+            self._carried = below
             # The new lines stand for the old statement, under its comments.
             before[0] = before[0].with_changes(leading_lines=statement.leading_lines)
             last = before[-1]

@@ -70,6 +70,9 @@ PARALLEL = {
 WRAPPERS = frozenset({"apex.parallel.DistributedDataParallel", "apex.parallel.distributed.DistributedDataParallel"})
 """What wraps a model for several processes."""
 
+SCALERS_OF_LIBRARIES = frozenset({"timm.utils.ApexScaler", "timm.utils.cuda.ApexScaler"})
+"""Classes of libraries that scale a loss with the Apex that the library imports itself."""
+
 STANDALONE = (
     "apex.normalization",
     "apex.mlp",

@@ -12,6 +12,22 @@ OWN_SHARDING = (
 )
 """Parts of torch that keep a share of a gradient on each rank, which a scaler must know of."""
 
+AVERAGES_BY_ITSELF = tuple(
+    f"horovod.torch.{name}"
+    for name in (
+        "DistributedOptimizer",
+        "allreduce",
+        "allreduce_",
+        "allreduce_async",
+        "allreduce_async_",
+        "grouped_allreduce",
+        "grouped_allreduce_",
+        "grouped_allreduce_async",
+        "grouped_allreduce_async_",
+    )
+)
+"""What averages gradients over processes that ``torch.distributed`` knows nothing of."""
+
 OWN_DISTRIBUTION = (
     "torch.distributed",
     "torch.nn.parallel.DistributedDataParallel",

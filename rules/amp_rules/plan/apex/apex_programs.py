@@ -12,6 +12,7 @@ from amp_rules.plan.apex.file import NotUnderstood
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
+from amp_rules.plan.precision import has_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.roles.steps import Program
@@ -59,14 +60,18 @@ def migrate_apex(
         except (_Left, Declined) as left:
             reasons = left.refusals
         if options.apex == "idiom":
-            return _declined(program, distribution(program), reasons)
+            return _beside_torch(program, selection, migrate_plain, reasons) or _declined(
+                program, distribution(program), reasons
+            )
     try:
         return _by_imports(program, selection, reasons[0] if reasons else None, distribution(program))
     except Declined as left:
-        return _declined(program, distribution(program), (*reasons, *left.refusals))
+        reasons = (*reasons, *left.refusals)
     except NotUnderstood as left:
         missing = _refusal(left.module, left, "replace this part by PyTorch's own, then migrate again")
-        return _declined(program, distribution(program), (*reasons, missing))
+        reasons = (*reasons, missing)
+    own = _beside_torch(program, selection, migrate_plain, reasons) if options.apex == "auto" else None
+    return own or _declined(program, distribution(program), reasons)
 
 
 def bring_up_to_date(program: Program, selection: Selection, report: Report, migrate_plain: MigratePlain) -> Report:
@@ -116,6 +121,23 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         text += _unused(program, selection, report.distribution)
         report = replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text)))
     return report
+
+
+def _beside_torch(
+    program: Program, selection: Selection, migrate_plain: MigratePlain, reasons: tuple[Refusal, ...]
+) -> Report | None:
+    """The report for a program that has torch's mixed precision too, which stays; None where it needs Apex."""
+    if not has_torch_amp(program):
+        return None
+    try:
+        found = stages.beside_torch(program, selection)
+    except Declined as left:
+        return _declined(program, "absent", (*left.refusals, *reasons))
+    if found is None:
+        return None
+    drafts = {draft.original.path: draft for draft in found}
+    report = joined(drafts, migrate_plain(drafted(program, drafts), False))
+    return report if report.precision == "already" else None
 
 
 def _unused(program: Program, selection: Selection, distribution: Outcome, *, compat: bool = False) -> str:
@@ -201,6 +223,15 @@ def _decline_half(program: Program) -> None:
     Raises:
         Declined: optimizers are initialised, nothing that was found scales a loss, and an import leads nowhere.
     """
+    for site in program.calls_to(api.SCALERS_OF_LIBRARIES):
+        raise declining.decline(
+            declining.APEX,
+            site.module,
+            site.node,
+            f"`{site.module.text(site.node)}` scales losses with the Apex that its library imports: with this file "
+            "alone, half of the program would have left Apex",
+            "keep torch's branch alone, by hand, or run the script as it is by `python -m amp_runtime.apex`",
+        )
     optimizers = [
         call
         for call in stages.initializing(program)

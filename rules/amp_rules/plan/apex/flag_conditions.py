@@ -3,25 +3,74 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.installed import answer
+from amp_rules.plan.context import Change
+from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
+from amp_rules.text.actions import Action, Remove, Replace, Unwrap
+from amp_rules.text.expression_edits import substitute
 
 Known = dict[tuple[Scope, str], bool]
+Compared = Mapping[ast.expr, bool]
+"""Comparisons of which the outcome is known."""
 
 
-def simplified(file: ApexFile, node: ast.expr, known: Known) -> bool | str:
+def condition(
+    file: ApexFile, rule: Rule, node: ast.expr, known: Known, done: set[ast.AST], compared: Compared | None = None
+) -> Change:
+    """The edit for the condition that an expression with a known value is in; what it covers goes into ``done``."""
+    asked = node.id if isinstance(node, ast.Name) else file.source(node)
+    message = f"`{asked}` is always {str(simplified(file, node, known, compared)).lower()} now"
+    top: ast.expr = node
+    for parent in file.module.ancestors(node):
+        if isinstance(parent, (ast.BoolOp, ast.UnaryOp, ast.Compare)):
+            top = parent
+            continue
+        break
+    done.update(item for item in walk(top) if isinstance(item, (ast.Name, ast.Compare, ast.Call)))
+    holder = file.module.parents[top]
+    result = simplified(file, top, known, compared)
+    actions: list[Action]
+    if isinstance(holder, ast.If) and holder.test is top and isinstance(result, bool):
+        if result:
+            actions = [Unwrap(holder, ("body",))]
+        else:
+            actions = [Unwrap(holder, ("orelse",))] if holder.orelse else [Remove(emptied(file, holder))]
+    elif isinstance(holder, ast.IfExp) and holder.test is top and isinstance(result, bool):
+        actions = [Replace(holder, substitute(file.source(holder.body if result else holder.orelse)))]
+    elif isinstance(holder, ast.Assert) and result is True:
+        actions = [Remove(emptied(file, holder))]
+    else:
+        actions = [Replace(top, substitute(str(result)))]
+    return Change(rule, file.module, holder, message, actions)
+
+
+def asks(file: ApexFile, node: ast.expr) -> bool:
+    """Whether a module's name, or what finds it, stands where a truth value is wanted, or is compared with None."""
+    parent = file.module.parents[node]
+    if isinstance(parent, ast.Compare):
+        return all(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
+    if isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
+        return True
+    return isinstance(parent, (ast.If, ast.IfExp, ast.Assert)) and parent.test is node
+
+
+def simplified(file: ApexFile, node: ast.expr, known: Known, compared: Compared | None = None) -> bool | str:
     """The value of a condition where it is settled, else the source of what is left of it."""
+    if compared is not None and node in compared:
+        return compared[node]
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         return node.value
     if isinstance(node, ast.Name):
         value = known.get((file.references.scope_of(node).owner(node.id), node.id))
         return node.id if value is None else value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        inner = simplified(file, node.operand, known)
+        inner = simplified(file, node.operand, known, compared)
         if isinstance(inner, bool):
             return not inner
         return f"not {_grouped(inner, node.operand)}"
@@ -29,10 +78,10 @@ def simplified(file: ApexFile, node: ast.expr, known: Known) -> bool | str:
     if told is not None:
         return told
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and _is_none(node.comparators[0]):
-        if isinstance(node.left, (ast.Name, ast.Call)) and simplified(file, node.left, known) is True:
+        if isinstance(node.left, (ast.Name, ast.Call)) and simplified(file, node.left, known, compared) is True:
             return isinstance(node.ops[0], ast.IsNot)
     if isinstance(node, ast.BoolOp):
-        return _bool_op(file, node, known)
+        return _bool_op(file, node, known, compared)
     return file.source(node)
 
 
@@ -50,12 +99,12 @@ def emptied(file: ApexFile, statement: ast.stmt) -> ast.stmt:
         statement = where.parent
 
 
-def _bool_op(file: ApexFile, node: ast.BoolOp, known: Known) -> bool | str:
+def _bool_op(file: ApexFile, node: ast.BoolOp, known: Known, compared: Compared | None) -> bool | str:
     decisive = isinstance(node.op, ast.Or)
     rest: list[str] = []
     settled = False
     for value in node.values:
-        part = simplified(file, value, known)
+        part = simplified(file, value, known, compared)
         if part is decisive:
             # What stands before it would still run; a condition without calls does nothing else.
             return decisive

@@ -6,7 +6,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Position, Span
@@ -23,6 +23,9 @@ _ALONE = re.compile(
     re.IGNORECASE,
 )
 _NATIVE = re.compile(r"\bnative\b", re.IGNORECASE)
+
+# A longer comment speaks of more than one thing.
+_LONGEST = 3
 
 _Range = tuple[tuple[int, int], tuple[int, int]]
 
@@ -55,6 +58,57 @@ def remarks(module: Module) -> list[Span]:
             if not _NATIVE.search(token.string):
                 found.extend(_spans(token, _BEFORE_AMP))
     return found
+
+
+def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Span]:
+    """Comments on Apex directly above code that is no longer what it was, unless :func:`remarks` puts them right.
+
+    Args:
+        before: the file as it was.
+        module: the file without Apex.
+        origins: for each of its lines the line that it stands for.
+    """
+    if not _APEX.search(module.source.text):
+        return []
+    rows = list(module.lines)
+    for span in sorted(remarks(module), reverse=True):
+        row = rows[span.start.line - 1]
+        rows[span.start.line - 1] = row[: span.start.column - 1] + row[span.end.column - 1 :]
+    found: list[Span] = []
+    for block in _blocks(module):
+        below = block.stop
+        said = module.lines[block.start : below]
+        code = module.lines[below] if below < len(module.lines) else ""
+        left = " ".join(rows[block.start : below])
+        was = origins[below - 1]  # from 1: the line below the last of the comment, from 0
+        is_new = code.strip() and was < len(before.lines) and before.lines[was].strip() not in ("", code.strip())
+        if not is_new or len(block) > _LONGEST or not _APEX.search(left) or "://" in left or any(map(_is_code, said)):
+            continue
+        if before.lines[was - 1] == said[-1]:
+            found += [Span(Position(line + 1, 1), Position(line + 1, len(module.lines[line]) + 1)) for line in block]
+    return found
+
+
+def _blocks(module: Module) -> Iterator[range]:
+    """The comments that have lines of their own, line by line below each other; lines from 0."""
+    lines = [
+        token.start[0] - 1
+        for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline)
+        if token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip()
+    ]
+    while lines:
+        length = next((index for index in range(1, len(lines)) if lines[index] != lines[0] + index), len(lines))
+        yield range(lines[0], lines[0] + length)
+        lines = lines[length:]
+
+
+def _is_code(row: str) -> bool:
+    """Whether a comment is code that was taken out."""
+    try:
+        body = ast.parse(row.strip().lstrip("#").strip()).body
+    except SyntaxError:
+        return False
+    return any(not isinstance(item, ast.Expr) or isinstance(item.value, ast.Call) for item in body)
 
 
 def without(module: Module, found: list[Span]) -> str:

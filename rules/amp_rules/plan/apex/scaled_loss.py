@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.source.syntax import walk
 
 SCALE_LOSS = "apex.amp.scale_loss"
 
@@ -50,6 +51,38 @@ def scaled_loss_of(file: ApexFile, node: ast.stmt) -> ScaledLoss | None:
     if isinstance(loss_id, ast.Constant) and loss_id.value == 0:
         loss_id = None
     return ScaledLoss(loss, target.id if target is not None else None, loss_id)
+
+
+def uses(file: ApexFile, node: ast.With, name: str) -> list[ast.Name]:
+    """Where the variable of a scaled loss is read from here on, until it is written again."""
+    owner = file.references.scope_of(node).owner(name)
+    end = node.end_lineno or node.lineno
+    found = [
+        item
+        for item in file.module.parents
+        if isinstance(item, ast.Name)
+        and item.id == name
+        and item.lineno >= node.lineno
+        and file.references.scope_of(item).owner(name) is owner
+    ]
+    later = [item for item in found if item.lineno > end]
+    written = min((item.lineno for item in later if isinstance(item.ctx, ast.Store)), default=None)
+    return [
+        item
+        for item in found
+        if isinstance(item.ctx, ast.Load)
+        and (written is None or item.lineno <= written)
+        and item is not node.items[0].context_expr
+        and item not in set(walk(node.items[0].context_expr))
+    ]
+
+
+def is_kept(file: ApexFile, node: ast.With, found: ScaledLoss) -> bool:
+    """Whether the scaled loss is read after the context, as for a log."""
+    if found.name is None or ast.unparse(found.loss) == found.name:
+        return False
+    inside = set(walk(node))
+    return any(use not in inside for use in uses(file, node, found.name))
 
 
 def _call(file: ApexFile, node: ast.expr) -> ast.Call | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 
 from amp_rules import rewrites
 from amp_rules.plan.apex.file import ApexFile, NotUnderstood
+from amp_rules.plan.apex.guards import guards, is_removed, stops
 from amp_rules.plan.apex.handed_on import HandedOn, handed_on
 from amp_rules.plan.apex.installed import questions
 from amp_rules.plan.apex.references import References
-from amp_rules.plan.apex.remarks import remarks, without
+from amp_rules.plan.apex.remarks import outdated, remarks, without
+from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart
 from amp_rules.plan.report import Edit
 from amp_rules.plan.selection import Selection
@@ -18,6 +22,9 @@ from amp_rules.plan.vocabularies import chosen
 from amp_rules.rewrites.loading import Rewrite
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
+from amp_rules.source.resolver import bound_name, imported
+from amp_rules.source.syntax import walk
+from amp_rules.text.actions import EditNames, Remove
 from amp_rules.torch import apex as api
 
 # Each round takes something away, so that this many are never needed; a rewrite that undid its own work would go on.
@@ -84,6 +91,93 @@ def compatible(program: Program, selection: Selection) -> list[Draft]:
     return _run(program, selection, "compat")
 
 
+def beside_torch(program: Program, selection: Selection) -> list[Draft] | None:
+    """The files of a program with torch's mixed precision, without what only runs where Apex is there.
+
+    Files that would keep a use of Apex stay as they are, where a guard lets them go on without it. None where one does
+    not.
+
+    Raises:
+        Declined: something that has to go is to stay.
+    """
+    users = uses_apex(program)
+    wanted = {module: _wanted_by(module) for module in program.project.modules}
+    found: list[Draft] = []
+    for module in program.flow.modules:
+        if is_part_of_apex(program, module) or not (module in users or _mentions_old_names(module)):
+            continue
+        elsewhere = frozenset().union(*(names for other, names in wanted.items() if other is not module))
+        draft = Draft.of(module, elsewhere)
+        try:
+            for rewrite in rewrites.of_apex("beside torch"):
+                _finish(selection, draft, rewrite, HandedOn())
+            is_whole = not any(is_removed(name) for name in _imported(draft.module))
+        except NotUnderstood:
+            is_whole = False
+        if is_whole:
+            _without_unused(draft)
+            _without_remarks(selection, draft)
+        elif _goes_on(module, selection):
+            draft = Draft.of(module, elsewhere)
+        else:
+            return None
+        found.append(draft)
+    return [draft for draft in found if draft.changed]
+
+
+def _imported(module: Module) -> Iterator[str | None]:
+    references = References(module)
+    for statement in references.statements:
+        yield from (imported(statement, alias) for alias in statement.names)
+    yield from (node.module for node in references.star_imports)
+
+
+def _goes_on(module: Module, selection: Selection) -> bool:
+    """Whether all imports of what Apex has removed stand in guards after which the file goes on."""
+    file = ApexFile(module, selection.options)
+    guarded = {part for guard in guards(file) if not stops(guard) for item in guard.node.body for part in walk(item)}
+    return not any(questions(module)) and all(
+        statement in guarded
+        for statement in (*file.references.statements, *file.references.star_imports)
+        if any(is_removed(imported(statement, alias)) for alias in statement.names)
+        or is_removed(getattr(statement, "module", None))
+        or any(imported(statement, alias) == "apex" for alias in statement.names)
+    )
+
+
+def _without_unused(draft: Draft) -> None:
+    """Take imports out that were used in the branches which went, and there alone."""
+    from amp_rules.rewrites.apex.beside_torch import RULE
+
+    gone = _read(draft.original) - _read(draft.module) - draft.wanted_elsewhere
+    changes = []
+    for node in draft.module.tree.body if draft.changed else ():
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        unused = [alias for alias in node.names if bound_name(alias) in gone]
+        if len(unused) == len(node.names) and all(_does_nothing(node, alias) for alias in unused):
+            changes.append(Change(RULE, draft.module, node, "only what is gone used it", [Remove(node)]))
+        elif unused and len(unused) < len(node.names):
+            action = EditNames(node, {alias.name: None for alias in unused})
+            changes.append(Change(RULE, draft.module, node, "only what is gone used it", [action]))
+    if changes:
+        draft.make(changes)
+
+
+def _does_nothing(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
+    """Whether an import is one of Python's own modules; others can do something when they are imported."""
+    name = node.module if isinstance(node, ast.ImportFrom) and not node.level else alias.name
+    return name is not None and name.split(".")[0] in sys.stdlib_module_names
+
+
+def _read(module: Module) -> set[str]:
+    """Names that a file reads, or exports by a string."""
+    found = {node.id for node in module.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return found | {
+        node.value for node in module.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
 def up_to_date(program: Program, selection: Selection) -> list[Draft]:
     """The files of a program with mixed precision of its own, by its present names."""
     return _run(program, selection, "present names")
@@ -128,7 +222,9 @@ def _without_remarks(selection: Selection, draft: Draft) -> None:
 
     skips = [skip for skip in selection.skips(draft.original) if skip.names(RULE.code)]
     found = []
-    for span in remarks(draft.module):
+    old = outdated(draft.original, draft.module, draft.origins)
+    lines = {span.start.line for span in old}
+    for span in (*old, *(item for item in remarks(draft.module) if item.start.line not in lines)):
         place = draft.place(span)
         line = place.start.line
         if not any(skip.line == line or skip.holds_for(line, place.end.line) for skip in skips):

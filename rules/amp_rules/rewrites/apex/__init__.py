@@ -6,6 +6,6 @@ Each is given one file, as the one before it left that: see :class:`amp_rules.pl
 CODES = ("AMP4",)
 UNITS = ("precision", "distribution")
 
-WAYS = ("idiom", "compat", "present names", "own processes")
-"""How a program can be handled: without Apex, with Apex's interface from the runtime, as one that needs no Apex,
-or as one that joins its processes itself."""
+WAYS = ("idiom", "beside torch", "compat", "present names", "own processes")
+"""How a program can be handled: without Apex, without it beside torch's mixed precision, with Apex's interface from the
+runtime, as one that needs no Apex, or as one that joins its processes itself."""

@@ -47,7 +47,7 @@ RULE = Rule(
     "distribution",
     optional=True,
     together=True,
-    ways=("idiom", "compat", "present names", "own processes"),
+    ways=("idiom", "beside torch", "compat", "present names", "own processes"),
     after=("AMP411",),
 )
 

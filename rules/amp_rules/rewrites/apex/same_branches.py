@@ -23,7 +23,7 @@ With the runtime's scaler, which does nothing at O0, one path serves every level
     clip_grad_norm_(model.parameters(), 1.0)
 
 ## When it declines
-Branches that differ from their first step on stay two branches.
+Branches that differ from their first step on stay two branches, and so do those whose scaled loss is read after them.
 
 ## Leaving it out
 No: one of two branches that are now equal would stay as dead code, with a scaled step in it.
@@ -39,7 +39,7 @@ import copy
 from collections.abc import Iterable, Iterator
 
 from amp_rules.plan.apex.file import ApexFile
-from amp_rules.plan.apex.scaled_loss import scaled_loss_of
+from amp_rules.plan.apex.scaled_loss import is_kept, scaled_loss_of
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
@@ -85,7 +85,7 @@ def _plain(file: ApexFile, body: Iterable[ast.stmt], orelse: Iterable[ast.stmt],
         kept = "body"
     else:
         return None
-    if _normal(file, first) != _normal(file, second):
+    if _normal(file, first) != _normal(file, second) or any(_keeps_scaled(file, item) for item in (*first, *second)):
         return None
     # Only the branch with Apex says which of several loss scales is meant.
     return kept if not any(_has_loss_id(file, item) for item in (*first, *second)) else _OTHER[kept]
@@ -100,22 +100,42 @@ def _first_alike(file: ApexFile, node: ast.If, used: set[ast.expr]) -> Iterator[
     sides = [[item for item in suite if item not in file.references.statements] for suite in (node.body, node.orelse)]
     alike: list[tuple[ast.stmt, ast.stmt]] = []
     for pair in zip(*sides, strict=False):
-        if _normal(file, [pair[0]]) != _normal(file, [pair[1]]) or any(_has_loss_id(file, item) for item in pair):
+        if _normal(file, [pair[0]]) != _normal(file, [pair[1]]):
+            break
+        if any(_has_loss_id(file, item) or _keeps_scaled(file, item) for item in pair):
             break
         alike.append(pair)
     with_apex = [any(part in used for pair in alike for part in walk(pair[side])) for side in (0, 1)]
-    if with_apex.count(True) != 1 or any(len(alike) == len(side) for side in sides):
-        return
+    if with_apex.count(True) != 1 or len(alike) == len(sides[0]):
+        return  # an `else` of which nothing is left goes, an empty `if` would stay
     plain = [pair[with_apex.index(False)] for pair in alike]
     written = {path for item in plain for path in blocks.writes(item)}
-    if any(item.lineno != item.end_lineno for item in plain) or blocks.touches(blocks.reads(node.test), written):
+    if not all(_can_move(file, item) for item in plain) or blocks.touches(blocks.reads(node.test), written):
         return
     lines: list[str] = []
     for pair, item in zip(alike, plain, strict=True):
         lines += dict.fromkeys(text for one in pair for text in _said_above(file, one))
-        lines.append(file.source(item))
+        lines.append(_moved_out(file, item))
         yield from (Remove(one) for one in pair)
     yield Insert(node, "\n".join(lines))
+
+
+def _can_move(file: ApexFile, statement: ast.stmt) -> bool:
+    """Whether a statement has one line, or lines that stand in brackets, where their indentation means nothing."""
+    if statement.lineno == statement.end_lineno:
+        return True
+    strings = (node for node in walk(statement) if isinstance(node, (ast.Constant, ast.JoinedStr)))
+    return isinstance(statement, (ast.Assign, ast.Expr)) and all(node.lineno == node.end_lineno for node in strings)
+
+
+def _moved_out(file: ApexFile, statement: ast.stmt) -> str:
+    """The text of a statement, with the comment behind it, as it stands at the left margin."""
+    (line, column), (end, last) = file.module.start(statement), file.module.end(statement)
+    rows = file.module.lines[line - 1 : end]
+    margin = rows[0][:column]
+    if not rows[-1][last:].lstrip().startswith("#"):
+        rows[-1] = rows[-1][:last]
+    return "\n".join([rows[0][column:], *(row.removeprefix(margin) for row in rows[1:])])
 
 
 def _said_above(file: ApexFile, statement: ast.stmt) -> list[str]:
@@ -131,6 +151,16 @@ def _said_above(file: ApexFile, statement: ast.stmt) -> list[str]:
 def _has_loss_id(file: ApexFile, statement: ast.stmt) -> bool:
     found = (scaled_loss_of(file, node) for node in walk(statement) if isinstance(node, ast.With))
     return any(scaled is not None and scaled.loss_id is not None for scaled in found)
+
+
+def _keeps_scaled(file: ApexFile, statement: ast.stmt) -> bool:
+    """Whether the scaled loss, which the plain branch has not, is read later on."""
+    for node in walk(statement):
+        if isinstance(node, ast.With):
+            found = scaled_loss_of(file, node)
+            if found is not None and is_kept(file, node, found):
+                return True
+    return False
 
 
 def _normal(file: ApexFile, suite: list[ast.stmt]) -> list[str]:

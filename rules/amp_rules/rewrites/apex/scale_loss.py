@@ -33,7 +33,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.apex.file import ApexFile
-from amp_rules.plan.apex.scaled_loss import ScaledLoss, scaled_loss_of
+from amp_rules.plan.apex.scaled_loss import ScaledLoss, scaled_loss_of, uses
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.syntax import walk
@@ -72,7 +72,7 @@ def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Acti
         return
     text = file.source(found.loss)
     inside = {part for item in node.body for part in walk(item)}
-    for use in _uses(file, node, found.name):
+    for use in uses(file, node, found.name):
         if use not in inside:
             if text == found.name:
                 continue
@@ -91,30 +91,6 @@ def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Acti
 def _is_gradient(node: ast.AST) -> bool:
     """``p.grad``, to be summed over processes by hand: all of these agree on an overflow only if it comes before."""
     return isinstance(node, ast.Attribute) and node.attr == "grad"
-
-
-def _uses(file: ApexFile, node: ast.With, name: str) -> list[ast.Name]:
-    """Where the variable is read from here on, until it is written again."""
-    owner = file.references.scope_of(node).owner(name)
-    end = node.end_lineno or node.lineno
-    found = [
-        item
-        for item in file.module.parents
-        if isinstance(item, ast.Name)
-        and item.id == name
-        and item.lineno >= node.lineno
-        and file.references.scope_of(item).owner(name) is owner
-    ]
-    later = [item for item in found if item.lineno > end]
-    written = min((item.lineno for item in later if isinstance(item.ctx, ast.Store)), default=None)
-    return [
-        item
-        for item in found
-        if isinstance(item.ctx, ast.Load)
-        and (written is None or item.lineno <= written)
-        and item is not node.items[0].context_expr
-        and item not in set(walk(node.items[0].context_expr))
-    ]
 
 
 def _backward(file: ApexFile, use: ast.Name) -> ast.Call | None:

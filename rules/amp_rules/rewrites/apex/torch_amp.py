@@ -49,7 +49,7 @@ RULE = Rule(
     "precision",
     optional=True,
     together=True,
-    ways=("idiom", "compat", "present names"),
+    ways=("idiom", "beside torch", "compat", "present names"),
     after=("AMP408", "AMP410"),
 )
 

@@ -1,8 +1,8 @@
 """Do without torch._six.
 
 ## What it does
-`string_classes` becomes `(str, bytes)`, `int_classes` becomes `int`, `PY3` becomes `True`, `container_abcs` is
-`collections.abc` and `inf` comes from `math`.
+`string_classes` becomes `(str, bytes)`, `int_classes` becomes `int`, `PY3` becomes `True`, and a condition on it
+goes, `container_abcs` is `collections.abc` and `inf` comes from `math`.
 
 ## Why
 `torch._six` held what differed between Python 2 and 3. It is gone since PyTorch 2.0, and its import raises
@@ -36,8 +36,9 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change
 from amp_rules.plan.old_torch.old import OldProgram, Use, change
 from amp_rules.plan.rule import Rule
+from amp_rules.source.index import leaves
 from amp_rules.source.modules import Module
-from amp_rules.text.actions import Action, Insert, Remove, Replace
+from amp_rules.text.actions import Action, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 from amp_rules.torch import old_torch as old_names
 
@@ -100,7 +101,15 @@ def _import(old: OldProgram, module: Module, statement: ast.ImportFrom) -> Itera
 def _value(use: Use) -> Change:
     code = old_names.SIX_VALUES[use.target]
     message = f"`{use.target}` was `{code}` in Python 3"
+    holder = use.module.parents[use.node]
+    if code == "True" and isinstance(holder, ast.If) and holder.test is use.node and not _ends_early(holder):
+        return change(RULE, use.module, holder, message, Unwrap(holder, ("body",)))
     return change(RULE, use.module, use.node, message, Replace(use.node, substitute(code)))
+
+
+def _ends_early(branch: ast.If) -> bool:
+    """Whether a condition leaves what stands below it to Python 2, by a ``return``."""
+    return not branch.orelse and leaves(branch.body)
 
 
 def _line(line: str, alias: ast.alias) -> str:

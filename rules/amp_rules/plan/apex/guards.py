@@ -1,0 +1,195 @@
+"""Imports of Apex that may fail: the ``try`` around them, what its handler gives, and what remembers the outcome."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.references import is_apex
+from amp_rules.source import blocks
+from amp_rules.source.index import ends_process
+from amp_rules.source.resolver import bound_name, imported
+from amp_rules.source.syntax import walk
+from amp_rules.torch import apex as api
+
+_IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
+_ANY_ERRORS = frozenset({*_IMPORT_ERRORS, "Exception", "AttributeError"})
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A ``try`` around imports of Apex, the names of Apex in it, and what its handlers define."""
+
+    node: ast.Try
+    names: frozenset[str]
+    defined: frozenset[str]
+    nothing: frozenset[str]
+
+    @property
+    def is_substituted(self) -> bool:
+        """Whether the handler has a substitute for every name; with fewer, the script did without the others."""
+        return bool(self.names) and self.names <= self.defined
+
+
+def guards(file: ApexFile) -> Iterator[Guard]:
+    """Every ``try`` of a file that is there for imports of Apex."""
+    for node in file.module.parents:
+        if not isinstance(node, ast.Try) or node.finalbody or len(node.handlers) != 1:
+            continue
+        imports = [item for item in node.body if isinstance(item, (ast.Import, ast.ImportFrom))]
+        apex = {*file.references.statements, *file.references.star_imports}
+        ours = [item for item in imports if item in apex]
+        names = {
+            alias.asname or alias.name.split(".")[0]
+            for item in imports
+            for alias in item.names
+            if is_apex(imported(item, alias))
+        }
+        if not ours or len(ours) < len(imports) or not _catches_imports(node):
+            continue
+        defined, nothing = _definitions(node.handlers[0].body)
+        yield Guard(node, frozenset(names), frozenset(defined), frozenset(nothing))
+
+
+def _catches_imports(node: ast.Try) -> bool:
+    """Whether the handler is there for a failing import alone, by its kind or because nothing else can fail."""
+    handler = node.handlers[0]
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    named = [kind.id for kind in kinds if isinstance(kind, ast.Name)]
+    if len(named) == len(kinds) and all(name in _IMPORT_ERRORS for name in named):
+        return True
+    anything = all(kind is None or (isinstance(kind, ast.Name) and kind.id in _ANY_ERRORS) for kind in kinds)
+    return anything and all(_cannot_fail(item) for item in node.body)
+
+
+def _cannot_fail(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, (ast.Import, ast.ImportFrom, ast.Pass))
+
+
+def _definitions(suite: Iterable[ast.stmt]) -> tuple[set[str], set[str]]:
+    """Names that a handler gives a substitute, and names that it gives nothing: None or False."""
+    defined: set[str] = set()
+    nothing: set[str] = set()
+    for item in suite:
+        if isinstance(item, (ast.ClassDef, ast.FunctionDef)):
+            defined.add(item.name)
+        elif isinstance(item, (ast.Import, ast.ImportFrom)):
+            defined |= {alias.asname or alias.name.split(".")[0] for alias in item.names}
+        elif isinstance(item, ast.Assign):
+            empty = isinstance(item.value, ast.Constant) and item.value.value in (None, False)
+            for target in item.targets:
+                if isinstance(target, ast.Name):
+                    (nothing if empty else defined).add(target.id)
+    return defined, nothing
+
+
+def was_removed(file: ApexFile, guard: Guard) -> bool:
+    """Whether an import in it asks for a part that Apex has removed, so that it fails with any present version."""
+    inside = set(walk(guard.node))
+    return any(
+        is_removed(target)
+        for item in file.references.statements
+        if item in inside
+        for target in (imported(item, alias) for alias in item.names)
+    )
+
+
+def is_removed(target: str | None) -> bool:
+    """Whether a qualified name belongs to a part of Apex that present versions have not."""
+    if target is None or not is_apex(target):
+        return False
+    removed = target.startswith(("apex.amp", "apex.parallel", "apex.fp16_utils"))
+    return removed and not api.is_standalone(target)
+
+
+def stops(guard: Guard) -> bool:
+    """Whether the handler ends the script, or a function."""
+    inside = list(walk(guard.node.handlers[0]))
+    ends = (ast.Raise, ast.Return, ast.Break, ast.Continue)
+    return any(isinstance(item, ends) or (isinstance(item, ast.Call) and ends_process(item)) for item in inside)
+
+
+def bound_by(node: ast.AST) -> Iterator[str]:
+    """The names that a node binds."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+        yield node.name
+    elif isinstance(node, ast.alias):
+        yield bound_name(node)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A variable that holds nothing but the outcome of the ``try``.
+
+    Attributes:
+        name: the variable.
+        success: its value where the imports succeed.
+        failure: its value where one of them fails; None where that isn't certain.
+        assignments: all that give it a value.
+    """
+
+    name: str
+    success: bool | None
+    failure: bool | None
+    assignments: list[ast.stmt]
+
+
+def flags(file: ApexFile, node: ast.Try) -> Iterator[Flag]:
+    """The variables that remember what came of a ``try``."""
+    scope = file.references.scope_of(node)
+    here = set(walk(node))
+    before = blocks.place(file.module, node)
+    earlier = set(before.suite[: before.index])
+    success = {item for part in (*node.body, *node.orelse) for item in walk(part)}
+    failure = {item for handler in node.handlers for item in walk(handler)}
+    names = {
+        target.id
+        for item in here
+        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, bool)
+        for target in item.targets
+        if isinstance(target, ast.Name)
+    }
+    for name in sorted(names - file.wanted_elsewhere):
+        stores = [
+            item
+            for item in file.module.parents
+            if isinstance(item, ast.Name) and item.id == name and isinstance(item.ctx, (ast.Store, ast.Del))
+        ]
+        owners = [blocks.statement_of(file.module, item) for item in stores]
+        if any(file.references.scope_of(item).owner(name) is not scope.owner(name) for item in stores):
+            continue
+        simple = all(
+            isinstance(item, ast.Assign)
+            and len(item.targets) == 1
+            and isinstance(item.value, ast.Constant)
+            and isinstance(item.value.value, bool)
+            and (item in here or item in earlier)
+            for item in owners
+        )
+        if not simple:
+            continue
+        at_first = [item for item in owners if item in earlier]
+        tried = [item for item in owners if item in success] or at_first
+        failed = [item for item in owners if item in failure] or (
+            at_first if not _is_set_before_imports(file, node, owners) else []
+        )
+        yield Flag(name, _value(tried), _value(failed), owners)
+
+
+def _is_set_before_imports(file: ApexFile, node: ast.Try, owners: list[ast.stmt]) -> bool:
+    """Whether the ``try`` gives the variable a value before an import in it can fail."""
+    imports = [item for item in node.body if item in file.references.statements]
+    last = max((node.body.index(item) for item in imports), default=0)
+    return any(item in owners for part in node.body[:last] for item in walk(part))
+
+
+def _value(assignments: list[ast.stmt]) -> bool | None:
+    """What the last of some assignments of a truth value gives."""
+    last = assignments[-1] if assignments else None
+    return bool(last.value.value) if isinstance(last, ast.Assign) and isinstance(last.value, ast.Constant) else None

@@ -1,0 +1,166 @@
+"""Take Apex out where the script has torch's mixed precision as well.
+
+## What it does
+A script that can train with `torch.amp`, and asks for Apex by a guarded import, goes on without Apex where it cannot
+have the runtime's: a library scales its loss with an Apex of its own (`ApexScaler` of timm), or `--apex idiom` asks for
+it. The guard, its flag and what only runs where Apex is there go. That includes branches on a variable that can no
+longer hold their value (`use_amp == "apex"`), and imports that only they used. Options keep their names.
+
+## Why
+`apex.amp` and `apex.parallel` can no longer be imported, so that this is what the script does today. Its scaler stays
+the only one.
+
+## Before
+    try:
+        from apex import amp
+        has_apex = True
+    except ImportError:
+        has_apex = False
+
+    use_amp = None
+    if args.amp and has_apex:
+        use_amp = "apex"
+    elif args.amp:
+        use_amp = "native"
+    if use_amp == "apex":
+        model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+        loss_scaler = ApexScaler()
+    elif use_amp == "native":
+        loss_scaler = NativeScaler()
+
+## After
+    use_amp = None
+    if args.amp:
+        use_amp = "native"
+    if use_amp == "native":
+        loss_scaler = NativeScaler()
+
+## When it declines
+When a use of Apex would be left, and when its import is not guarded, or the guard stops the script.
+
+## Leaving it out
+No: what is left would ask for Apex, and take branches that cannot run.
+
+## Source
+https://github.com/NVIDIA/apex/releases
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.apex.dead_choices import dead_choices
+from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.flag_conditions import Known, asks, condition
+from amp_rules.plan.apex.guards import Guard, bound_by, flags, guards, stops, was_removed
+from amp_rules.plan.apex.installed import questions
+from amp_rules.plan.context import Change
+from amp_rules.plan.rule import Rule
+from amp_rules.source.syntax import walk
+from amp_rules.text.actions import Action, Remove, Unwrap
+
+RULE = Rule(
+    "AMP414",
+    "apex-beside-torch",
+    "A script with torch's mixed precision does without Apex.",
+    "precision",
+    ways=("beside torch",),
+)
+
+
+def changes(file: ApexFile) -> Iterator[Change]:
+    """Yield an edit for each condition on Apex, for each choice that is gone by that; at the end for the imports."""
+    asked = next(iter(questions(file.module)), None)
+    if asked is not None:
+        raise file.not_understood(asked, "it asks for Apex by its name")
+    known: Known = {}
+    guarded: list[Change] = []
+    for guard in guards(file):
+        if not was_removed(file, guard):
+            continue
+        if stops(guard) or guard.is_substituted:
+            raise file.not_understood(guard.node, "what is done without Apex is more than a flag")
+        actions, learned = _taken_out(file, guard)
+        known.update(learned)
+        guarded.append(Change(RULE, file.module, guard.node, "Apex cannot be imported any more", actions))
+    settled = _conditions(file, known) or _choices(file)
+    if not settled:
+        for change in guarded:
+            _check_unused(file, change.node)
+    yield from settled or guarded
+
+
+def _taken_out(file: ApexFile, guard: Guard) -> tuple[list[Action], Known]:
+    """What leaves the handler in the place of the ``try``, without what it says, and what is known by that."""
+    node, scope = guard.node, file.references.scope_of(guard.node)
+    known: Known = {(scope.owner(name), name): False for name in guard.names & guard.nothing}
+    gone: set[ast.stmt] = {item for item in node.handlers[0].body if isinstance(item, (ast.Expr, ast.Pass))}
+    for flag in flags(file, node):
+        if flag.failure is not None:
+            known[(scope.owner(flag.name), flag.name)] = flag.failure
+            gone.update(flag.assignments)
+    for item in node.handlers[0].body:
+        if isinstance(item, ast.Assign) and {getattr(part, "id", None) for part in item.targets} <= guard.nothing:
+            gone.add(item)
+    inside = set(walk(node))
+    kept = [item for item in node.handlers[0].body if item not in gone]
+    actions: list[Action] = [Unwrap(node, ("handler",)) if kept else Remove(node)]
+    in_handler = set(node.handlers[0].body)
+    actions += [Remove(item) for item in gone if item not in inside or (kept and item in in_handler)]
+    return actions, known
+
+
+def _check_unused(file: ApexFile, node: ast.AST) -> None:
+    """What the guard gives a name, and nothing else, must not be read any more."""
+    inside = set(walk(node))
+    names = {name for item in inside for name in bound_by(item)} - {
+        name for item in file.module.nodes if item not in inside for name in bound_by(item)
+    }
+    for item in file.module.nodes:
+        if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load) and item.id in names and item not in inside:
+            raise file.not_understood(item, f"`{item.id}` is used for more than a choice")
+
+
+def _conditions(file: ApexFile, known: Known) -> list[Change]:
+    """The edits for what asks a flag, or a name of Apex that is None."""
+    done: set[ast.AST] = set()
+    found: list[Change] = []
+    for node in file.module.parents:
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node in done:
+            continue
+        if (file.references.scope_of(node).owner(node.id), node.id) not in known:
+            continue
+        if file.references.targets(node) and not asks(file, node):
+            continue
+        compared = _is_none(file, node)
+        if compared is None:
+            raise file.not_understood(node, f"`{node.id}` is compared with more than None")
+        found.append(condition(file, RULE, node, known, done, compared))
+    return found
+
+
+def _is_none(file: ApexFile, node: ast.Name) -> dict[ast.expr, bool] | None:
+    """What `amp is None` says where Apex is not there; None of another comparison, and where its name holds False."""
+    parent = file.module.parents[node]
+    if not isinstance(parent, ast.Compare):
+        return {}
+    value = parent.comparators[0]
+    if parent.left is not node or len(parent.ops) != 1 or not (isinstance(value, ast.Constant) and value.value is None):
+        return None
+    given = [
+        item.value
+        for guard in guards(file)
+        for item in guard.node.handlers[0].body
+        if isinstance(item, ast.Assign) and any(isinstance(to, ast.Name) and to.id == node.id for to in item.targets)
+    ]
+    if not all(isinstance(item, ast.Constant) and item.value is None for item in given):
+        return None
+    return {parent: isinstance(parent.ops[0], ast.Is)}
+
+
+def _choices(file: ApexFile) -> list[Change]:
+    """The edits for what compares a variable with a value that it cannot hold any more."""
+    dead = dead_choices(file)
+    done: set[ast.AST] = set()
+    return [condition(file, RULE, node, {}, done, dead) for node in dead if node not in done]
