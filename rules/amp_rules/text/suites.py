@@ -180,7 +180,7 @@ class Suites:
                 lines = lines_apart(lines)
             # A gap stays where the statement below it goes.
             self._carried = lines if any(line.comment is not None for line in lines) else blank_lines_above(statement)
-            below = left_of_suite(statement, self.indent, place[1] if place is not None else 0)
+            below = left_of_suite(statement, self._indentation.default, place[1] if place is not None else 0)
             self._carried += below
         elif place in self._unwraps:
             unwrap = self._unwraps[place]
