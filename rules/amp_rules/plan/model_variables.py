@@ -570,6 +570,23 @@ class Homes:
 
     def _turns(self, item: _Candidate) -> list[_Candidate]:
         """The assignments by model, where a variable gets another one after the first was trained."""
+        return [turn for branch in self._by_branch(item) for turn in self._turns_of(branch)]
+
+    def _by_branch(self, item: _Candidate) -> list[_Candidate]:
+        """One for each branch of a condition, where the branches make their models and train them themselves."""
+        around = [statement for statement in self._common_suite(item) if _holds(statement, item.assignments[0])]
+        if len(item.assignments) < 2 or not any(map(self.program.runs_backward, around)):
+            return [item]
+        branches: list[list[ast.stmt]] = []
+        for given in item.assignments:
+            own = next((b for b in branches if blocks.choice_between(item.module, b[0], given) is None), None)
+            if own is None:
+                branches.append([given])
+            else:
+                own.append(given)
+        return [replace(item, assignments=branch) for branch in branches]
+
+    def _turns_of(self, item: _Candidate) -> list[_Candidate]:
         turns: list[list[ast.stmt]] = []
         trained = True
         for statement in self._common_suite(item):
