@@ -19,7 +19,6 @@ from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
 from amp_rules.plan.half_places import HalfPlaces, made_by_product
-from amp_rules.plan.options import Options
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
@@ -58,9 +57,9 @@ _SUMS = ("sum", "mean", "norm", "vector_norm")
 _LENGTHS = frozenset({"norm", "vector_norm"})
 
 
-def exact_products(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, Need]]:
+def exact_products(program: Program, precision: Precision) -> Iterator[tuple[Site, Need]]:
     """Yield the products that need FP32, each with the reason, by file and line."""
-    places = HalfPlaces(program, precision, options)
+    places = HalfPlaces(program, precision)
     judged: dict[Module, dict[Span, tuple[Need, bool]]] = {}
     for site in nodes_in(program, precision.runs, precision.full_precision):
         if not isinstance(site.node, (ast.Call, ast.BinOp)):

@@ -10,7 +10,6 @@ from functools import cached_property
 
 from amp_rules.checks.common.mixed_types import LAYERS, MATRIX_PRODUCTS
 from amp_rules.lattice.abstract_values import IN_A_FUNCTION, Value
-from amp_rules.plan.options import Options
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
@@ -22,16 +21,21 @@ def made_by_product(value: Value) -> bool:
 
 
 class HalfPlaces:
-    """The functions that run within a model's forward pass."""
+    """The functions that run within a model's forward pass.
 
-    def __init__(self, program: Program, precision: Precision, options: Options) -> None:
+    Args:
+        program: the program.
+        precision: what is planned for it.
+        outputs: whether what is computed of the outputs of models counts too: in plain PyTorch nothing casts them.
+    """
+
+    def __init__(self, program: Program, precision: Precision, *, outputs: bool = False) -> None:
         self._program, self._precision = program, precision
-        self._gives_half = options.target == "torch"
-        """Whether the outputs of models are half: in plain PyTorch nothing casts them."""
+        self._outputs = outputs
 
     def holds(self, site: Site) -> bool:
         """Whether what a place computes with may be half for no other reason than autocast in a model."""
-        return self._gives_half or site.body in self._bodies
+        return self._outputs or site.body in self._bodies
 
     @cached_property
     def _bodies(self) -> set[ast.AST]:

@@ -12,7 +12,6 @@ from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.linter import Linter
 from amp_rules.plan.half_places import HalfPlaces, made_by_product
-from amp_rules.plan.options import Options
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
@@ -21,12 +20,12 @@ from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError
 
 
-def lost_epsilons(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, frozenset[Span]]]:
+def lost_epsilons(program: Program, precision: Precision) -> Iterator[tuple[Site, frozenset[Span]]]:
     """Yield the sums and clamps with an epsilon that fp16 has no number for, by file and line.
 
     With each come the places of the operations that the guarded tensor is made of.
     """
-    places = HalfPlaces(program, precision, options)
+    places = HalfPlaces(program, precision)
     judged: dict[Module, dict[Span, tuple[frozenset[Span], bool]]] = {}
     for site in nodes_in(program, precision.runs, precision.full_precision):
         if not isinstance(site.node, (ast.Call, ast.BinOp)):

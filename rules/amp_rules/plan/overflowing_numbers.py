@@ -48,7 +48,7 @@ class Overflow:
 
 def overflows(program: Program, precision: Precision, options: Options) -> Iterator[Overflow]:
     """Yield the numbers that the training step gives to operations on half tensors, by file and line."""
-    places = HalfPlaces(program, precision, options)
+    places = HalfPlaces(program, precision, outputs=options.target == "torch")
     judged: dict[Module, dict[Span, tuple[Span, bool]]] = {}
     by_place: dict[tuple[Module, Span], ast.expr] = {}
     sites = nodes_in(program, precision.runs, precision.full_precision)

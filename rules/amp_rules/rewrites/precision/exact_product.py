@@ -55,7 +55,7 @@ _WHY: dict[Need, str] = {
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each product."""
     done = {change.node for change in context.made}
-    for site, need in exact_products(context.program, context.precision, context.options):
+    for site, need in exact_products(context.program, context.precision):
         if site.node in done:
             continue
         message = f"`{site.module.text(site.node)}` runs in FP32: {_WHY[need]}"
