@@ -20,7 +20,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
-from amp_rules.torch.models import PUTS_PART_BY_NAME, RETURNS_RECEIVER, TELLS_OF_MODEL
+from amp_rules.torch.models import PUTS_PART, RETURNS_RECEIVER, TELLS_OF_MODEL
 from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 
 _PLACING = frozenset(
@@ -622,7 +622,7 @@ class Homes:
             return False
         call = statement.value
         if isinstance(call.func, ast.Attribute) and _exact_path(call.func.value) == path:
-            if call.func.attr in _PLACING or call.func.attr in PUTS_PART_BY_NAME:
+            if call.func.attr in _PLACING or call.func.attr in PUTS_PART:
                 return True
         # ``init_weights(model)``: a function that is given nothing but the model.
         return (
