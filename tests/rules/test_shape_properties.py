@@ -20,6 +20,13 @@ pytestmark = pytest.mark.heavy
 # What is made within a call in one file stands in a variable in the other, so that another text is quoted; a counter
 # that no loop counts is the epoch by its name.
 OTHER_WORDS = {("inside_the_loader", "two files"), ("one_sampler_or_another", "renamed")}
+# Functions and classes that a function defines: the linter's analysis does not run them with what they are given, so that
+# one number and one epsilon are not found there; nor is a level known that such a function chooses.
+NESTED = {
+    ("apex_level_is_written_out", "in a method"),
+    ("before_a_root", "in a method"),
+    ("written_into_half", "in a function"),
+}
 # Shapes that each script is tried in, of all: enough for each shape to meet a hundred scripts.
 OF_EACH = 3
 
@@ -57,7 +64,7 @@ def compare(folder: Path, text: str, shape: str) -> None:
 @pytest.mark.parametrize("path", script_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_fixture_gets_the_same_edits_in_another_shape(path, tmp_path):
     for number, shape in enumerate(tried(path)):
-        if (path.parent.name, shape) not in OTHER_WORDS:
+        if (path.parent.name, shape) not in OTHER_WORDS | NESTED:
             folder = tmp_path / str(number)
             folder.mkdir()
             compare(folder, path.read_text(encoding="utf-8"), shape)
