@@ -30,7 +30,7 @@ TOLD = {
 """What it does find, each with the reason why the migration leaves it."""
 _ALONE = {
     "gram_and_distances": "AMP701 at O2: autocast computes the square in float32 at O1, for which it is written",
-    "noop_scores_and_losses": "AMP701 at O2: plain torch gives losses half outputs, and leaves them as they are written",
+    "noop_scores_and_losses": "AMP701 at O2: plain torch gives losses half outputs, and leaves them as they are",
     "noop_kept_by_a_comment": "a comment of the user's keeps it",
     "noop_run_that_configures": "AMP903: each process needs the configuration of the run",
     "noop_run_that_gives_data": "AMP903: each process needs the data of the run",

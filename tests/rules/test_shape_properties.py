@@ -20,7 +20,7 @@ pytestmark = pytest.mark.heavy
 # What is made within a call in one file stands in a variable in the other, so that another text is quoted; a counter
 # that no loop counts is the epoch by its name.
 OTHER_WORDS = {("inside_the_loader", "two files"), ("one_sampler_or_another", "renamed")}
-# Functions and classes that a function defines: the linter's analysis does not run them with what they are given, so that
+# Functions and classes that a function defines: the linter's analysis does not run them with what they are given, so
 # one number and one epsilon are not found there; nor is a level known that such a function chooses.
 NESTED = {
     ("apex_level_is_written_out", "in a method"),
