@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Sets the project up in .venv and runs its checks: `quick` those that take about a minute, without a mode those that a
-# change must pass, `full` all but the campaigns, `verify` those. Further arguments go to pytest. tests/README.md says what runs when.
+# change must pass, `full` more, `whole` all but the campaigns, `verify` those. Further arguments go to pytest.
+# tests/README.md says what runs when.
 set -euo pipefail
 mode="${1:-}"
-case "$mode" in quick | full | verify) shift ;; *) mode=usual ;; esac
+case "$mode" in quick | full | whole | verify) shift ;; *) mode=usual ;; esac
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
@@ -34,12 +35,18 @@ case "$mode" in
         tests "$@"
         ;;
     verify) tests -m campaign "$@" ;;
-    full)
+    full | whole)
         install_chromium
+        if [ "$mode" = full ]; then
+            # Another quarter with each commit, and the same one for the same commit.
+            commit="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
+            export AMP_TEST_TURN="$((0x${commit:0:6} % 4))/4"
+            echo "Of the tests marked in_turn, those of turn $AMP_TEST_TURN run; scripts/test.sh whole runs all."
+        fi
         twice -m "not campaign" "$@"
         # As on a processor that lacks what torch uses for half precision on this one.
         status=0
-        ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 twice -m "half and not campaign" "$@" || status=$?
+        ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 twice -m "half and not slow and not campaign" "$@" || status=$?
         # 5: the arguments name no such test.
         if [ "$status" != 0 ] && { [ "$status" != 5 ] || [ "$#" = 0 ]; }; then exit "$status"; fi
         ;;

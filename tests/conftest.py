@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,9 +32,26 @@ def invoke(folder: Path) -> Callable[..., Result]:
     return call
 
 
+# "2/4": of the tests marked `in_turn`, run those of every fourth script.
+TURN = os.environ.get("AMP_TEST_TURN", "")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker have the tests of a file, which share what is made once; long ones go where there is room."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep what has its turn. Let one worker have the tests of a file, which share what is made once; long ones go
+    where there is room."""
+    if TURN:
+        number, turns = map(int, TURN.split("/"))
+        left_out = [item for item in items if any(item.iter_markers("in_turn")) and _turn(item, turns) != number]
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
     for item in items:
         if not any(item.iter_markers("xdist_group")) and not any(item.iter_markers("heavy")):
             item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
+def _turn(item: pytest.Item, turns: int) -> int:
+    """Tests of one script share what is made once, so they have their turn together. The same in every process."""
+    group = next((mark.args[0] for mark in item.iter_markers("xdist_group")), item.name)
+    return zlib.crc32(group.encode()) % turns

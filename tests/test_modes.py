@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def test_each_mode_leaves_out_what_its_marker_says():
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert "-m 'not slow and not campaign'" in pyproject
     markers = set(re.findall(r'^    "(\w+): .*`scripts/test\.sh \w+`', pyproject, re.MULTILINE))
-    assert markers == {"slow", "heavy", "half", "campaign"}
+    assert markers == {"slow", "in_turn", "heavy", "half", "campaign"}
 
 
 def test_a_mode_draws_as_many_programs_as_it_says():
@@ -46,3 +47,22 @@ def test_a_mode_draws_as_many_programs_as_it_says():
         if re.search(r"max_examples=\d", path.read_text(encoding="utf-8")) and path.parent.name != "ranks"
     ]
     assert fixed == []
+
+
+@pytest.mark.heavy
+def test_every_test_that_waits_for_its_turn_has_one():
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "in_turn", "-p", "no:cacheprovider"]
+    command += ["tests/proof", "tests/plain_torch/test_linted.py"]
+
+    def collected(turn: str) -> list[str]:
+        environment = os.environ | {"AMP_TEST_TURN": turn}
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == 0, done.stdout[-3000:]
+        return re.findall(r"^tests/.*::.*", done.stdout, re.MULTILINE)
+
+    turns = [collected(f"{number}/4") for number in range(4)]
+    every = collected("")
+    assert sorted(name for turn in turns for name in turn) == sorted(every)
+    assert all(len(every) / 8 < len(turn) < len(every) / 2 for turn in turns)
