@@ -9,7 +9,7 @@ from amp_rules.flow import libraries
 from amp_rules.plan import vocabularies
 from amp_rules.plan.options import Options
 from amp_rules.text.actions import Decorate, Insert, Replace, Wrap
-from amp_rules.text.expression_edits import add_keyword, as_function, call_with, change_function, substitute
+from amp_rules.text.expression_edits import add_entry, add_keyword, as_function, call_with, change_function, substitute
 from amp_rules.text.vocabulary import Vocabulary, Written
 from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
 from migrating import ENTRY, cases, migrated
@@ -76,6 +76,16 @@ class Words(Vocabulary):
 
     def update_scale(self, module, last_step):
         return Written((Insert(last_step, "X.update_scale()", after=True),))
+
+    def scale_saved(self, module, made, key):
+        entry = add_entry(f"{key}: X.scale()") if isinstance(made, ast.Dict) else add_keyword("scaler=X.scale()")
+        return Written((Replace(made, entry),))
+
+    def scale_stored(self, module, statement, saved, key):
+        return Written((Insert(statement, f"{saved}[{key}] = X.scale()", after=True),))
+
+    def scale_restored(self, module, statement, loaded, key):
+        return Written((Insert(statement, f"X.restore_scale({loaded}, {key})", after=True),))
 
     def model(self, place, *, delayed):
         line = f"{place.variable} = X.model({place.variable}, {delayed})"

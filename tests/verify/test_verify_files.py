@@ -283,6 +283,15 @@ def test_the_state_of_apex_scalers_is_another_than_that_of_torch() -> None:
         assert found(run, again(STATE), original=(STATE,))[id_].verdict == "disproved", "which has no scaler"
 
 
+@pytest.mark.parametrize("added", [[Entry("scaler", "empty dict")], [Entry("scaler/_growth_tracker", "int", "1")]])
+def test_a_checkpoint_may_hold_the_scale_too(added: list[Entry]) -> None:
+    after = replace(STATE, entries=(*STATE.entries, *added))
+    taken = replace(STATE, entries=(*STATE.entries, Entry("scaler/mean", "float", "2.0")))
+    for run, id_ in ((trace(O0, after), files.ID), (trace(O0_TOGETHER, after, ranks=2), files_together.ID)):
+        assert found(run, again(STATE), original=(STATE,))[id_].verdict == "proved"
+        assert found(run, again(taken), original=(taken,))[id_].verdict == "disproved", "in the place of something else"
+
+
 def test_what_several_ranks_write_may_be_torn() -> None:
     check = together(STATE, writers=2)
     assert check.verdict == "disproved" and "train.py:30" in check.message

@@ -171,6 +171,9 @@ def _method(translation: Translation, use: Use) -> None:
 def _load(translation: Translation, use: Use, scaler: str) -> None:
     """``amp.scaler.load_state_dict(state)``: a scaler that is turned off saves an empty state, which torch refuses."""
     state = source_of(use.module, use.argument) if use.call is not None and use.call.args else ""
+    if use.is_statement and use.call is not None and (entry := _entry(use.module, use.argument)) is not None:
+        translation.put_for(use, f'if "scale" in {state}:\n    {scaler}.load_state_dict({entry})')
+        return
     is_plain = use.is_statement and state and isinstance(use.argument, (ast.Name, ast.Attribute, ast.Subscript))
     if not is_plain:
         translation.decline(
@@ -183,6 +186,15 @@ def _load(translation: Translation, use: Use, scaler: str) -> None:
         return
     translation.cannot_keep(use.module, "the loss scale in checkpoints that Apex wrote, which is not loaded")
     translation.put_for(use, f'if "scale" in {state}:\n    {scaler}.load_state_dict({state})')
+
+
+def _entry(module: Module, given: ast.expr) -> str | None:
+    """``checkpoint["scaler"]`` of ``checkpoint.get("scaler", {})``, as AMP118 writes it; Apex saved nothing there."""
+    if not (isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "get"):
+        return None
+    if len(given.args) != 2 or not (isinstance(given.args[1], ast.Dict) and not given.args[1].keys):
+        return None
+    return f"{source_of(module, given.func.value)}[{source_of(module, given.args[0])}]"
 
 
 def _without_scaler(translation: Translation, use: Use) -> None:

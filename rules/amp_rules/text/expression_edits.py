@@ -108,6 +108,35 @@ def add_keyword(code: str, below: int | None = None) -> ExpressionEdit:
     return edit
 
 
+def add_entry(code: str, below: int | None = None) -> ExpressionEdit:
+    """``{k: v}`` becomes ``{k: v, code}``; comments stay with the entries that they stand beside.
+
+    Args:
+        code: the entry, with its key.
+        below: the column at which it gets a line of its own, where the line has no room.
+    """
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        held = cst.ensure_type(node, cst.Dict)
+        added = cst.ensure_type(cst.parse_expression(f"{{{code}}}"), cst.Dict).elements[0]
+        *before, last = held.elements
+        beside = held.rbrace.whitespace_before  # behind a comma at the end, too
+        space: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
+        if before and isinstance(before[-1].comma, cst.Comma):
+            space = _without_comment(before[-1].comma.whitespace_after)
+        elif isinstance(last.comma, cst.Comma):
+            space = _without_comment(held.lbrace.whitespace_after)
+        if below is not None and isinstance(space, cst.SimpleWhitespace):
+            space = cst.ParenthesizedWhitespace(indent=False, last_line=cst.SimpleWhitespace(" " * below))
+        if isinstance(last.comma, cst.Comma):
+            added = added.with_changes(comma=last.comma)
+        last = last.with_changes(comma=cst.Comma(whitespace_after=_with_comment(space, beside)))
+        rbrace = held.rbrace.with_changes(whitespace_before=_without_comment(beside))
+        return held.with_changes(elements=[*before, last, added], rbrace=rbrace)
+
+    return edit
+
+
 def _without_comment(space: cst.BaseParenthesizableWhitespace) -> cst.BaseParenthesizableWhitespace:
     if not isinstance(space, cst.ParenthesizedWhitespace):
         return space

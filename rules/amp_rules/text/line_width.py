@@ -1,4 +1,4 @@
-"""How long the lines of a file may be, and arguments that would make one longer."""
+"""How long the lines of a file may be, and arguments and entries that would make one longer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import ExpressionEdit
-from amp_rules.text.expression_edits import add_keyword
+from amp_rules.text.expression_edits import add_entry, add_keyword
 
 _WIDTHS = (79, 88, 100, 120)
 """Widths that projects agree on. Any file has room for the first; beyond, no line of a file says more than its own."""
@@ -28,9 +28,19 @@ def keyword_within(module: Module, call: ast.Call, code: str) -> ExpressionEdit:
     """``f(a)`` becomes ``f(a, code)``; where the line has no room, below the first argument."""
     (line, _), (end_line, _) = module.start(call), module.end(call)
     row = module.lines[line - 1]
-    if not call.args or line != end_line or module.start(call.args[0])[0] != line:
+    first = next(iter([*call.args, *call.keywords]), None)
+    if first is None or line != end_line or module.start(first)[0] != line:
         return add_keyword(code)
     # What stands below an argument is aligned with spaces, which a file that is indented with tabs has none of.
     if len(row.rstrip()) + len(f", {code}") <= width_of(module) or row.startswith("\t"):
         return add_keyword(code)
-    return add_keyword(code, below=module.start(call.args[0])[1])
+    return add_keyword(code, below=module.start(first)[1])
+
+
+def entry_within(module: Module, made: ast.Dict, code: str) -> ExpressionEdit:
+    """``{k: v}`` becomes ``{k: v, code}``; where the line has no room, below the first entry."""
+    first = next((key for key in made.keys if key is not None), None)
+    row = module.lines[module.end(made.values[-1])[0] - 1]
+    if first is None or len(row.rstrip()) + len(f", {code}") <= width_of(module) or row.startswith("\t"):
+        return add_entry(code)
+    return add_entry(code, below=module.start(first)[1])

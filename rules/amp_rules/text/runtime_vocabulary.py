@@ -13,6 +13,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Decorate, ExpressionEdit, Insert, Replace, Wrap
 from amp_rules.text.expression_edits import add_keyword, as_function, call_with, change_function, substitute
+from amp_rules.text.line_width import entry_within, keyword_within
 from amp_rules.text.vocabulary import InitArguments, ModelPlace, Unscaled, Vocabulary, Written
 from amp_rules.torch import apex as api
 
@@ -172,6 +173,23 @@ class RuntimeVocabulary(Vocabulary):
     def update_scale(self, module: Module, last_step: ast.stmt) -> Written:
         """``amp.scaler.update()``."""
         return Written((Insert(last_step, self._code(module, "{amp}.scaler.update()"), after=True),))
+
+    def scale_saved(self, module: Module, made: ast.Dict | ast.Call, key: str) -> Written:
+        """``{..., "scaler": amp.scaler.state_dict()}``."""
+        state = self._code(module, "{amp}.scaler.state_dict()")
+        if isinstance(made, ast.Dict):
+            return Written((Replace(made, entry_within(module, made, f"{key}: {state}")),))
+        return Written((Replace(made, keyword_within(module, made, f"{ast.literal_eval(key)}={state}")),))
+
+    def scale_stored(self, module: Module, statement: ast.stmt, saved: str, key: str) -> Written:
+        """``state["scaler"] = amp.scaler.state_dict()``."""
+        code = f"{saved}[{key}] = {self._code(module, '{amp}.scaler.state_dict()')}"
+        return Written((Insert(statement, code, after=True),))
+
+    def scale_restored(self, module: Module, statement: ast.stmt, loaded: str, key: str) -> Written:
+        """``amp.scaler.load_state_dict(checkpoint.get("scaler", {}))``."""
+        code = f"{self._code(module, '{amp}.scaler.load_state_dict')}({loaded}.get({key}, {{}}))"
+        return Written((Insert(statement, code, after=True),))
 
     def model(self, place: ModelPlace, *, delayed: bool) -> Written:
         """``model = amp.prepare_model(model)``, around the constructor or on a line of its own."""

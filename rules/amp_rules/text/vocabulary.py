@@ -188,6 +188,18 @@ class Vocabulary(ABC):
         """Let the scale adapt after the last step of a round."""
 
     @abstractmethod
+    def scale_saved(self, module: Module, made: ast.Dict | ast.Call, key: str) -> Written:
+        """Put the state of the scale into a dictionary that is saved; ``key`` is the source of a string."""
+
+    @abstractmethod
+    def scale_stored(self, module: Module, statement: ast.stmt, saved: str, key: str) -> Written:
+        """Put it after a statement into the dictionary that ``saved`` is the source of."""
+
+    @abstractmethod
+    def scale_restored(self, module: Module, statement: ast.stmt, loaded: str, key: str) -> Written:
+        """After a statement, give the scale its state back, where the dictionary ``loaded`` has one."""
+
+    @abstractmethod
     def model(self, place: ModelPlace, *, delayed: bool) -> Written:
         """Prepare a model for its precision and its processes.
 

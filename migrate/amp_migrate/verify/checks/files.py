@@ -20,6 +20,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amp_rules.torch.checkpoints import SCALER_KEYS
+
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify import left_out, printed
 from amp_migrate.verify.checks.another_training import another_training
@@ -35,6 +37,7 @@ TITLE = "O0 writes the files that the original writes"
 
 _EVERYWHERE = sys.stdlib_module_names | {"__builtin__"}
 # As apex.amp.state_dict() has it, with what it is saved under before.
+_SCALER = re.compile(rf"((?:.+/)?(?:{'|'.join(SCALER_KEYS)}))/_growth_tracker$")
 _APEX_SCALER = re.compile(r"(.+)/loss_scaler\d+/\w+$")
 
 
@@ -202,16 +205,30 @@ def _of_values(name: str, right: WrittenFile, other: WrittenFile, *, exact: bool
 
 
 def compared_entries(right: WrittenFile, other: WrittenFile) -> tuple[list[Entry], list[Entry]]:
-    """The values of two checkpoints, but for what Apex keeps of its loss scalers, and what is there in its place.
+    """The values of two checkpoints, but for the states of loss scalers.
 
-    A scaler of torch's has another state. The runtime loads both.
+    What Apex keeps of them is another thing than what is there in its place; the runtime loads both. Checkpoints that
+    had none have one more entry for it (AMP118), which is empty where nothing is scaled.
     """
-    places = {found[1] for entry in right.entries if (found := _APEX_SCALER.match(entry.key))}
+    places = {place for entry in other.entries if (place := _scaler_of(entry)) and not _has(right, place)}
+    places |= {found[1] for entry in right.entries if (found := _APEX_SCALER.match(entry.key))}
     one, two = (
         [entry for entry in file.entries if not any(f"{entry.key}/".startswith(f"{place}/") for place in places)]
         for file in (right, other)
     )
     return one, two
+
+
+def _scaler_of(entry: Entry) -> str | None:
+    """The key under which an entry is the state of a scaler, or a part of it."""
+    if entry.kind == "empty dict":
+        return entry.key if entry.key.rpartition("/")[2] in SCALER_KEYS else None
+    found = _SCALER.match(entry.key)
+    return found[1] if found is not None else None
+
+
+def _has(file: WrittenFile, place: str) -> bool:
+    return any(f"{entry.key}/".startswith(f"{place}/") for entry in file.entries)
 
 
 def other_keys(missing: list[str], added: list[str]) -> str:
