@@ -36,6 +36,7 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.head import import_place
+from amp_rules.source.resolver import imported_names
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
 from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
@@ -162,10 +163,8 @@ def _within(width: int) -> ExpressionEdit:
 
 
 def _imports_os(file: ApexFile) -> bool:
-    return any(
-        isinstance(node, ast.Import) and any(alias.name == "os" and alias.asname is None for alias in node.names)
-        for node in file.module.tree.body
-    )
+    """Whether the name is bound at the head already, as ``import os.path`` does too."""
+    return any(("os", "os") in imported_names(node) for node in file.module.tree.body if isinstance(node, ast.Import))
 
 
 def _place_of_import(file: ApexFile) -> tuple[ast.stmt, bool]:
