@@ -56,9 +56,9 @@ class ScalerStateNotSaved(Check):
     ## When it is silent
 
     Where the scaler's state is written anywhere in the file, or the scaler is handed to what saves, or what saves is
-    given `self`, `**state` or another object that may hold it. Migrated scripts keep the keys of their checkpoints where
-    it is not known who reads them (AMP118 adds the scale elsewhere), so the scaler of `amp_runtime` is not asked for, nor
-    one that `AMP_OPT_LEVEL` turns off, as migrations to plain PyTorch write it.
+    given `self`, `**state` or another object that may hold it. Migrated scripts keep the keys of their checkpoints
+    where AMP118 does not know who reads them, so the scaler of `amp_runtime` is not asked for, nor one that
+    `AMP_OPT_LEVEL` turns off, as migrations to plain PyTorch write it.
 
     ## Source
 

@@ -1,0 +1,109 @@
+"""The keys that a program has in checkpoints, or asks of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.values import Value
+from amp_rules.roles.steps import Program
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.checkpoints import KEY_METHODS, SAVES
+
+_LOAD = "load_state_dict"
+_HARMLESS = frozenset({"builtins.isinstance", "builtins.type", "builtins.id", "builtins.bool"})
+
+
+def is_key(node: ast.expr | None) -> bool:
+    """Whether it is a string that stands there."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def key_of(node: ast.expr) -> str:
+    """That string."""
+    assert isinstance(node, (ast.Constant, ast.keyword))
+    return str(node.value)
+
+
+def items_of(node: ast.Dict | ast.Call) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The keys and values of a dictionary, none where not all keys stand there."""
+    if isinstance(node, ast.Dict):
+        keys = [key for key in node.keys if key is not None and is_key(key)]
+        if len(keys) == len(node.values):
+            yield from zip(keys, node.values, strict=True)
+    elif not node.args and all(item.arg is not None for item in node.keywords):
+        for item in node.keywords:
+            yield ast.copy_location(ast.Constant(item.arg), item), item.value
+
+
+def keys_of(program: Program, values: set[Value]) -> set[str] | None:
+    """The keys that a program has in checkpoints or asks of them; None where it does anything else with one."""
+    found: set[str] = set()
+    for value in values:
+        if isinstance(value.site, (ast.Dict, ast.Call)) and value.kind == "sequence":
+            keys = [key_of(key) for key, _ in items_of(value.site)]
+            if len(keys) != len(getattr(value.site, "values", getattr(value.site, "keywords", ()))):
+                return None
+            found.update(keys)
+    for node, _, scope in program.nodes():
+        if not isinstance(node, ast.expr) or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            continue
+        if program.flow.values(node, scope) & values:
+            asked = _asked_keys(program, node, scope)
+            if asked is None:
+                return None
+            found |= asked
+    return found
+
+
+def _asked_keys(program: Program, node: ast.expr, scope: Scope) -> set[str] | None:
+    """The keys that an expression around a checkpoint asks for; None where it may ask for all."""
+    parents = scope.module.parents
+    parent = parents[node]
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        return {key_of(parent.slice)} if is_key(parent.slice) else None
+    if isinstance(parent, ast.Attribute):
+        call = parents[parent]
+        is_asked = isinstance(call, ast.Call) and call.func is parent and parent.attr in KEY_METHODS
+        return {key_of(call.args[0])} if is_asked and call.args and is_key(call.args[0]) else None  # type: ignore[attr-defined]
+    if isinstance(parent, ast.Compare) and len(parent.ops) == 1:
+        if isinstance(parent.ops[0], (ast.Is, ast.IsNot)):
+            return set()
+        is_looked_for = isinstance(parent.ops[0], (ast.In, ast.NotIn)) and is_key(parent.left)
+        return {key_of(parent.left)} if is_looked_for and parent.left is not node else None
+    return set() if _goes_on(program, node, parent, scope) else None
+
+
+def _goes_on(program: Program, node: ast.expr, parent: ast.AST, scope: Scope) -> bool:
+    """Whether what an expression gives is only kept, tested or handed to what the flow follows."""
+    if isinstance(parent, ast.Tuple):  # `return model, checkpoint`
+        parent = scope.module.parents[parent]
+        return isinstance(parent, (ast.Return, ast.Assign))
+    if isinstance(parent, (ast.Assign, ast.AnnAssign)):
+        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+        return not any(isinstance(target, (ast.Tuple, ast.List)) for target in targets)
+    if isinstance(parent, ast.keyword):
+        call = scope.module.parents[parent]
+        is_named = parent.arg is not None
+        return is_named and isinstance(call, ast.Call) and (_is_followed(program, call) or _saves(program, call, scope))
+    if isinstance(parent, ast.Call):
+        if parent.func is node:
+            return False
+        # A model that loads all of it would not take the state of an optimizer, either.
+        loads = isinstance(parent.func, ast.Attribute) and parent.func.attr == _LOAD
+        return (
+            loads
+            or _is_followed(program, parent)
+            or _saves(program, parent, scope)
+            or bool(program.callee_names(parent, scope) & _HARMLESS)
+        )
+    kept = (ast.Return, ast.Expr, ast.NamedExpr, ast.IfExp, ast.BoolOp, ast.UnaryOp, ast.If, ast.While, ast.Assert)
+    return isinstance(parent, kept)
+
+
+def _is_followed(program: Program, call: ast.Call) -> bool:
+    return bool(program.flow.callees(call))
+
+
+def _saves(program: Program, call: ast.Call, scope: Scope) -> bool:
+    return bool(program.callee_names(call, scope) & SAVES)
