@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from amp_rules import migrate
+from amp_rules.folder.apex_users import with_other_starts
 from amp_rules.folder.shared_modules import Hunk, applied, disturbs, hunks, join
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Edit, FileChange, Report
@@ -203,3 +204,44 @@ def test_a_hunk_overlaps_what_it_replaces_and_what_goes_to_its_place():
 def test_line_ends_are_kept_as_they_are():
     before, after = "a\r\nb\rc\n", "a\r\nB\rc\nd"
     assert applied(before, hunks(before, after)) == after
+
+
+APEX_TRAINER = """
+from apex import amp
+
+
+def train(model, loader, optimizer):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        with amp.scale_loss(loss, optimizer) as scaled_loss:
+            scaled_loss.backward()
+        optimizer.step()
+"""
+APEX_SCRIPT = """
+from apex import amp
+from trainer import train
+
+model = nn.Linear(4, 2)
+optimizer = optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+train(model, [(torch.randn(8, 4), torch.randint(2, (8,)))], optimizer)
+"""
+
+
+def test_a_script_that_starts_apex_and_shares_a_migrated_trainer_is_named(tmp_path):
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "trainer.py").write_text(HEAD + APEX_TRAINER)
+    for name in ("first.py", "second.py", "tools/third.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(HEAD + APEX_SCRIPT)
+    # Neither starts Apex: the trainer did nothing for them before.
+    (tmp_path / "plain.py").write_text(HEAD + APEX_SCRIPT.replace("amp.initialize(model, optimizer", "id((model"))
+    (tmp_path / "other.py").write_text(HEAD + APEX_SCRIPT.replace("from trainer", "from engine"))
+    scripts = [tmp_path / "first.py", tmp_path / "second.py", tmp_path / "tools" / "third.py"]
+    for count, named in ((1, "second.py and tools/third.py start"), (2, "tools/third.py starts"), (3, "")):
+        reports = with_other_starts(join([migrate(path, Options()) for path in scripts[:count]]).reports)
+        told = [note.text for item in reports for note in item.notes if note.code == "AMP483"]
+        assert len(told) == (count < 3), told
+        for text in told:
+            assert text.startswith(named) and "`amp-migrate first.py second.py tools/third.py`" in text

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from amp_rules.folder.apex_users import with_other_starts
 from amp_rules.folder.shared_modules import disturbs, join
 from amp_rules.folder.torch_users import join_in_torch
 from amp_rules.plan.declining import SHARED_MODULE
@@ -117,6 +118,7 @@ def run_all(
     for path in leftovers:
         if path in run.reached:
             advance(path)
+    run.reports = with_other_starts(run.reports)
     return run
 
 

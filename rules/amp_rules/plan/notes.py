@@ -36,6 +36,9 @@ APEX_LEVEL = Rule("AMP481", "apex-level-kept", "The level stays the one that Ape
 OLD_TORCH = Rule(
     "AMP482", "apex-script-modernized", "A script for Apex is brought up to a current PyTorch.", "precision"
 )
+APEX_ELSEWHERE = Rule(
+    "AMP483", "apex-elsewhere", "A script that is not migrated shares a trainer that scales the loss.", "precision"
+)
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 

@@ -1,0 +1,98 @@
+"""Scripts for Apex that share a trainer with one that is migrated, and are not migrated themselves.
+
+What a script does not start, the runtime does not do: a trainer that scaled the loss by ``amp.scale_loss`` scales it by
+``amp.scaler`` now, which waits for ``amp.init``. A script that goes on to call Apex's ``amp.initialize`` and then runs
+this trainer would train without a loss scale, so it is named.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from amp_rules.folder.shared_modules import is_migrated
+from amp_rules.plan import notes
+from amp_rules.plan.report import Note, Report
+from amp_rules.source.files import Files
+from amp_rules.source.mentions import Mentions
+from amp_rules.source.project import project_root
+from amp_rules.source.resolver import names_of
+from amp_rules.source.text import SourceError
+
+_SCALES = frozenset({"AMP402", "AMP410"})
+"""The rewrites after which another engine than Apex's scales a loss."""
+_STARTS = "apex.amp.initialize"
+
+
+def with_other_starts(reports: Sequence[Report]) -> list[Report]:
+    """The reports, with a note on each shared module that scripts which start Apex themselves run, too."""
+    searched: dict[Path, Mentions] = {}
+    reached = {file for report in reports if is_migrated(report) and report.reach for file in report.reach.files}
+    told: set[Path] = set()
+    found = []
+    for report in reports:
+        paths = {edit.path for edit in report.edits if edit.code in _SCALES and edit.path != report.entry} - told
+        more = []
+        for path in sorted(paths) if is_migrated(report) else ():
+            told.add(path)
+            root = project_root(path)
+            starting = [file for file in _users(path, root, searched) if file not in reached and _starts_apex(file)]
+            if starting:
+                own = [item.entry for item in reports if is_migrated(item) and item.reach and path in item.reach.files]
+                more.append(_note(path, own, starting, root))
+        found.append(replace(report, notes=notes.in_order([*report.notes, *more])) if more else report)
+    return found
+
+
+def _note(module: Path, migrated: Sequence[Path], starting: Sequence[Path], root: Path) -> Note:
+    names = [_shown(file, root) for file in starting]
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    starts, runs, left = ("starts", "runs", "it is") if len(names) == 1 else ("start", "run", "they are")
+    command = " ".join(["amp-migrate", *(_shown(file, root) for file in migrated), *names])
+    text = (
+        f"{listed} {starts} Apex and {runs} this file too, and left as {left} would train without a loss scale now; "
+        f"migrate them together: `{command}`"
+    )
+    return Note(module, None, notes.APEX_ELSEWHERE.code, notes.APEX_ELSEWHERE.name, text)
+
+
+def _shown(file: Path, root: Path) -> str:
+    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
+
+
+def _users(module: Path, root: Path, searched: dict[Path, Mentions]) -> list[Path]:
+    """The files that import a module, by way of others too."""
+    mentions = searched.setdefault(root, Mentions(module))
+    found: dict[Path, None] = {}
+    pending = [module]
+    while pending:
+        path = pending.pop()
+        stem = path.parent.name if path.stem == "__init__" else path.stem
+        imports = re.compile(rf"^[ \t]*(?:from|import)\b[^\n]*\b{re.escape(stem)}\b".encode(), re.MULTILINE)
+        for file in mentions.of(stem):
+            if file != module and file not in found and imports.search(_bytes(file)):
+                found[file] = None
+                pending.append(file)
+    return sorted(found)
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+def _starts_apex(file: Path) -> bool:
+    """Whether a file calls Apex's ``amp.initialize``."""
+    if b"initialize" not in _bytes(file):
+        return False
+    try:
+        module = Files().module(file)
+    except SourceError:
+        return False
+    names = names_of(module)
+    return any(isinstance(node, ast.Call) and names.dotted(node.func) == _STARTS for node in module.nodes)
