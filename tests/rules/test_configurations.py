@@ -133,6 +133,39 @@ def test_agents_and_loaders_that_a_configuration_names_are_migrated(tmp_path):
     assert "self.loader = amp.prepare_loader(hydra.utils.instantiate(cfg.loader))" in texts["train.py"]
 
 
+@pytest.mark.parametrize(
+    "composed",
+    [
+        'with initialize(version_base=None, config_path="conf"):\n        cfg = compose(config_name="train")',
+        'initialize("conf")\n    cfg = compose("train", overrides=["device=cpu"])',
+        'with hydra.initialize_config_dir(config_dir=FOLDER):\n        cfg = hydra.compose(config_name="train")',
+    ],
+)
+def test_a_configuration_that_the_script_composes_is_followed(tmp_path, composed):
+    head, _ = TRAIN.split("@hydra.main")
+    head = head.replace("import hydra", "import os\n\nimport hydra\nfrom hydra import compose, initialize")
+    folder = 'FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "conf")\n\n'
+    main = f"def main():\n    {composed}\n    Run(cfg).train()\n\nif __name__ == '__main__':\n    main()\n"
+    report, texts = _migrated(tmp_path, **{"train.py": head + folder + main})
+    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
+    assert "self.net = amp.prepare_model(Net(width).to(device))" in texts["lib/agent.py"]
+    assert "self.loader = amp.prepare_loader(hydra.utils.instantiate(cfg.loader))" in texts["train.py"]
+
+
+def test_a_folder_that_is_one_of_two_is_not_guessed(tmp_path):
+    head, _ = TRAIN.split("@hydra.main")
+    main = """
+def main():
+    hydra.initialize("other")
+    hydra.initialize("conf")
+    Run(hydra.compose("train")).train()
+
+main()
+"""
+    report, _ = _migrated(tmp_path, **{"train.py": head + main})
+    assert report.precision == "declined", report.refusals
+
+
 def test_without_the_runtime_a_loader_of_a_configuration_gets_no_sampler(tmp_path):
     report, texts = _migrated(tmp_path, target="torch")
     assert (report.precision, report.distribution) == ("migrated", "declined")

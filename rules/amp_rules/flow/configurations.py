@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,12 +22,14 @@ from amp_rules.flow.reached import Reached
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import Form, Value
 from amp_rules.source.hydra_settings import SUFFIXES, Setting, compose
+from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.search_path import path_of
-from amp_rules.torch.containers import INSTANTIATES, LOCATES
+from amp_rules.torch.containers import COMPOSES, INSTANTIATES, LOCATES, SETS_FOLDER
 
 _TARGET, _PARTIAL = "_target_", "_partial_"
 _OF_HYDRA = frozenset({_TARGET, _PARTIAL, "_args_", "_recursive_", "_convert_"})
+_FOLDER = ("config_path", "config_dir")
 _MAX_DEPTH = 12
 """Objects that are made for objects; a configuration can refer to itself."""
 
@@ -73,6 +76,16 @@ class Configurations:
             if value.kind == "function" and value.ref.parameters:
                 self._store.write((value.ref.node, value.ref.parameters[0]), _held(root))
 
+    def _composed_by(self, call: ast.Call, scope: Scope) -> set[Value] | None:
+        """``with initialize(config_path="conf"): cfg = compose(config_name="train")``."""
+        name = _argument(call, "config_name")
+        folder = _folder_for(call, scope)
+        if name is None or folder is None or any(item.arg is None for item in call.keywords):
+            return None
+        path, called = path_of(scope.module, folder), path_of(scope.module, name)
+        root = self._root(scope.module.path.parent / path, str(called)) if path is not None and called else None
+        return _held(root) if root is not None else None
+
     def _root(self, folder: Path, name: str) -> Setting | None:
         folder = Path(os.path.normpath(folder))
         if (folder, name) not in self._composed:
@@ -88,6 +101,8 @@ class Configurations:
 
     def apply(self, name: str, given: Invocation) -> set[Value] | None:
         """What a function of hydra gives that makes or finds what a configuration names; None where it is not known."""
+        if name in COMPOSES:
+            return self._composed_by(given.node, given.scope)
         values = given.first or given.keywords.get("config", set())
         if name in LOCATES:
             texts = {value.ref for value in values if value.kind == "constant"}
@@ -189,3 +204,25 @@ class Configurations:
 def _held(place: Setting) -> set[Value]:
     found = {Value("constant", text) for text in place.texts}
     return found | {Value("sequence", Form.COMPOSED, place.site)} if place.members or place.items else found
+
+
+def _argument(call: ast.Call, *names: str) -> ast.expr | None:
+    """What a call is given by one of the names, or first."""
+    return next((item.value for item in call.keywords if item.arg in names), call.args[0] if call.args else None)
+
+
+def _folder_for(call: ast.Call, scope: Scope) -> ast.expr | None:
+    """The folder that is chosen around a call, or else the one that its file chooses; None where there are several."""
+    names = names_of(scope.module)
+
+    def chosen(nodes: Iterable[ast.AST]) -> list[ast.expr | None]:
+        calls = [node for node in nodes if isinstance(node, ast.Call) and names.dotted(node.func) in SETS_FOLDER]
+        return [_argument(one, *_FOLDER) for one in calls]
+
+    for parent in scope.module.ancestors(call) if call in scope.module.parents else ():
+        if isinstance(parent, (ast.With, ast.AsyncWith)):
+            around = chosen(item.context_expr for item in parent.items)
+            if around:
+                return around[0]
+    found = chosen(scope.module.nodes)
+    return found[0] if len(found) == 1 else None

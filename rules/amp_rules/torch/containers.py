@@ -48,8 +48,20 @@ LOCATES = frozenset({"hydra.utils.get_class", "hydra.utils.get_method", "hydra.u
 MADE_BY_SETTINGS = INSTANTIATES | {"pydoc.locate"}
 """Functions that make what a dotted path in the settings names."""
 
-BY_CONFIGURATION = INSTANTIATES | LOCATES
-"""Both."""
+COMPOSES = frozenset({"hydra.compose", "hydra.experimental.compose"})
+"""Functions that give the configuration itself, of the folder that one of :data:`SETS_FOLDER` was given.
+
+Source: https://hydra.cc/docs/advanced/compose_api/
+"""
+
+SETS_FOLDER = frozenset(
+    {"hydra.initialize", "hydra.initialize_config_dir", "hydra.experimental.initialize"}
+    | {"hydra.experimental.initialize_config_dir"}
+)
+"""Functions that choose the folder, before or around it."""
+
+BY_CONFIGURATION = INSTANTIATES | LOCATES | COMPOSES
+"""Functions whose result rests on a configuration."""
 
 TAKES_CONFIGURATION = "hydra.main"
 """The decorator that gives a function its configuration, by ``config_path`` and ``config_name``."""
