@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
-from amp_rules.roles.file_effects import FileEffect, only_reads
+from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths, may_be_same
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site, calling
@@ -66,9 +66,7 @@ class FileReads:
             return call.args[0]
         if isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names:
             return call.func.value
-        if names & STORES and call.args and only_reads(call):
-            return call.args[0]
-        if any(name in OPENERS for name in names) and call.args:
+        if (names & STORES or any(name in OPENERS for name in names)) and call.args:
             return None if any(item.call is call for item in self._guards.effects) else call.args[0]
         if names & LOOKS and call.args and self._decides(call, scope):
             return call.args[0]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from amp_rules.flow.values import Value
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.stores import changes_store
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process, keyword
 from amp_rules.source.modules import Module
@@ -125,7 +126,7 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     if names & KEEPERS:
         return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True)
     if names & STORES:
-        if only_reads(call):
+        if not changes_store(program, call):
             return None
         return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True, False, True)
     if "logging.basicConfig" in names and not any(item.arg == "filename" for item in call.keywords):
@@ -166,17 +167,6 @@ def _copies_what_is_written(
         and bool(program.callee_names(node, scope) & CHANGERS)
         for node in program.nodes_of(body)
     )
-
-
-def only_reads(call: ast.Call) -> bool:
-    """Whether a store is opened to be read alone: ``lmdb.open(path, readonly=True)``, ``shelve.open(path, "r")``."""
-    flag = call.args[1] if len(call.args) > 1 else None
-    for item in call.keywords:
-        if item.arg == "readonly":
-            return isinstance(item.value, ast.Constant) and item.value.value is True
-        if item.arg == "flag":
-            flag = item.value
-    return isinstance(flag, ast.Constant) and flag.value == "r"
 
 
 def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> FileEffect | None:

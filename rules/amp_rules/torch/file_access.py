@@ -96,6 +96,18 @@ KEEPERS = frozenset(
 STORES = frozenset({"sqlite3.connect", "shelve.open", "dbm.open", "lmdb.open", "tinydb.TinyDB", "diskcache.Cache"})
 """What is written to and read from by one object: a database."""
 
+STORE_CHANGES = frozenset(
+    {
+        "put", "putmulti", "delete", "drop", "replace", "insert", "insert_multiple", "upsert", "update", "remove",
+        "truncate", "set", "add", "incr", "decr", "push", "memoize", "clear", "setdefault", "pop", "popitem", "sync",
+        "commit", "executemany", "executescript",
+    }
+)  # fmt: skip
+"""Methods of databases, their tables, transactions and cursors that change what is stored."""
+
+STORE_STATEMENTS = ("insert", "update", "delete", "replace", "create", "drop", "alter")
+"""How SQL begins that does."""
+
 CHANGING_METHODS = frozenset(
     {
         "write_text", "write_bytes", "unlink", "touch", "symlink_to", "hardlink_to", "link_to", "rmdir", "savefig",
