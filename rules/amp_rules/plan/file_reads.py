@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
-from amp_rules.roles.file_effects import FileEffect
+from amp_rules.roles.file_effects import FileEffect, given_paths
 from amp_rules.roles.file_paths import Paths, may_be_same
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site, calling
@@ -60,16 +60,17 @@ class FileReads:
 
     def _path_read(self, call: ast.Call, scope: Scope) -> ast.expr | None:
         names = self._program.callee_names(call, scope)
-        if names & LOADERS and call.args:
-            return call.args[0]
-        if names & MAKES_FOLDERS and call.args:
-            return call.args[0]
+        given = next(iter(given_paths(call)), None)
+        if names & LOADERS and given is not None:
+            return given
+        if names & MAKES_FOLDERS and given is not None:
+            return given
         if isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names:
             return call.func.value
-        if (names & STORES or any(name in OPENERS for name in names)) and call.args:
-            return None if any(item.call is call for item in self._guards.effects) else call.args[0]
-        if names & LOOKS and call.args and self._decides(call, scope):
-            return call.args[0]
+        if (names & STORES or any(name in OPENERS for name in names)) and given is not None:
+            return None if any(item.call is call for item in self._guards.effects) else given
+        if names & LOOKS and given is not None and self._decides(call, scope):
+            return given
         if isinstance(call.func, ast.Attribute) and not self._program.flow.callees(call):
             if call.func.attr in READING_METHODS:
                 return call.func.value

@@ -70,6 +70,11 @@ OPENERS = {
 }  # fmt: skip
 """What opens a file, with the position of its mode."""
 
+PATH_KEYWORDS = (
+    "file", "filename", "path", "name", "fname", "f", "fp", "dst", "src", "filepath_or_buffer", "path_or_buf", "fid",
+)  # fmt: skip
+"""Names of the arguments that say which file, where it is not the first one that stands there."""
+
 ARRAYS_IN_FILES = frozenset({"numpy.memmap", "numpy.lib.format.open_memmap"})
 """What opens a file as an array, which is read wherever it is used."""
 
