@@ -173,6 +173,12 @@ LOADERS = frozenset(
 
 READING_METHODS = frozenset({"read_text", "read_bytes"})
 
+TAKE_PATHS_AS_TEXTS = frozenset(
+    {"builtins", "os", "pathlib", "argparse", "types", "collections", "functools", "re", "string", "logging", "copy",
+     "time", "textwrap", "dataclasses", "typing", "warnings", "shlex", "fnmatch", "glob", "sys", "tempfile"}
+)  # fmt: skip
+"""Libraries whose functions take the text of a path, or hand it on, and read nothing of a file."""
+
 FILE_READS = frozenset({"read", "readline", "readlines", "readinto", "getvalue", "fetchone", "fetchall", "namelist"})
 """Methods that read from what is open."""
 
