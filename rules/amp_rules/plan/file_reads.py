@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 
+from amp_rules.flow.values import Value
 from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
-from amp_rules.roles.file_effects import FileEffect, only_reads
+from amp_rules.roles.file_effects import FileEffect, given_paths
 from amp_rules.roles.file_paths import Paths, may_be_same
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
-from amp_rules.torch.file_access import LOADERS, LOOKING_METHODS, LOOKS, MAKES_FOLDERS, OPENERS, READING_METHODS, STORES
+from amp_rules.torch.file_access import (
+    CHANGERS,
+    LOADERS,
+    LOOKING_METHODS,
+    LOOKS,
+    MAKES_FOLDERS,
+    OPENERS,
+    READING_METHODS,
+    STORES,
+    TAKE_PATHS_AS_TEXTS,
+)
+from amp_rules.torch.writers import FILE_WRITERS, RUNS, WRITERS
 
 HELPERS = 3
 """Helpers that hand a path on to each other; more are not followed, and the read itself is the place."""
@@ -38,7 +51,11 @@ class FileReads:
         """Calls that read files, or look for them, with the expression of the path; not those of one process alone."""
         for call, body, scope in self._program.calls():
             site = Site(scope.module, scope, body, call)
-            path = None if self.is_left(site) else self._path_read(call, scope)
+            if self.is_left(site):
+                continue
+            path = self._path_read(call, scope)
+            if path is None:
+                path = self._path_handed_on(site, call)
             if path is not None:
                 yield site, path
 
@@ -60,18 +77,17 @@ class FileReads:
 
     def _path_read(self, call: ast.Call, scope: Scope) -> ast.expr | None:
         names = self._program.callee_names(call, scope)
-        if names & LOADERS and call.args:
-            return call.args[0]
-        if names & MAKES_FOLDERS and call.args:
-            return call.args[0]
+        given = next(iter(given_paths(call)), None)
+        if names & LOADERS and given is not None:
+            return given
+        if names & MAKES_FOLDERS and given is not None:
+            return given
         if isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names:
             return call.func.value
-        if names & STORES and call.args and only_reads(call):
-            return call.args[0]
-        if any(name in OPENERS for name in names) and call.args:
-            return None if any(item.call is call for item in self._guards.effects) else call.args[0]
-        if names & LOOKS and call.args and self._decides(call, scope):
-            return call.args[0]
+        if (names & STORES or any(name in OPENERS for name in names)) and given is not None:
+            return None if any(item.call is call for item in self._guards.effects) else given
+        if names & LOOKS and given is not None and self._decides(call, scope):
+            return given
         if isinstance(call.func, ast.Attribute) and not self._program.flow.callees(call):
             if call.func.attr in READING_METHODS:
                 return call.func.value
@@ -80,6 +96,61 @@ class FileReads:
             if call.func.attr in LOOKING_METHODS and looks_at_files(self._program, call, scope):
                 return call.func.value if self._decides(call, scope) else None
         return None
+
+    def _path_handed_on(self, site: Site, call: ast.Call) -> ast.expr | None:
+        """The path of a file that the main process writes, where a library's call takes it and gives something back.
+
+        Only what names that very file counts: nothing says that the call reads it.
+        """
+        if not self._writes or call in self._changing or isinstance(site.module.parents[call], ast.Expr):
+            return None
+        for given in [*call.args, *(item.value for item in call.keywords)]:
+            if _named(given) is None:
+                continue
+            for above, path in self.from_callers(site, given, HELPERS):
+                if any(_is_one(above, path, *write) for write in self._writes.get(_named(path) or "", ())):
+                    return given if self._is_of_library(call, site.scope) else None
+        return None
+
+    def _is_of_library(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call is none of the project's, and of no library that handles the texts of paths alone."""
+        names = self._program.callee_names(call, scope)
+        if self._program.flow.callees(call) or any(name.partition(".")[0] in TAKE_PATHS_AS_TEXTS for name in names):
+            return False
+        if names & (WRITERS | RUNS) or any(value.kind == "class" for value in self._values(call.func, scope)):
+            return False
+        return not isinstance(call.func, ast.Attribute) or not any(
+            value.kind in ("sequence", "constant") for value in self._values(call.func.value, scope)
+        )
+
+    def _values(self, node: ast.expr, scope: Scope) -> Collection[Value]:
+        return self._program.flow.values(node, scope)
+
+    @cached_property
+    def _changing(self) -> set[ast.Call]:
+        return {item.call for item in self._guards.effects}
+
+    @cached_property
+    def _writes(self) -> dict[str, list[tuple[FileEffect, ast.expr]]]:
+        """What is written by the main process, by the text of its path: a variable, an attribute, a literal."""
+        left = {site.node for site in self._guards.calls}
+        found: dict[str, list[tuple[FileEffect, ast.expr]]] = {}
+        for effect in self._guards.effects:
+            if effect.removes or not (effect.call in self.inner or effect.call.func in left):
+                continue
+            for path in self._path_written(effect):
+                text = _named(path)
+                if text is not None:
+                    found.setdefault(text, []).append((effect, path))
+        return found
+
+    def _path_written(self, effect: FileEffect) -> Sequence[ast.expr]:
+        """The path of what is written, without what is written there."""
+        names = self._program.callee_names(effect.call, effect.scope)
+        place = next((FILE_WRITERS[name] for name in sorted(names) if name in FILE_WRITERS), None)
+        if place is not None and place < len(effect.call.args):
+            return effect.call.args[place : place + 1]
+        return () if names & CHANGERS else effect.paths[:1]
 
     def _decides(self, call: ast.Call, scope: Scope) -> bool:
         """Whether a look at files decides more than that a folder is made."""
@@ -145,6 +216,22 @@ class FileReads:
     def is_left(self, site: Site) -> bool:
         """Whether the main process alone comes to a call, or the processes come one after the other."""
         return site.node in self.inner or site.node in self._guards.in_turns or is_guarded(site.module, site.node)
+
+
+def _named(path: ast.expr) -> str | None:
+    """The text of a path that is a literal, a variable or an attribute."""
+    if isinstance(path, ast.Constant):
+        return repr(path.value) if isinstance(path.value, str) else None
+    return blocks.path_of(path)
+
+
+def _is_one(site: Site, path: ast.expr, effect: FileEffect, other: ast.expr) -> bool:
+    """Whether two paths of the same text are of one file."""
+    if isinstance(path, ast.Constant):
+        return True
+    if site.module is not effect.module:
+        return False
+    return site.body is effect.body or not (_is_local(path, site) or _is_local(other, effect))
 
 
 def _parameters(body: ast.AST) -> set[str]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.file_guards import looks_at_files
 from amp_rules.plan.sinks import Need, Sink
-from amp_rules.ranks.origins import Kind, Origin
+from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.origins import Decisions, Kind, Origin
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 
 _WHY = {
     Kind.BATCH: "comes from the batches of one process",
@@ -34,29 +38,52 @@ _OF_FILES = (
     "let the main process try it, and give all its answer: `if amp.is_main_process():` around it, and "
     "`amp.from_main_process(value)` after it"
 )
+_OF_LOOKS = (
+    "let the main process look, and give all its answer: `amp.from_main_process(value)`, where all processes come"
+)
 
 
 def reasons(distribution: Distribution) -> Iterator[Declined]:
     """Yield what is left of the places that have to be the same on all ranks; of one cause the first place alone."""
     said: set[Origin] = set()
-    for sink in distribution.agreed.left:
+    left = distribution.agreed.left
+    waits = {statement: module for module, statement, _ in distribution.file_order.barriers()}
+    for sink in left:
+        if any(_follows(sink, other, distribution.agreed.ranks) for other in left):
+            continue
         cause = _cause(sink)
         if cause in said:
             continue
         said.add(cause)
         recipe = _OF_FILES if cause.kind is Kind.FAILURE else _RECIPES[sink.need]
-        message = _message(sink, distribution.waits)
+        if cause.kind is not Kind.FAILURE and looks_at_files(distribution.program, sink.node, sink.scope):
+            recipe = _OF_LOOKS
+        message = _message(sink, waits)
         yield declining.decline(declining.LOCAL_DECISION, sink.module, sink.node, message, recipe)
 
 
-def _message(sink: Sink, waits: Collection[ast.AST]) -> str:
+def _follows(sink: Sink, other: Sink, ranks: Ranks) -> bool:
+    """Whether a place differs only as another one does, which decides whether it is reached: that one is to blame."""
+    if other is sink or not sink.origins <= other.origins:
+        return False
+    deciding = ranks.decisions(blocks.statement_of(sink.module, sink.node))
+    before = ranks.decisions(blocks.statement_of(other.module, other.node))
+    return _has(deciding, other.node) and not _has(before, sink.node)
+
+
+def _has(decisions: Decisions, node: ast.AST) -> bool:
+    return any(item.node is node for item in decisions)
+
+
+def _message(sink: Sink, waits: Mapping[ast.stmt, Module]) -> str:
     text, cause = sink.module.text(sink.node), _cause(sink)
     consequence = _CONSEQUENCE[sink.need]
-    if sink.what in waits:
-        consequence = f"decides whether the processes wait for each other at line {getattr(sink.what, 'lineno', 1)}"
+    if isinstance(sink.what, ast.stmt) and sink.what in waits:
+        place = _place(sink.what.lineno, waits[sink.what], sink)
+        consequence = f"decides whether the processes wait for each other at {place}"
     if cause.node is sink.node and cause.kind is Kind.FAILURE:
         return f"`{text}` may fail on some processes and not on the others, and {consequence}"
-    return f"`{text}` differs between processes, and {consequence}: it {_because(cause)}"
+    return f"`{text}` differs between processes, and {consequence}: it {_because(cause, sink)}"
 
 
 def _cause(sink: Sink) -> Origin:
@@ -73,5 +100,10 @@ _CONSEQUENCE = {
 }
 
 
-def _because(origin: Origin) -> str:
-    return f"{_WHY[origin.kind]} (`{origin.module.text(origin.node)}`, line {origin.line})"
+def _because(origin: Origin, sink: Sink) -> str:
+    return f"{_WHY[origin.kind]} (`{origin.module.text(origin.node)}`, {_place(origin.line, origin.module, sink)})"
+
+
+def _place(line: int, module: Module, sink: Sink) -> str:
+    """A line, with its file where that is not the one that the message stands under."""
+    return f"line {line}" if module is sink.module else f"line {line} of {module.path.name}"

@@ -11,7 +11,7 @@ from functools import cached_property
 from amp_rules.flow.values import Value
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Decision, Origins
-from amp_rules.roles.file_effects import opens_to_write
+from amp_rules.roles.file_effects import given_paths, opens_to_write
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.steps import Program
@@ -204,12 +204,14 @@ class Sinks:
     def _read_paths(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
         """Yield the paths of files that are read, which one process has written."""
         # What lies in a folder of ``tempfile`` each rank has written itself.
-        if self._reads_file(call, scope) and not Paths(self._program).is_own(call.args[:1], scope):
-            yield from self._if_local(Need.PATH, call.args[0], call, scope)
+        paths = given_paths(call)[:1] if self._reads_file(call, scope) else ()
+        if not Paths(self._program).is_own(paths, scope):
+            for path in paths:
+                yield from self._if_local(Need.PATH, path, call, scope)
 
     def _reads_file(self, call: ast.Call, scope: Scope) -> bool:
         names = self._program.callee_names(call, scope) & READS_FILE
-        return bool(names and call.args) and not opens_to_write(call)
+        return bool(names and given_paths(call)) and not opens_to_write(call)
 
     def _rates(self, node: ast.Assign | ast.AugAssign, scope: Scope) -> Iterator[Sink]:
         """Yield what is assigned to a setting of a parameter group: ``group["lr"] = rate``."""

@@ -165,10 +165,9 @@ class Calls:
         more = info.node.args.kwarg
         for keyword, value in given.keywords.items():
             if keyword is None:
-                held = self._elements.of(value, given.node, frame)
                 for name in info.parameters:
                     if name not in bound and name != info.receiver:
-                        bound[name] = held
+                        bound[name] = self._elements.at(value, name, given.node, frame).unknown()
             elif keyword in info.parameters:
                 bound[keyword] = value
             elif more is not None:

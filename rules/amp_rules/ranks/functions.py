@@ -175,7 +175,7 @@ class Functions:
     def _way(self, info: FunctionFacts, given: Given, bound: dict[str, RankValue]) -> Way:
         frame = given.frame
         key: Key = (
-            (bool(self._world.deep(bound.values())), frame.state.apart)
+            (bool(self._world.deep(bound.values())), *frame.state.key())
             if info.is_forward
             else self._told_apart(info, given, bound)
         )
@@ -189,7 +189,7 @@ class Functions:
         return way
 
     def _told_apart(self, info: FunctionFacts, given: Given, bound: dict[str, RankValue]) -> Key:
-        """What tells a way of calling from others; of the many layers of a model only whether their input is local."""
+        """What tells a way of calling from others."""
         frame = given.frame
         return (
             given.site,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from amp_rules.flow.values import Value
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.stores import changes_store
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process, keyword
 from amp_rules.source.modules import Module
@@ -27,6 +28,7 @@ from amp_rules.torch.file_access import (
     MAKES_FOLDERS,
     MEMORY_MAKERS,
     OPENERS,
+    PATH_KEYWORDS,
     PATH_METHODS,
     PORT_METHODS,
     REMOVERS,
@@ -75,6 +77,12 @@ def opens_to_write(call: ast.Call) -> bool:
     return isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")
 
 
+def given_paths(call: ast.Call, first: int = 1) -> tuple[ast.expr, ...]:
+    """What says which file a call is about: its first arguments, and those that are named so."""
+    named = (item.value for item in call.keywords if item.arg in PATH_KEYWORDS)
+    return (*call.args[:first], *named)
+
+
 def effect_names() -> frozenset[str]:
     """Names of functions that change files whoever calls them."""
     return CHANGERS - WHEN_ALONE
@@ -121,23 +129,21 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         if not mode & set("wax+"):
             return None
         reads = "+" in mode or (opener in ("h5py.File", "pandas.HDFStore", "netCDF4.Dataset") and "w" not in mode)
-        return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True, False, reads)
+        return FileEffect(module, scope, body, call, call, given_paths(call), True, False, reads)
     if names & KEEPERS:
-        return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True)
+        return FileEffect(module, scope, body, call, call, given_paths(call), True)
     if names & STORES:
-        if only_reads(call):
+        if not changes_store(program, call):
             return None
-        return FileEffect(module, scope, body, call, call, tuple(call.args[:1]), True, False, True)
+        return FileEffect(module, scope, body, call, call, given_paths(call), True, False, True)
     if "logging.basicConfig" in names and not any(item.arg == "filename" for item in call.keywords):
         return None
     if names & CHANGERS:
         if names & WHEN_ALONE and not _is_alone(module, call):
             return None
-        given = [*call.args[:2], *(item.value for item in call.keywords if item.arg in ("f", "fname", "path", "dst"))]
+        given = given_paths(call, 2)
         fills = bool(names & FILLS_FOLDERS)
-        return FileEffect(
-            module, scope, body, call, call, tuple(given), removes=bool(names & REMOVERS), fills_folder=fills
-        )
+        return FileEffect(module, scope, body, call, call, given, removes=bool(names & REMOVERS), fills_folder=fills)
     if _copies_what_is_written(program, call, names, body, scope):
         return FileEffect(module, scope, body, call, call, tuple(call.args[1:2]))
     return _method(program, call, body, scope)
@@ -168,17 +174,6 @@ def _copies_what_is_written(
     )
 
 
-def only_reads(call: ast.Call) -> bool:
-    """Whether a store is opened to be read alone: ``lmdb.open(path, readonly=True)``, ``shelve.open(path, "r")``."""
-    flag = call.args[1] if len(call.args) > 1 else None
-    for item in call.keywords:
-        if item.arg == "readonly":
-            return isinstance(item.value, ast.Constant) and item.value.value is True
-        if item.arg == "flag":
-            flag = item.value
-    return isinstance(flag, ast.Constant) and flag.value == "r"
-
-
 def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> FileEffect | None:
     """What a method of a library's object, or of something unknown, does to files."""
     if not isinstance(call.func, ast.Attribute) or program.flow.callees(call):
@@ -204,8 +199,7 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         return None
     of_path = attr in ("write_text", "write_bytes", "unlink", "touch", "symlink_to", "rmdir", *PATH_METHODS)
     fills = attr in FILLING_METHODS
-    given = [*call.args[:1], *(item.value for item in call.keywords if item.arg == "path" and fills)]
-    paths = (receiver,) if of_path else tuple(given)
+    paths = (receiver,) if of_path else given_paths(call)
     removes = attr in ("unlink", "rmdir", *PATH_METHODS)
     return FileEffect(scope.module, scope, body, call, call, paths, removes=removes, fills_folder=fills)
 

@@ -70,6 +70,11 @@ OPENERS = {
 }  # fmt: skip
 """What opens a file, with the position of its mode."""
 
+PATH_KEYWORDS = (
+    "file", "filename", "path", "name", "fname", "f", "fp", "dst", "src", "filepath_or_buffer", "path_or_buf", "fid",
+)  # fmt: skip
+"""Names of the arguments that say which file, where it is not the first one that stands there."""
+
 ARRAYS_IN_FILES = frozenset({"numpy.memmap", "numpy.lib.format.open_memmap"})
 """What opens a file as an array, which is read wherever it is used."""
 
@@ -95,6 +100,18 @@ KEEPERS = frozenset(
 
 STORES = frozenset({"sqlite3.connect", "shelve.open", "dbm.open", "lmdb.open", "tinydb.TinyDB", "diskcache.Cache"})
 """What is written to and read from by one object: a database."""
+
+STORE_CHANGES = frozenset(
+    {
+        "put", "putmulti", "delete", "drop", "replace", "insert", "insert_multiple", "upsert", "update", "remove",
+        "truncate", "set", "add", "incr", "decr", "push", "memoize", "clear", "setdefault", "pop", "popitem", "sync",
+        "commit", "executemany", "executescript",
+    }
+)  # fmt: skip
+"""Methods of databases, their tables, transactions and cursors that change what is stored."""
+
+STORE_STATEMENTS = ("insert", "update", "delete", "replace", "create", "drop", "alter")
+"""How SQL begins that does."""
 
 CHANGING_METHODS = frozenset(
     {
@@ -155,6 +172,12 @@ LOADERS = frozenset(
 """Calls that read the file whose path they are given first."""
 
 READING_METHODS = frozenset({"read_text", "read_bytes"})
+
+TAKE_PATHS_AS_TEXTS = frozenset(
+    {"builtins", "os", "pathlib", "argparse", "types", "collections", "functools", "re", "string", "logging", "copy",
+     "time", "textwrap", "dataclasses", "typing", "warnings", "shlex", "fnmatch", "glob", "sys", "tempfile"}
+)  # fmt: skip
+"""Libraries whose functions take the text of a path, or hand it on, and read nothing of a file."""
 
 FILE_READS = frozenset({"read", "readline", "readlines", "readinto", "getvalue", "fetchone", "fetchall", "namelist"})
 """Methods that read from what is open."""

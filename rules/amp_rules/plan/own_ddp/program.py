@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from amp_rules.checks.common.file_writes import access_of, is_shared
+from amp_rules.checks.common.file_writes import Access, access_of, is_shared
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import RankPaths, Reach, in_several
 from amp_rules.flow.values import Value
@@ -160,10 +160,32 @@ class OwnDdp:
 
     def is_own_file(self, module: Module, call: ast.Call) -> bool:
         """Whether a call changes a file of its process alone: its rank is in the path."""
-        facts = self._facts(module)
-        access = access_of(facts, call)
+        access = access_of(self._facts(module), call)
+        given = self._given_paths(module, call, access)
+        if access is not None and given:
+            # A helper that is given the path: other calls of it, which nothing runs, say nothing.
+            return all(self._is_own(where, access._replace(call=at, path=path)) for where, at, path in given)
         paths = [access.path] if access is not None and access.path is not None else [*call.args, *call.keywords]
-        return any(names_rank(path) for path in paths) or (access is not None and not is_shared(facts, access))
+        return any(map(names_rank, paths)) or (access is not None and not is_shared(self._facts(module), access))
+
+    def _is_own(self, module: Module, access: Access) -> bool:
+        assert access.path is not None
+        return names_rank(access.path) or not is_shared(self._facts(module), access)
+
+    def _given_paths(
+        self, module: Module, call: ast.Call, access: Access | None
+    ) -> list[tuple[Module, ast.Call, ast.expr]]:
+        """The paths that callers give to the function of a call, which hands one on; none where it does not."""
+        info = self.program.function_of(blocks.body_of(module, call))
+        path = access.path if access is not None else None
+        if info is None or not isinstance(path, ast.Name) or names_rank(path):
+            return []
+        found = [
+            (item.scope.module, item.call, given)
+            for item in self.program.flow.callers(info)
+            if (given := info.argument(item.call, path.id)) is not None
+        ]
+        return found if len(found) == len(self.program.flow.callers(info)) else []
 
     def given_by_rank(self, module: Module, statement: ast.stmt) -> bool:
         """Whether the function at a place gives what a statement assigns another value on other ranks."""

@@ -18,7 +18,7 @@ Several processes that write one file at the same time leave a broken one.
 ## When it declines
 Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to
 save; where what is saved is put together by all processes, where a result of the statement is used, and where another
-place reads the file again: that would need a barrier (AMP288).
+place reads the file again: that would need a barrier (AMP288). Files that stay open are left, and named (AMP288).
 
 ## Leaving it out
 Yes: the script then writes as it did.
@@ -30,19 +30,23 @@ https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-check
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
-from amp_rules.plan.file_guards import file_guards
+from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.first_rank import FirstRank
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.file_effects import file_effects
 from amp_rules.roles.file_paths import Paths
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import last_name
 from amp_rules.text.actions import Wrap
+from amp_rules.torch.idioms import NAMED_FILE_WRITER
 
 RULE = Rule("AMP234", "save-on-first-rank", "The first process alone writes files.", "distribution", optional=True)
 
@@ -62,6 +66,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         return own.reach(module, node) is not Reach.EVERY
 
     guards = file_guards(own.program, paths, [], is_left)
+    _leave_calls(own, guards, is_left)
+    _leave_unknown(own)
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()
     saves = _lifted(guards.statements)
@@ -81,6 +87,29 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             continue
         message = f"`{module.text(first)}` is left to the first process"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
+
+
+def _leave_calls(own: OwnDdp, guards: FileGuards, is_left: Callable[[Module, ast.AST], bool]) -> None:
+    """Note files that stay open, and results that are used: no test around the statement can leave them to one."""
+    for site in guards.calls:
+        call = site.module.parents[site.node]
+        if not is_left(site.module, call):
+            own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which writes a file")
+    guards.calls.clear()
+
+
+def _leave_unknown(own: OwnDdp) -> None:
+    """Note calls of what was not found, whose name says that it writes a file: ``save_pickle(model, path)``."""
+    known = {effect.call for effect in file_effects(own.program)}
+    for call, _, scope in own.program.calls():
+        module = scope.module
+        if module not in own.modules or call in known or not isinstance(module.parents[call], ast.Expr):
+            continue
+        if not NAMED_FILE_WRITER.search(last_name(call.func)) or own.program.flow.callees(call):
+            continue
+        if not any(map(names_rank, call.args)) and own.reach(module, call) is Reach.EVERY:
+            text = module.text(call)
+            own.leave(RULE, module, call, f"every process runs `{text}`, which is not known and may write a file")
 
 
 def _lifted(found: dict[ast.stmt, Module]) -> list[tuple[Module, ast.stmt]]:
