@@ -13,11 +13,13 @@ from typing import Literal
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Value
+from amp_rules.plan.training_loops import added_to
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DATA_PARTS, LOADER_PARTS, SPLITS
 
 Count = Literal["samples", "steps", "unknown"]
@@ -159,6 +161,8 @@ class WholeLengths:
 
     def _of_variable(self, node: ast.Name | ast.Attribute, scope: Scope, depth: int) -> Reach | None:
         key = self.program.flow.key(node, scope)
+        if key in self._counters:
+            return None
         sources = self.assigned.get(key, []) if key is not None else []
         if sources:
             return _together(self.reach(value, where, depth + 1) for value, where in sources)
@@ -183,6 +187,26 @@ class WholeLengths:
                     for name, given in info.bound(node):
                         if name is not None:
                             found.setdefault((info.node, name), []).append((given, scope))
+        return found
+
+    @cached_property
+    def _counters(self) -> set[CellKey]:
+        """Variables that are counted up in rounds: ``step += 1``. Only where they begin can be a length of the dataset.
+
+        What the function that works a length out adds outside of loops, as ``if len(data) % size: steps += 1`` does,
+        is added once, and the sum of lengths is one: ``total += len(data)``.
+        """
+        found: set[CellKey] = set()
+        for node, body, scope in self.program.nodes():
+            if not any(added_to(node)) or not isinstance(node, (ast.Assign, ast.AugAssign)):
+                continue
+            target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+            key = self.program.flow.key(blocks.reading(target), scope)
+            begins = key is not None and any(where.node is body for _, where in self.assigned.get(key, ()))
+            in_loop = any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(scope.module, node))
+            lengths = any(self.is_length(part, scope) for part in walk(node.value) if isinstance(part, ast.expr))
+            if key is not None and not lengths and (in_loop or not begins):
+                found.add(key)
         return found
 
     # ---- how -----------------------------------------------------------------------------------------------------
@@ -366,7 +390,7 @@ class WholeLengths:
         count = self.count(value, scope)
         owner = target.value if isinstance(target, ast.Subscript) else target
         key = self.program.flow.key(blocks.reading(owner), scope) if count is not None else None
-        if count is not None and key is not None:
+        if count is not None and key is not None and key not in self._counters:
             self._known.setdefault(key, count)
 
     def _note_slices(self) -> None:
