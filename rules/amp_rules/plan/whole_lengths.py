@@ -20,7 +20,7 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.data import DATA_PARTS, LOADER_PARTS, SPLITS
+from amp_rules.torch.data import DATA_PARTS, LISTING, LOADER_PARTS, SPLITS
 
 Count = Literal["samples", "steps", "unknown"]
 """What a number counts: samples of the whole dataset, batches of it, or something else that comes of its length."""
@@ -54,6 +54,7 @@ class WholeLengths:
         self.program = program
         self.loaders = {value for use in data.uses for value in use.values if is_loader_value(value)}
         self._known: dict[CellKey, Count] = {}
+        self._listed: set[CellKey] = set()
         self._settle()
 
     # ---- questions -----------------------------------------------------------------------------------------------
@@ -87,7 +88,7 @@ class WholeLengths:
             return node.func.attr == "__len__" and self._is_data(node.func.value, scope)
         if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
             if blocks.path_of(node.func) == "len":
-                return self._is_data(node.args[0], scope)
+                return self._is_data(node.args[0], scope) or self._is_listed(node.args[0], scope)
             if isinstance(node.func, ast.Attribute) and node.func.attr == "size" and _is_zero(node.args[0]):
                 return self._is_data(node.func.value, scope)
         if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
@@ -304,12 +305,36 @@ class WholeLengths:
                     yield from self._given(value, measured.node, measured.scope)
                     continue
                 for given, where in self.assigned.get(key, ()) if key is not None else ():
+                    self._note_folder(value, given, where)
                     inner = self.program.flow.key(given, where)
                     if inner is not None:
                         kept.add(inner)
                     else:
                         yield Site(where.module, where, where.node, given)
                     yield from self._given(value, given, where)
+
+    def _note_folder(self, value: Value, node: ast.expr, scope: Scope) -> None:
+        """Note what folder a dataset has its files from: ``[load(name) for name in os.listdir(path)]``."""
+        while True:
+            if isinstance(node, ast.ListComp) and len(node.generators) == 1 and not node.generators[0].ifs:
+                node = node.generators[0].iter
+            elif isinstance(node, ast.Call) and blocks.path_of(node.func) in ("sorted", "list") and node.args:
+                node = node.args[0]
+            else:
+                break
+        if isinstance(node, ast.Call) and len(node.args) == 1 and self.program.callee_names(node, scope) & LISTING:
+            for site in self._given(value, node.args[0], scope):
+                key = self.program.flow.key(site.node, site.scope) if isinstance(site.node, ast.expr) else None
+                if key is not None:
+                    self._listed.add(key)
+
+    def _is_listed(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression lists the folder that a dataset has its samples from."""
+        if not (isinstance(node, ast.Call) and len(node.args) == 1):
+            return False
+        if not (self._data and self.program.callee_names(node, scope) & LISTING):
+            return False
+        return self.program.flow.key(node.args[0], scope) in self._listed
 
     def _given(self, value: Value, node: ast.expr, scope: Scope) -> Iterable[Site]:
         """What a variable of a dataset's constructor was given where this one was made; others were given others."""

@@ -97,12 +97,11 @@ class Loaders:
         """
         if isinstance(node, ast.Call) and self.program.callee_names(node, site.scope) & _OF_NUMBERS:
             return
-        bar = self._bar(node, site)
-        if bar is not None and (inside := list(self.direct(bar, site))):
-            yield from inside
-            return
         values = self.program.flow.values(node, site.scope)
         held = {value for value in values if is_loader(value)}
+        bar = self.bar(node, site) if held else None
+        if bar is not None:
+            held = {value for use in self.direct(bar, site) for value in use.values} & held or held
         if isinstance(node, ast.Call):
             inner = [*node.args, *(item.value for item in node.keywords)]
             if isinstance(node.func, ast.Attribute) and node.func.attr == "__iter__":
@@ -118,7 +117,7 @@ class Loaders:
         if held:
             yield LoaderUse(site.module, site.scope, site.body, node, node, frozenset(held))
 
-    def _bar(self, node: ast.expr, site: Site) -> ast.Call | None:
+    def bar(self, node: ast.expr, site: Site) -> ast.Call | None:
         """The progress bar that a variable holds where a loop iterates it: ``bar`` after ``bar = tqdm(loader)``.
 
         Another loop may give the same variable a bar over another loader, so only the last assignment counts.
