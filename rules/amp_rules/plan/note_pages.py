@@ -166,9 +166,10 @@ _PAGES = {
 
         ## What is noted
         A number of steps that stands in the script: an evaluation every 500 steps, a schedule of 10000, a function that
-        sets learning rates by the step. Each of N processes makes one Nth of the steps of an epoch, each with a batch of
-        all processes that is N times as large. Those of a loop are named together. Where a number of steps ends the
-        training, as many are made as before, and nothing is noted. And a quotient of the dataset's length that a training loop uses, where it is not known whether it counts steps.
+        sets learning rates by the step. Each of N processes makes one Nth of the steps of an epoch, each with a batch
+        of all processes that is N times as large. Those of a loop are named together. Where a number of steps ends the
+        training, as many are made as before, and nothing is noted. And a quotient of the dataset's length that a
+        training loop uses, where it is not known whether it counts steps.
 
         ## Why
         The steps are counted as they are made, so an epoch has fewer evaluations, and a schedule that is stepped with

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.training_loops import SHOWING, added_to, variable
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 
@@ -36,6 +37,7 @@ class Told:
 def averages(processes: Distribution) -> Iterator[Told]:
     """Yield sums of a rank's losses that are shown divided by its own batches."""
     sums = processes.sums
+    summed = {(item.place.body, variable(part)) for item in sums.here for part in walk(item.node)}
     for place, reduced in sums.places:
         reads = [*place.nodes_following()]
         for item in getattr(place.node, "body", ()):
@@ -43,6 +45,8 @@ def averages(processes: Distribution) -> Iterator[Told]:
         for path in place.sums:
             adding = next((node for node in walk(place.node) if path in added_to(node)), None)
             if adding is None or path in place.counters or path in reduced or not _is_number(adding):
+                continue
+            if (place.body, path) in summed:
                 continue
             shown = [
                 node
@@ -55,7 +59,10 @@ def averages(processes: Distribution) -> Iterator[Told]:
             if unclear:
                 text = f"adds up what one process sees, and `{place.module.text(unclear[0])}` may count what all see"
                 yield Told(site, path, text, text)
-            elif shown:
+            elif not shown and _is_shown_by_callers(processes.program, place, path) == "alone":
+                rest = "what one process sees, about one Nth of the whole"
+                yield Told(site, path, f"adds up {rest}", f"add up {rest}")
+            elif shown or _is_shown_by_callers(processes.program, place, path):
                 yield Told(
                     site,
                     path,
@@ -93,6 +100,54 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                     "is given what one process sees: what is shown of it is of rank 0's share",
                     "are given what one process sees: what is shown of them is of rank 0's share",
                 )
+
+
+def _is_shown_by_callers(program: Program, place: Site, path: str) -> Literal["alone", "divided"] | None:
+    """Whether callers show a sum that a function gives back, and how: divided by something, here or there, or alone."""
+    info = program.function_of(place.body)
+    found: Literal["alone", "divided"] | None = None
+    for value in info.returns if info is not None else ():
+        assert info is not None
+        for index, part in enumerate(value.elts if isinstance(value, ast.Tuple) else [value]):
+            if path not in {variable(item) for item in walk(part)}:
+                continue
+            for caller in program.flow.callers(info):
+                for node in _reads_of_result(program, calling(caller), caller.call, index, value):
+                    if is_shown(calling(caller), node):
+                        if variable(part) != path or _is_divided(calling(caller), node):
+                            return "divided"
+                        found = "alone"
+    return found
+
+
+def _reads_of_result(program: Program, site: Site, call: ast.Call, index: int, value: ast.expr) -> Iterator[ast.expr]:
+    """Yield where a caller reads a part of what it is given back: the call itself, or a variable that takes it."""
+    yield call
+    statement = site.statement
+    if not (isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1):
+        return
+    target: ast.expr = statement.targets[0]
+    if isinstance(value, ast.Tuple):
+        parts = target.elts if isinstance(target, ast.Tuple) else []
+        if index >= len(parts):
+            return
+        target = parts[index]
+    name = variable(target)
+    for node in program.nodes_of(site.body) if name is not None else ():
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
+            if variable(node) == name:
+                yield node
+
+
+def _is_divided(site: Site, node: ast.expr) -> bool:
+    child: ast.AST = node
+    for parent in site.module.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            return False
+        if isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Div, ast.FloorDiv)) and parent.left is child:
+            return True
+        child = parent
+    return False
 
 
 def is_shown(loop: Site, node: ast.expr) -> bool:
