@@ -18,10 +18,16 @@ from amp_rules.plan.report import Note
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import called_name
+from amp_rules.source.syntax import called_name, own_name, walk
 from amp_rules.torch.losses import OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
 
 _DIVIDES = frozenset({"div", "div_", "divide", "true_divide"})
+
+_WITHOUT_GRADIENT = frozenset({"item", "detach", "float", "tolist", "numpy"})
+"""Functions and methods whose result is shown or added up, and trained on no more."""
+
+_MAX_CALLERS = 3
+"""Functions that give a loss back to others; beyond, nobody is known to divide it."""
 
 
 def notes(program: Program, precision: Precision) -> Iterator[Note]:
@@ -130,32 +136,83 @@ def _sums_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
     return any(map(_is_summed, [node, *made])) and not _is_divided(program, node, scope)
 
 
-def _is_divided(program: Program, node: ast.expr, scope: Scope) -> bool:
-    """``F.mse_loss(x, y, reduction="sum").div(len(x))``: a sum over a number of samples is a mean."""
-    parents = scope.module.parents
-    above = parents[node]
-    if isinstance(above, ast.BinOp):
-        number = above.right if isinstance(above.op, ast.Div) and above.left is node else None
-    else:
-        call = parents[above] if isinstance(above, ast.Attribute) and above.attr in _DIVIDES else None
-        number = call.args[0] if isinstance(call, ast.Call) and call.args else None
-    if number is None:
+def _is_divided(program: Program, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
+    """Whether a sum, or what is made of it, is divided by more than a constant: by a number of samples it is a mean.
+
+    It is followed through what is made of it with its gradient, to where a function gives it back, and to its callers.
+    """
+    child: ast.AST = node
+    for parent in scope.module.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            break
+        if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Div) and parent.left is child:
+            if not _is_fixed(program, parent.right, scope):
+                return True
+        elif isinstance(parent, ast.Call) and called_name(parent) in _DIVIDES:
+            given = [item for item in parent.args if item is not child]
+            if given and not _is_fixed(program, given[-1], scope):
+                return True
+        child = parent
+    statement = blocks.statement_of(scope.module, node)
+    info = program.function_of(blocks.body_of(scope.module, node))
+    nodes = list(program.nodes_of(blocks.body_of(scope.module, node)))
+    made = _made_of(blocks.writes(statement), nodes)
+    if any(_divides(program, item, made, scope) for item in nodes):
+        return True
+    if info is None or depth >= _MAX_CALLERS:
         return False
-    given = Definitions(program).of(number, scope)
-    return _is_number_of_samples(number) or (
-        bool(given) and all(item.whole and _is_number_of_samples(item.value) for item in given)
-    )
+    if not any(node in walk(value) or _reads(value, made) for value in info.returns):
+        return False
+    callers = program.flow.callers(info)
+    return any(_is_divided(program, caller.call, caller.scope, depth + 1) for caller in callers)
 
 
-def _is_number_of_samples(node: ast.expr) -> bool:
-    """``len(x)``, ``x.size(0)``, ``x.shape[0]``, ``x.numel()``."""
-    if isinstance(node, ast.Subscript):
-        is_shape = isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
-        return is_shape and isinstance(node.slice, ast.Constant) and node.slice.value == 0
-    name = called_name(node)
-    if not isinstance(node, ast.Call) or name in ("len", "numel", "nelement"):
-        return isinstance(node, ast.Call)
-    return name == "size" and len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
+def _made_of(paths: set[str], nodes: list[ast.AST]) -> set[str]:
+    """The variables that are made of others, with their gradient."""
+    made = set(paths)
+    while True:
+        added = {
+            path
+            for item in nodes
+            if isinstance(item, (ast.Assign, ast.AugAssign)) and _reads(item.value, made)
+            for path in blocks.writes(item)
+        }
+        if added <= made:
+            return made
+        made |= added
+
+
+def _divides(program: Program, node: ast.AST, made: set[str], scope: Scope) -> bool:
+    """``loss /= n``, ``loss / n``, ``loss.div(n)``."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
+        return blocks.path_of(node.target) in made and not _is_fixed(program, node.value, scope)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return _reads(node.left, made) and not _is_fixed(program, node.right, scope)
+    if isinstance(node, ast.Call) and called_name(node) in _DIVIDES and node.args:
+        return _reads(node, made) and not _is_fixed(program, node.args[-1], scope)
+    return False
+
+
+def _reads(node: ast.expr, made: set[str]) -> bool:
+    """Whether an expression reads one of the variables, and keeps its gradient."""
+    if any(isinstance(part, ast.Call) and called_name(part) in _WITHOUT_GRADIENT for part in walk(node)):
+        return False
+    return not blocks.reads(node).isdisjoint(made)
+
+
+def _is_fixed(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether a divisor has nothing to do with how many samples there are: a constant, the length of another axis."""
+    if isinstance(node, ast.Constant):
+        return True
+    axis: ast.expr | None = None
+    if isinstance(node, ast.Subscript) and own_name(node.value) == "shape":
+        axis = node.slice
+    elif isinstance(node, ast.Call) and called_name(node) == "size" and node.args:
+        axis = node.args[0]
+    if isinstance(axis, ast.Constant):
+        return axis.value != 0
+    given = Definitions(program).of(node, scope)
+    return bool(given) and all(item.whole and isinstance(item.value, ast.Constant) for item in given)
 
 
 def _is_summed(call: ast.Call) -> bool:

@@ -10,7 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.model_reads import taken_from_call
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
-from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.loaders import Loaders, LoaderUse
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -42,7 +42,7 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
     found: dict[ast.AST, Site] = {}
     taken: dict[tuple[ast.AST, str], Rebinding] = {}
     late: set[Value] = set()
-    for use in [_before_the_bar(program, use) for use in data.uses]:
+    for use in [before_the_bar(program, use) for use in data.uses]:
         sites = _loader_sites(program, use, evaluated)
         if not any(site.module in changed for site in sites):
             place = taken_from_call(program, Site(use.module, use.scope, use.body, use.loader), changed)
@@ -65,7 +65,7 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
     return [*kept, *lengths], [*rebindings, *taken.values()]
 
 
-def _before_the_bar(program: Program, use: LoaderUse) -> LoaderUse:
+def before_the_bar(program: Program, use: LoaderUse) -> LoaderUse:
     """What a progress bar is given, for a variable that holds the bar: ``bar = tqdm(self.train_loader)``."""
     name = blocks.path_of(use.loader)
     given = [
@@ -74,6 +74,8 @@ def _before_the_bar(program: Program, use: LoaderUse) -> LoaderUse:
         if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)) and name in blocks.writes(node)
     ]
     made = given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else None
+    if made is None or isinstance(made, ast.Tuple):
+        made = Loaders(program).bar(use.loader, use)
     if not isinstance(made, ast.Call) or not made.args or blocks.path_of(made.args[0]) is None:
         return use
     if not program.callee_names(made, use.scope) & PROGRESS_BARS:

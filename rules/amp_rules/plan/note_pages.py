@@ -135,7 +135,7 @@ _PAGES = {
 
         ## What is noted
         A count, a total or an average that is printed or recorded, and that is about the batches of one process where
-        it was about all.
+        it was about all. Those of a kind are named together, at the first.
 
         ## Why
         Training is the same. Who reads the number, or compares it with an earlier run, has to know what it counts.
@@ -149,7 +149,8 @@ _PAGES = {
 
         ## What is noted
         A loss that relates the samples of a batch to each other: contrastive losses, triplets that are mined from the
-        batch, statistics over it. And a loss that is a sum over the batch. The first place of each kind is named.
+        batch, statistics over it. And a loss that is a sum over the batch, and that nothing divides by more than a
+        constant. The first place of each kind is named.
 
         ## Why
         Each process computes it over its own batch, and gradients are averaged. With N processes a sample still meets
@@ -164,9 +165,11 @@ _PAGES = {
         What is done every so many steps is done less often.
 
         ## What is noted
-        A number of steps that stands in the script: an evaluation every 500 steps, a schedule of 10000. Each of N
-        processes makes one Nth of the steps of an epoch, each with a batch of all processes that is N times as large.
-        And a quotient of the dataset's length that a training loop uses, where it is not known whether it counts steps.
+        A number of steps that stands in the script: an evaluation every 500 steps, a schedule of 10000, a function that
+        sets learning rates by the step. Each of N processes makes one Nth of the steps of an epoch, each with a batch
+        of all processes that is N times as large. Those of a loop are named together. Where a number of steps ends the
+        training, as many are made as before, and nothing is noted. And a quotient of the dataset's length that a
+        training loop uses, where it is not known whether it counts steps.
 
         ## Why
         The steps are counted as they are made, so an epoch has fewer evaluations, and a schedule that is stepped with

@@ -1,7 +1,7 @@
 """What several processes change though nothing is wrong: said in a few lines, each at its place.
 
-The size of the batch once, what is evaluated, counts of one process that are shown, and what is done every so many
-steps. A plain script gets one or two lines; of each kind no more than a reader needs to know where to look.
+The size of the batch once, what is evaluated, and counts of one process that are shown. A plain script gets one or two
+lines; of each kind no more than a reader needs to know where to look.
 """
 
 from __future__ import annotations
@@ -12,25 +12,17 @@ from collections.abc import Iterator
 from amp_rules.plan import notes
 from amp_rules.plan.device_counts import times_devices
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.rank_averages import averages, is_shown, meters
+from amp_rules.plan.loaders_to_prepare import before_the_bar
+from amp_rules.plan.rank_averages import Told, averages, is_shown, meters
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import added_to, variable
-from amp_rules.roles.kinds import is_scheduler
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
-from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.writers import MODEL_WRITERS, SAVERS
 
 _EVALUATIONS = 2
 """Loops that evaluate, told one by one; of more, the last line says how many there are."""
-
-_FILES = SAVERS & set(MODEL_WRITERS)
-"""What writes a checkpoint."""
-
-_MAX_VARIABLES = 4
-"""Variables through which a number is followed to the length of a loader."""
 
 
 def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: bool) -> Iterator[Note]:
@@ -49,26 +41,20 @@ def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: 
 
 
 def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
-    """Yield the numbers that are shown and count what one process sees."""
-    told: set[ast.AST] = set()
+    """Yield the numbers that are shown and count what one process sees: those of a kind in one note, at the first."""
     found = [*_progress(processes), *_totals(processes), *_lists(processes), *_bars(program, processes)]
-    for site, text in [*found, *averages(processes), *meters(program, processes)]:
-        if site.statement not in told:
-            told.add(site.statement)
-            yield notes.note(notes.TOTALS, site.module, site.node, text)
-            return
-
-
-def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
-    """Yield what is done every so many steps, where the number stands in the script; the first place only.
-
-    Of numbers that come of the dataset's length and may count steps, all places.
-    """
-    for site, text in processes.step_counts.unclear:
-        yield notes.note(notes.STEPS, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
-    for site, text in [*_every(program, processes), *_schedules(program, processes)]:
-        yield notes.note(notes.STEPS, site.module, site.node, text)
-        return
+    kinds: dict[str, list[Told]] = {}
+    named: set[tuple[ast.AST, str]] = set()
+    for told in [*found, *averages(processes), *meters(program, processes)]:
+        if (told.site.body, told.name) not in named:
+            named.add((told.site.body, told.name))
+            kinds.setdefault(told.one, []).append(told)
+    for several in kinds.values():
+        first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
+        text = f"{names[0]} {first.one}"
+        if len(names) > 1:
+            text = f"{', '.join(names[:-1])} and {names[-1]} {first.several}"
+        yield notes.note(notes.TOTALS, first.site.module, first.site.node, text)
 
 
 # ---- batches and evaluation ----------------------------------------------------------------------------------------
@@ -118,7 +104,8 @@ def batch_size_of(call: ast.Call) -> ast.expr | None:
 
 def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
     places: dict[tuple[ast.AST, str], LoaderUse] = {}
-    for use in processes.data.evaluated:
+    evaluated = [before_the_bar(program, use) for use in processes.data.evaluated]
+    for use in [*evaluated, *_taken_elsewhere(program, processes)]:
         places.setdefault((use.body, use.module.text(use.loader)), use)
     uses = sorted(places.values(), key=lambda use: (str(use.module.path), use.line))
     flagged = [loop for loop in processes.loops if loop.evaluates]
@@ -142,12 +129,22 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
         )
 
 
+def _taken_elsewhere(program: Program, processes: Distribution) -> Iterator[LoaderUse]:
+    """Yield loaders that a loop takes batches from by ``next``, and no training step."""
+    trained = {value for use in processes.data.uses for value in use.values}
+    loops = {loop.node for loop in processes.data.loops}
+    for call, body, scope in program.calls():
+        around = {item for item in blocks.enclosing(scope.module, call) if isinstance(item, blocks.LOOPS)}
+        if around and not around & loops:
+            for use in processes.batches.loaders.taken(call, Site(scope.module, scope, body, call)):
+                if use.values.isdisjoint(trained):
+                    yield use
+
+
 # ---- counts --------------------------------------------------------------------------------------------------------
 
-_Told = tuple[Site, str]
 
-
-def _progress(processes: Distribution) -> Iterator[_Told]:
+def _progress(processes: Distribution) -> Iterator[Told]:
     """Yield where a training loop shows what it has counted beside the length of the whole dataset."""
     lengths = processes.whole_lengths
     shares = {item.node for item in processes.step_counts.counts}
@@ -156,14 +153,12 @@ def _progress(processes: Distribution) -> Iterator[_Told]:
             if node in shares or not isinstance(node, ast.expr) or not lengths.is_length(node, loop.scope):
                 continue
             if is_shown(loop, node):
-                yield (
-                    Site(loop.module, loop.scope, loop.body, node),
-                    f"`{loop.module.text(node)}` counts the samples of all processes, what the loop has counted those "
-                    "of one: what is shown ends at one Nth",
-                )
+                rest = "the samples of all processes, what the loop has counted those of one: it is shown up to one Nth"
+                site = Site(loop.module, loop.scope, loop.body, node)
+                yield Told(site, loop.module.text(node), f"counts {rest}", f"count {rest}")
 
 
-def _totals(processes: Distribution) -> Iterator[_Told]:
+def _totals(processes: Distribution) -> Iterator[Told]:
     """Yield sums of one process that are shown as they are."""
     sums = processes.sums
     shares = frozenset(item.node for item in processes.step_counts.counts)
@@ -174,10 +169,11 @@ def _totals(processes: Distribution) -> Iterator[_Told]:
             adding = next((node for node in walk(place.node) if path in added_to(node)), place.node)
             if _counts_rounds(place, path):
                 continue
-            yield (
+            site, rest = (
                 Site(place.module, place.scope, place.body, adding),
-                f"`{path}` adds up what one process sees, about one Nth of the whole",
+                "up what one process sees, about one Nth of",
             )
+            yield Told(site, path, f"adds {rest} the whole", f"add {rest} the whole")
 
 
 def _counts_rounds(place: Site, path: str) -> bool:
@@ -191,7 +187,7 @@ def _counts_rounds(place: Site, path: str) -> bool:
     )
 
 
-def _lists(processes: Distribution) -> Iterator[_Told]:
+def _lists(processes: Distribution) -> Iterator[Told]:
     """Yield where the length of a list is shown that a training loop fills."""
     for place, _ in processes.sums.places:
         for node in place.nodes_following():
@@ -199,11 +195,14 @@ def _lists(processes: Distribution) -> Iterator[_Told]:
                 continue
             path = variable(node.args[0])
             if path in place.lists and is_shown(place, node):
-                text = f"`{path}` holds what one process sees, about one Nth of the whole"
-                yield Site(place.module, place.scope, place.body, node), text
+                site, rest = (
+                    Site(place.module, place.scope, place.body, node),
+                    "what one process sees, about one Nth of",
+                )
+                yield Told(site, path, f"holds {rest} the whole", f"hold {rest} the whole")
 
 
-def _bars(program: Program, processes: Distribution) -> Iterator[_Told]:
+def _bars(program: Program, processes: Distribution) -> Iterator[Told]:
     """Yield progress bars that are as long as the whole dataset."""
     shares = {node for item in processes.step_counts.counts for node in walk(item.node)}
     for call, body, scope in program.calls():
@@ -214,105 +213,6 @@ def _bars(program: Program, processes: Distribution) -> Iterator[_Told]:
                 and processes.whole_lengths.count(item.value, scope) == "samples"
             ):
                 if any(name.startswith("tqdm.") for name in program.callee_names(call, scope)):
-                    text = f"`{scope.module.text(item.value)}` counts the samples of all processes: the bar of one "
-                    yield Site(scope.module, scope, body, item.value), f"{text}ends at one Nth"
-
-
-# ---- steps ---------------------------------------------------------------------------------------------------------
-
-
-def _every(program: Program, processes: Distribution) -> Iterator[_Told]:
-    """Yield conditions such as ``step % 500 == 0`` of training loops, on which more depends than what is shown."""
-    for loop in processes.loops:
-        counters = loop.counters
-        for node in loop.inner:
-            if not isinstance(node, ast.If):
-                continue
-            if any(map(program.runs_step, node.body)):
-                continue  # the end of an accumulation, which is meant in steps
-            for part in walk(node.test):
-                if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) and blocks.reads(part.left) & counters:
-                    # Within an epoch, looks at the progress come as they come.
-                    within = not blocks.reads(part.left) & counters - blocks.writes_target(loop.loop)
-                    if _does_more(program, node, loop.scope, within=within) and not _of_loader(
-                        program, processes, part.right, loop.scope
-                    ):
-                        yield (
-                            Site(loop.module, loop.scope, loop.body, part),
-                            f"`{loop.module.text(part)}` counts steps, and with N processes an epoch has one Nth of "
-                            "them: what follows is done less often",
-                        )
-
-
-def _does_more(program: Program, node: ast.If, scope: Scope, *, within: bool) -> bool:
-    """Whether a condition decides about a schedule or a file; and over several epochs, about an evaluation."""
-    inner = [child for item in node.body for child in blocks.walk_own(item)]
-    if within:
-        return any(isinstance(child, ast.Call) and _steps_or_saves(program, child, scope) for child in inner)
-    return any(
-        isinstance(child, (ast.For, ast.comprehension))
-        or (isinstance(child, ast.Call) and _matters(program, child, scope))
-        for child in inner
-    )
-
-
-def _matters(program: Program, call: ast.Call, scope: Scope) -> bool:
-    return bool(program.flow.callees(call)) or _steps_or_saves(program, call, scope)
-
-
-def _steps_or_saves(program: Program, call: ast.Call, scope: Scope) -> bool:
-    return _is_step(call) or bool(program.callee_names(call, scope) & _FILES)
-
-
-def _is_step(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr == "step"
-
-
-def _schedules(program: Program, processes: Distribution) -> Iterator[_Told]:
-    """Yield schedules that are stepped with the optimizer, and are as long as a number in the script."""
-    for loop in processes.loops:
-        for node in loop.inner:
-            if not (isinstance(node, ast.Call) and _is_step(node) and isinstance(node.func, ast.Attribute)):
-                continue
-            for value in program.flow.values(node.func.value, loop.scope):
-                located = program.locate(value.site) if is_scheduler(value) and value.site is not None else None
-                if located is None or not isinstance(value.site, ast.Call) or node.args:
-                    continue
-                body, scope = located
-                given = [*value.site.args[1:], *(item.value for item in value.site.keywords)]
-                if given and not any(_comes_of_loader(program, processes, item, scope) for item in given):
-                    yield (
-                        Site(scope.module, scope, body, value.site),
-                        f"`{scope.module.text(value.site.func)}` counts steps, and with N processes an epoch has one "
-                        "Nth of them",
-                    )
-
-
-def _comes_of_loader(program: Program, processes: Distribution, node: ast.expr, scope: Scope) -> bool:
-    """Whether a number does, or what a function works out."""
-    if _of_loader(program, processes, node, scope):
-        return True
-    for value in program.flow.values(node, scope):
-        if value.kind == "function":
-            inner = program.flow.scopes[value.ref.node]
-            if any(_of_loader(program, processes, part, inner) for part in value.ref.body if isinstance(part, ast.AST)):
-                return True
-    return False
-
-
-def _of_loader(program: Program, processes: Distribution, node: ast.AST, scope: Scope, depth: int = 0) -> bool:
-    """Whether a number comes of the length of a loader or of its dataset."""
-    for part in walk(node):
-        if not isinstance(part, ast.expr):
-            continue
-        if processes.whole_lengths.count(part, scope) is not None:
-            return True
-        if isinstance(part, ast.Call) and blocks.path_of(part.func) == "len" and part.args:
-            if processes.whole_lengths.holds(part.args[0], scope):
-                return True
-        if isinstance(part, (ast.Name, ast.Attribute)) and depth < _MAX_VARIABLES:
-            key = program.flow.key(part, scope)
-            for value, where in processes.whole_lengths.assigned.get(key, ()) if key is not None else ():
-                if _of_loader(program, processes, value, where, depth + 1):
-                    return True
-    return False
+                    site, rest = Site(scope.module, scope, body, item.value), "the samples of all processes: the bar of"
+                    text = scope.module.text(item.value)
+                    yield Told(site, text, f"counts {rest} one ends at one Nth", f"count {rest} one ends at one Nth")

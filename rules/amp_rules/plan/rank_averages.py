@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.training_loops import SHOWING, added_to, variable
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
-
-_Told = tuple[Site, str]
 
 _KEEPING = frozenset({"update", "add", "append"})
 """Methods of meters and lists that take a number of each batch."""
 
 
-def averages(processes: Distribution) -> Iterator[_Told]:
+@dataclass(frozen=True)
+class Told:
+    """Something that is shown and that counts what one process sees.
+
+    Attributes:
+        site: where.
+        name: its text in the script.
+        one: what is to be known of it.
+        several: the same of several.
+    """
+
+    site: Site
+    name: str
+    one: str
+    several: str
+
+
+def averages(processes: Distribution) -> Iterator[Told]:
     """Yield sums of a rank's losses that are shown divided by its own batches."""
-    for place, reduced in processes.sums.places:
+    sums = processes.sums
+    summed = {(item.place.body, variable(part)) for item in sums.here for part in walk(item.node)}
+    for place, reduced in sums.places:
         reads = [*place.nodes_following()]
         for item in getattr(place.node, "body", ()):
             reads += blocks.walk_own(item)
@@ -27,24 +46,108 @@ def averages(processes: Distribution) -> Iterator[_Told]:
             adding = next((node for node in walk(place.node) if path in added_to(node)), None)
             if adding is None or path in place.counters or path in reduced or not _is_number(adding):
                 continue
-            if any(isinstance(node, ast.expr) and variable(node) == path and is_shown(place, node) for node in reads):
-                text = f"`{path}` adds up what one process sees: an average of it is of rank 0's share"
-                yield Site(place.module, place.scope, place.body, adding), text
+            if (place.body, path) in summed:
+                continue
+            shown = [
+                node
+                for node in reads
+                if isinstance(node, ast.expr) and variable(node) == path
+                if is_shown(place, node) or sums.is_handed_on_to_show(place, node)
+            ]
+            site = Site(place.module, place.scope, place.body, adding)
+            unclear = [item for node in shown if (item := sums.divided_unclearly(place, node)) is not None]
+            if unclear:
+                text = f"adds up what one process sees, and `{place.module.text(unclear[0])}` may count what all see"
+                yield Told(site, path, text, text)
+            elif not shown and _is_shown_by_callers(processes.program, place, path) == "alone":
+                rest = "what one process sees, about one Nth of the whole"
+                yield Told(site, path, f"adds up {rest}", f"add up {rest}")
+            elif shown or _is_shown_by_callers(processes.program, place, path):
+                yield Told(
+                    site,
+                    path,
+                    "adds up what one process sees: an average of it is of rank 0's share",
+                    "add up what one process sees: averages of them are of rank 0's share",
+                )
 
 
-def meters(program: Program, processes: Distribution) -> Iterator[_Told]:
-    """Yield where a training loop gives a number of its batch to an object that averages or keeps such numbers."""
+def meters(program: Program, processes: Distribution) -> Iterator[Told]:
+    """Yield where a training loop gives a number of its batch to an object that averages or keeps such numbers.
+
+    Beside a meter that is given one, others of its class are too, with how many samples it is of:
+    ``top1.update(hits[0], len(x))``. A time is given alone.
+    """
     for loop in processes.loops:
         made = {blocks.path_of(item) for node in loop.inner if isinstance(node, ast.Assign) for item in node.targets}
+        given: list[tuple[ast.Call, str, set[object]]] = []
+        classes: set[object] = set()
         for node in loop.inner:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
                 continue
             path = variable(node.func.value)
-            if node.func.attr not in _KEEPING or path is None or path in made or not _is_number(node.args[0]):
+            if node.func.attr not in _KEEPING or path is None or path in made:
                 continue
             if not program.roles.modules(node.func.value, loop.scope):
-                site = Site(loop.module, loop.scope, loop.body, node)
-                yield site, f"`{path}` is given what one process sees: what is shown of it is of rank 0's share"
+                values = program.flow.values(node.func.value, loop.scope)
+                of = {value.ref for value in values if value.kind == "instance"}
+                given.append((node, path, of))
+                classes |= of if _is_number(node.args[0]) else set()
+        for node, path, of in given:
+            if _is_number(node.args[0]) or (of and of <= classes and len(node.args) > 1):
+                yield Told(
+                    Site(loop.module, loop.scope, loop.body, node),
+                    path,
+                    "is given what one process sees: what is shown of it is of rank 0's share",
+                    "are given what one process sees: what is shown of them is of rank 0's share",
+                )
+
+
+def _is_shown_by_callers(program: Program, place: Site, path: str) -> Literal["alone", "divided"] | None:
+    """Whether callers show a sum that a function gives back, and how: divided by something, here or there, or alone."""
+    info = program.function_of(place.body)
+    found: Literal["alone", "divided"] | None = None
+    for value in info.returns if info is not None else ():
+        assert info is not None
+        for index, part in enumerate(value.elts if isinstance(value, ast.Tuple) else [value]):
+            if path not in {variable(item) for item in walk(part)}:
+                continue
+            for caller in program.flow.callers(info):
+                for node in _reads_of_result(program, calling(caller), caller.call, index, value):
+                    if is_shown(calling(caller), node):
+                        if variable(part) != path or _is_divided(calling(caller), node):
+                            return "divided"
+                        found = "alone"
+    return found
+
+
+def _reads_of_result(program: Program, site: Site, call: ast.Call, index: int, value: ast.expr) -> Iterator[ast.expr]:
+    """Yield where a caller reads a part of what it is given back: the call itself, or a variable that takes it."""
+    yield call
+    statement = site.statement
+    if not (isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1):
+        return
+    target: ast.expr = statement.targets[0]
+    if isinstance(value, ast.Tuple):
+        parts = target.elts if isinstance(target, ast.Tuple) else []
+        if index >= len(parts):
+            return
+        target = parts[index]
+    name = variable(target)
+    for node in program.nodes_of(site.body) if name is not None else ():
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
+            if variable(node) == name:
+                yield node
+
+
+def _is_divided(site: Site, node: ast.expr) -> bool:
+    child: ast.AST = node
+    for parent in site.module.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            return False
+        if isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Div, ast.FloorDiv)) and parent.left is child:
+            return True
+        child = parent
+    return False
 
 
 def is_shown(loop: Site, node: ast.expr) -> bool:

@@ -253,12 +253,25 @@ class RankSums:
         Beside one of ``shares``, which are made those of a rank, it may be.
         """
         items = [] if reduced else [*place.following()]
-        for item in [*items, *getattr(place.node, "body", [])]:
+        end = next((index for index, item in enumerate(items) if _ends(item, path)), len(items) - 1)
+        for item in [*items[: end + 1], *getattr(place.node, "body", [])]:
             for node in _reads(item, path):
                 use, where = self._use(place, node)
                 if use == "all" and not isinstance(where, ast.BinOp) and shares.isdisjoint(walk(where)):
                     return True
         return False
+
+    def is_handed_on_to_show(self, place: Counted, node: ast.expr) -> bool:
+        """Whether functions of the project show what they are given here."""
+        use, where = self._use(place, node)
+        return use == "all" and isinstance(where, ast.Call) and bool(self.program.flow.callees(where))
+
+    def divided_unclearly(self, place: Counted, node: ast.expr) -> ast.expr | None:
+        """What a sum is divided by, where that may count what all processes see, or what one does."""
+        use, where = self._use(place, node)
+        if use == "other" and isinstance(where, ast.BinOp) and _divides(where) and node in set(walk(where.left)):
+            return where.right
+        return None
 
     @staticmethod
     def _variables(node: ast.AST) -> set[str]:

@@ -12,7 +12,6 @@ from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 
 _MAX_CALLERS = 3
@@ -121,7 +120,7 @@ class Counted(Site):
 
     def following(self) -> Iterator[ast.stmt]:
         """Yield the statements that run after it in the same function, before a loop around it goes on."""
-        for suite, index in suites_around(self.module, self.statement):
+        for suite, index in blocks.suites_around(self.module, self.statement):
             yield from suite[index + 1 :]
 
     def nodes_following(self) -> Iterator[ast.AST]:
@@ -134,7 +133,7 @@ class Counted(Site):
         if not isinstance(self.node, blocks.LOOPS):
             return True
         base = path.partition("[")[0]
-        before = (item for suite, index in suites_around(self.module, self.statement) for item in suite[:index])
+        before = (item for suite, index in blocks.suites_around(self.module, self.statement) for item in suite[:index])
         return any(_assigns(node, path) or _assigns(node, base) for item in before for node in blocks.walk_own(item))
 
 
@@ -229,17 +228,6 @@ def _sums_of(target: ast.expr, value: ast.expr) -> Iterator[str]:
         path = variable(target)
         if path is not None and path in (variable(value.left), variable(value.right)):
             yield path
-
-
-def suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:
-    """Yield the suites that a statement stands in, from the inside, up to that of the loop around it."""
-    inner = statement
-    for parent in [*blocks.enclosing(module, statement), None]:
-        where = blocks.place(module, inner)
-        yield where.suite, where.index
-        if parent is None or isinstance(parent, blocks.LOOPS):
-            return
-        inner = parent
 
 
 def _assigns(node: ast.AST, path: str) -> bool:

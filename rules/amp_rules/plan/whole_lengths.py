@@ -13,12 +13,14 @@ from typing import Literal
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Value
+from amp_rules.plan.training_loops import added_to
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.data import DATA_PARTS, LOADER_PARTS, SPLITS
+from amp_rules.source.syntax import walk
+from amp_rules.torch.data import DATA_PARTS, LISTING, LOADER_PARTS, SPLITS
 
 Count = Literal["samples", "steps", "unknown"]
 """What a number counts: samples of the whole dataset, batches of it, or something else that comes of its length."""
@@ -52,6 +54,7 @@ class WholeLengths:
         self.program = program
         self.loaders = {value for use in data.uses for value in use.values if is_loader_value(value)}
         self._known: dict[CellKey, Count] = {}
+        self._listed: set[CellKey] = set()
         self._settle()
 
     # ---- questions -----------------------------------------------------------------------------------------------
@@ -85,7 +88,7 @@ class WholeLengths:
             return node.func.attr == "__len__" and self._is_data(node.func.value, scope)
         if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
             if blocks.path_of(node.func) == "len":
-                return self._is_data(node.args[0], scope)
+                return self._is_data(node.args[0], scope) or self._is_listed(node.args[0], scope)
             if isinstance(node.func, ast.Attribute) and node.func.attr == "size" and _is_zero(node.args[0]):
                 return self._is_data(node.func.value, scope)
         if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
@@ -159,6 +162,8 @@ class WholeLengths:
 
     def _of_variable(self, node: ast.Name | ast.Attribute, scope: Scope, depth: int) -> Reach | None:
         key = self.program.flow.key(node, scope)
+        if key in self._counters:
+            return None
         sources = self.assigned.get(key, []) if key is not None else []
         if sources:
             return _together(self.reach(value, where, depth + 1) for value, where in sources)
@@ -183,6 +188,26 @@ class WholeLengths:
                     for name, given in info.bound(node):
                         if name is not None:
                             found.setdefault((info.node, name), []).append((given, scope))
+        return found
+
+    @cached_property
+    def _counters(self) -> set[CellKey]:
+        """Variables that are counted up in rounds: ``step += 1``. Only where they begin can be a length of the dataset.
+
+        What the function that works a length out adds outside of loops, as ``if len(data) % size: steps += 1`` does,
+        is added once, and the sum of lengths is one: ``total += len(data)``.
+        """
+        found: set[CellKey] = set()
+        for node, body, scope in self.program.nodes():
+            if not any(added_to(node)) or not isinstance(node, (ast.Assign, ast.AugAssign)):
+                continue
+            target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+            key = self.program.flow.key(blocks.reading(target), scope)
+            begins = key is not None and any(where.node is body for _, where in self.assigned.get(key, ()))
+            in_loop = any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(scope.module, node))
+            lengths = any(self.is_length(part, scope) for part in walk(node.value) if isinstance(part, ast.expr))
+            if key is not None and not lengths and (in_loop or not begins):
+                found.add(key)
         return found
 
     # ---- how -----------------------------------------------------------------------------------------------------
@@ -280,12 +305,36 @@ class WholeLengths:
                     yield from self._given(value, measured.node, measured.scope)
                     continue
                 for given, where in self.assigned.get(key, ()) if key is not None else ():
+                    self._note_folder(value, given, where)
                     inner = self.program.flow.key(given, where)
                     if inner is not None:
                         kept.add(inner)
                     else:
                         yield Site(where.module, where, where.node, given)
                     yield from self._given(value, given, where)
+
+    def _note_folder(self, value: Value, node: ast.expr, scope: Scope) -> None:
+        """Note what folder a dataset has its files from: ``[load(name) for name in os.listdir(path)]``."""
+        while True:
+            if isinstance(node, ast.ListComp) and len(node.generators) == 1 and not node.generators[0].ifs:
+                node = node.generators[0].iter
+            elif isinstance(node, ast.Call) and blocks.path_of(node.func) in ("sorted", "list") and node.args:
+                node = node.args[0]
+            else:
+                break
+        if isinstance(node, ast.Call) and len(node.args) == 1 and self.program.callee_names(node, scope) & LISTING:
+            for site in self._given(value, node.args[0], scope):
+                key = self.program.flow.key(site.node, site.scope) if isinstance(site.node, ast.expr) else None
+                if key is not None:
+                    self._listed.add(key)
+
+    def _is_listed(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression lists the folder that a dataset has its samples from."""
+        if not (isinstance(node, ast.Call) and len(node.args) == 1):
+            return False
+        if not (self._data and self.program.callee_names(node, scope) & LISTING):
+            return False
+        return self.program.flow.key(node.args[0], scope) in self._listed
 
     def _given(self, value: Value, node: ast.expr, scope: Scope) -> Iterable[Site]:
         """What a variable of a dataset's constructor was given where this one was made; others were given others."""
@@ -366,7 +415,7 @@ class WholeLengths:
         count = self.count(value, scope)
         owner = target.value if isinstance(target, ast.Subscript) else target
         key = self.program.flow.key(blocks.reading(owner), scope) if count is not None else None
-        if count is not None and key is not None:
+        if count is not None and key is not None and key not in self._counters:
             self._known.setdefault(key, count)
 
     def _note_slices(self) -> None:

@@ -131,9 +131,10 @@ class DataFlow:
             taken: the loaders that functions on the way take a batch from: it is of the loop that calls them.
             runs: the function on the way that the place calls.
         """
+        loops_below, in_own_loop = in_loop, False
         for statement in blocks.enclosing(site.module, site.node):
             if isinstance(statement, blocks.LOOPS):
-                in_loop = True
+                in_loop = in_own_loop = True
                 loop = Site(site.module, site.scope, site.body, statement)
                 uses = self._in_head(loop) if heads else list(self._uses_in(loop)) or list(taken)
                 if uses:
@@ -144,7 +145,8 @@ class DataFlow:
             callers = self._callers(info, site, runs)
         if site.body in seen or not callers:
             return Feeding([], in_loop and site.body not in seen)
-        taken = taken or (() if heads or in_loop else tuple(self._taken_in(site)))
+        if not (taken or heads or in_own_loop):
+            taken = tuple(self._taken_in(site, given=loops_below))
         below = seen | {site.body}
         ways = [
             self.feeding(calling(item), heads=heads, seen=below, in_loop=in_loop, taken=taken, runs=info)
@@ -157,12 +159,20 @@ class DataFlow:
         found = self.program.flow.callers(info)
         return found if runs is None else callers_on_the_way(self.program, info, site, runs)
 
-    def _taken_in(self, site: Site) -> Iterator[LoaderUse]:
-        """Loaders that the function at a place takes one batch from, for what it trains on: ``next(batches)``."""
-        for node in self.program.nodes_of(site.body):
+    def _taken_in(self, site: Site, *, given: bool) -> Iterator[LoaderUse]:
+        """Loaders that the function at a place takes one batch from, for what it trains on: ``next(batches)``.
+
+        What it calls may go over the batch several times: with ``given``, only what the call at the place is given.
+        """
+        inner = list(self.program.nodes_of(site.body))
+        for node in inner:
             if isinstance(node, ast.Call) and not self.program.without_gradients(site.module, node, site.body):
                 if not any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(site.module, node)):
-                    yield from self.loaders.taken(node, Site(site.module, site.scope, site.body, node))
+                    uses = list(self.loaders.taken(node, Site(site.module, site.scope, site.body, node)))
+                    if uses and given:
+                        reached = _reached(blocks.statement_of(site.module, node), inner)
+                        uses = uses if node in walk(site.node) or _reads_any(reached, site.node) else []
+                    yield from uses
 
     def _in_head(self, loop: Site) -> list[LoaderUse]:
         node = loop.node
@@ -191,16 +201,7 @@ class DataFlow:
         """Whether what a call takes beside the batch of the loop's head goes into its backward pass: unlabeled data."""
         if not any(self.loaders.taken(call, loop)) or self._only_evaluates(call, loop):
             return False
-        statement = blocks.statement_of(loop.module, call)
-        reached = set(blocks.writes(statement))
-        kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For)
-        steps = [item for item in inner if isinstance(item, kinds)]
-        while True:
-            # Flow through functions that change what they are given is not followed.
-            added = {path for item in steps if _goes_into(reached, item) for path in _written(item)}
-            if added <= reached:
-                break
-            reached |= added
+        reached = _reached(blocks.statement_of(loop.module, call), inner)
         backwards = {site.node: site for site in self.program.backwards}
         return any(
             _reads_any(reached, backwards[item].loss if item in backwards else item)
@@ -294,6 +295,19 @@ class DataFlow:
             isinstance(call.func, ast.Attribute) and call.func.attr == "bernoulli_"
             for call, _, _ in self.program.calls()
         )
+
+
+def _reached(statement: ast.stmt, nodes: list[ast.AST]) -> set[str]:
+    """The variables that a statement writes, and those that others write from them."""
+    reached = set(blocks.writes(statement))
+    kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For)
+    steps = [item for item in nodes if isinstance(item, kinds)]
+    while True:
+        # Flow through functions that change what they are given is not followed.
+        added = {path for item in steps if _goes_into(reached, item) for path in _written(item)}
+        if added <= reached:
+            return reached
+        reached |= added
 
 
 def _written(statement: ast.stmt) -> set[str]:

@@ -14,6 +14,7 @@ from amp_rules.roles.loader_ways import AllWays, Nearest, Way
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _LIBRARY_ITERATORS = ("Iterator", "Loader")
 _MAX_DEPTH = 6
@@ -98,6 +99,9 @@ class Loaders:
             return
         values = self.program.flow.values(node, site.scope)
         held = {value for value in values if is_loader(value)}
+        bar = self.bar(node, site) if held else None
+        if bar is not None:
+            held = {value for use in self.direct(bar, site) for value in use.values} & held or held
         if isinstance(node, ast.Call):
             inner = [*node.args, *(item.value for item in node.keywords)]
             if isinstance(node.func, ast.Attribute) and node.func.attr == "__iter__":
@@ -112,6 +116,28 @@ class Loaders:
                     return
         if held:
             yield LoaderUse(site.module, site.scope, site.body, node, node, frozenset(held))
+
+    def bar(self, node: ast.expr, site: Site) -> ast.Call | None:
+        """The progress bar that a variable holds where a loop iterates it: ``bar`` after ``bar = tqdm(loader)``.
+
+        Another loop may give the same variable a bar over another loader, so only the last assignment counts.
+        """
+        if not isinstance(node, ast.Name):
+            return None
+        for suite, index in blocks.suites_around(site.module, blocks.statement_of(site.module, node)):
+            for item in reversed(suite[:index]):
+                if node.id not in blocks.writes(item):
+                    continue
+                pairs = [
+                    pair
+                    for target in (item.targets if isinstance(item, ast.Assign) else ())
+                    for pair in blocks.unpacked(target, item.value)  # type: ignore[attr-defined]
+                ]
+                given = [value for target, value in pairs if blocks.path_of(target) == node.id]
+                value = given[0] if given else None
+                is_bar = isinstance(value, ast.Call) and self.program.callee_names(value, site.scope) & PROGRESS_BARS
+                return value if is_bar and isinstance(value, ast.Call) else None
+        return None
 
     def hands_on(self, node: ast.expr, site: Site) -> bool:
         """Whether a generator of the project only passes on what it is given here: its callers say what for.

@@ -91,6 +91,17 @@ def enclosing(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
             yield parent
 
 
+def suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:
+    """Yield the suites that a statement stands in, from the inside, up to that of the loop around it."""
+    inner = statement
+    for parent in [*enclosing(module, statement), None]:
+        where = place(module, inner)
+        yield where.suite, where.index
+        if parent is None or isinstance(parent, LOOPS):
+            return
+        inner = parent
+
+
 def choice_between(module: Module, one: ast.AST, other: ast.AST) -> ast.If | None:
     """The ``if`` of one body whose branches the two nodes stand in, a different one each: only one of them runs."""
     branches: dict[ast.AST, ast.AST] = {}

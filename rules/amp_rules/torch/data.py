@@ -14,6 +14,9 @@ DATASETS = frozenset(
 )
 """Classes whose objects load a sample by its index."""
 
+LISTING = frozenset({"os.listdir", "glob.glob"})
+"""Functions that list files, of which a dataset has a sample each."""
+
 RUN_FOR_SAMPLES = frozenset({"__getitem__", "__getitems__", "collate_fn"})
 """Methods that a loader runs for each sample or batch, in its workers; nothing calls them by name."""
 

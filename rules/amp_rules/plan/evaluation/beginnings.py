@@ -7,7 +7,7 @@ from typing import Literal
 
 from amp_rules.plan.evaluation.assignments import Unclear
 from amp_rules.plan.evaluation.meters import Meter, is_reset
-from amp_rules.plan.training_loops import suites_around, variable
+from amp_rules.plan.training_loops import variable
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.torch import evaluating
@@ -30,7 +30,9 @@ class Beginnings:
         self._program = program
         self._loop = loop
         self._before = [
-            item for suite, index in suites_around(loop.module, loop.statement) for item in reversed(suite[:index])
+            item
+            for suite, index in blocks.suites_around(loop.module, loop.statement)
+            for item in reversed(suite[:index])
         ]
 
     def kind_of(self, path: str, adding: ast.AST) -> Kind:

@@ -10,7 +10,7 @@ from amp_rules.plan.evaluation.body import Body, Findings
 from amp_rules.plan.evaluation.calls import Calls
 from amp_rules.plan.evaluation.modes import check_modes
 from amp_rules.plan.evaluation.uses import check_uses
-from amp_rules.plan.training_loops import TrainingLoop, suites_around, variable
+from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loaders import Loaders, LoaderUse
@@ -245,7 +245,9 @@ class Evaluations:
             item for item in blocks.enclosing(site.module, site.node) if isinstance(item, blocks.LOOPS)
         ]
         for statement in [site.statement, *around]:
-            following = [item for suite, index in suites_around(site.module, statement) for item in suite[index + 1 :]]
+            following = [
+                item for suite, index in blocks.suites_around(site.module, statement) for item in suite[index + 1 :]
+            ]
             reads.run(following, set())
         for outer in around:  # the next round begins with what this one has left
             assigned = names_in(outer.target) if isinstance(outer, ast.For) else set()

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo
-from amp_rules.plan.training_loops import TrainingLoop, suites_around
+from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
@@ -106,7 +106,7 @@ def _is_of_clock(program: Program, call: ast.Call, loop: TrainingLoop) -> bool:
 
 def _begins(program: Program, loop: TrainingLoop, path: str) -> bool:
     """Whether the meter is made, or set back, before each run of the loop, and at no other place in between."""
-    before = [item for suite, index in suites_around(loop.module, loop.loop) for item in suite[:index]]
+    before = [item for suite, index in blocks.suites_around(loop.module, loop.loop) for item in suite[:index]]
     again = any(_is_new(program, item, path, loop) for item in before)
     return again and not any(_assigns(node, path) or _is_reset(node, path) for node in loop.inner)
 
@@ -133,7 +133,7 @@ def _counts_after(loop: TrainingLoop, path: str) -> bool:
     """Whether the meter is read, shown or handed on after the loop."""
     return any(
         isinstance(node, ast.Name) and node.id == path and isinstance(node.ctx, ast.Load)
-        for suite, index in suites_around(loop.module, loop.loop)
+        for suite, index in blocks.suites_around(loop.module, loop.loop)
         for item in suite[index + 1 :]
         for node in blocks.walk_own(item)
     )

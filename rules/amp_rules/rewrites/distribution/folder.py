@@ -123,12 +123,19 @@ def _folders(program: Program) -> list[_Folder]:
 
 
 def _looks_for(test: ast.expr, path: str) -> bool:
-    """Whether a condition holds only where a folder is missing."""
+    """Whether a condition holds only where a folder is missing: ``not exists(path)``, ``exists(path) is False``."""
     return any(
-        isinstance(node, ast.UnaryOp)
-        and isinstance(node.op, ast.Not)
-        and ast.unparse(node.operand).endswith(
-            (f"exists({path})", f"isdir({path})", f"{path}.exists()", f"{path}.is_dir()")
-        )
+        ast.unparse(denied).endswith((f"exists({path})", f"isdir({path})", f"{path}.exists()", f"{path}.is_dir()"))
         for node in walk(test)
+        if (denied := _denied(node)) is not None
     )
+
+
+def _denied(node: ast.AST) -> ast.expr | None:
+    """What must not hold, for a condition to."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return node.operand
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.Eq)):
+        (other,) = node.comparators
+        return node.left if isinstance(other, ast.Constant) and other.value is False else None
+    return None

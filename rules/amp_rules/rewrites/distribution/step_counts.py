@@ -32,9 +32,9 @@ from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.process_notes import of_steps
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.step_notes import of_steps
 
 RULE = Rule("AMP221", "steps-of-a-rank", "Steps are counted as one process makes them.", "distribution")
 

@@ -1,0 +1,270 @@
+"""What is done every so many steps, and schedules that count steps: of N processes each makes one Nth of an epoch.
+
+Where a number of steps ends the training, and not a number of epochs, as many are made as before, and nothing is noted.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.plan import notes
+from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.report import Note
+from amp_rules.plan.training_loops import added_to
+from amp_rules.roles.kinds import is_scheduler
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.writers import MODEL_WRITERS, SAVERS
+
+_FILES = SAVERS & set(MODEL_WRITERS)
+"""What writes a checkpoint."""
+
+_MAX_VARIABLES = 4
+"""Variables through which a number is followed to the length of a loader."""
+
+_LESS = "and with N processes an epoch has one Nth of them"
+
+_LEAVING = (ast.Break, ast.Return, ast.Raise)
+
+
+@dataclass(frozen=True)
+class _Loop(Site):
+    """A loop that training steps run in, and that ends with the batches of an epoch."""
+
+    loop: ast.For | ast.AsyncFor | ast.While
+
+    @cached_property
+    def inner(self) -> list[ast.AST]:
+        """The nodes that run in each round."""
+        return [node for item in self.loop.body for node in blocks.walk_own(item)]
+
+    @cached_property
+    def head(self) -> set[str]:
+        """What its head counts."""
+        return set() if isinstance(self.loop, ast.While) else blocks.writes_target(self.loop)
+
+    @cached_property
+    def counters(self) -> set[str]:
+        """Variables that count its rounds."""
+        return self.head | {path for node in self.inner if _counts_up(node) for path in added_to(node)}
+
+    @cached_property
+    def of_epoch(self) -> set[str]:
+        """Those that begin anew with each epoch."""
+        around = blocks.suites_around(self.module, self.loop)
+        before = {path for suite, index in around for item in suite[:index] for path in blocks.writes(item)}
+        in_loop = any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(self.module, self.loop))
+        is_called = not isinstance(self.body, ast.Module)
+        return self.head | (before & self.counters if in_loop or is_called else set())
+
+
+def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
+    """Yield what is done every so many steps, where the number stands in the script: one note for each loop.
+
+    Of schedules, and of numbers that come of the dataset's length and may count steps, all places.
+    """
+    for site, text in processes.step_counts.unclear:
+        yield notes.note(notes.STEPS, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
+    loops = [loop for loop in _loops(processes) if not _ends_by_steps(processes, loop)]
+    for loop in loops:
+        yield from _every(program, processes, loop)
+    told: set[ast.AST] = set()
+    for site, text in [item for loop in loops for item in _schedules(program, processes, loop)]:
+        if site.node not in told:
+            told.add(site.node)
+            yield notes.note(notes.STEPS, site.module, site.node, text)
+
+
+# ---- loops -----------------------------------------------------------------------------------------------------------
+
+
+def _loops(processes: Distribution) -> Iterator[_Loop]:
+    """Yield the loops over the batches of an epoch: over a loader, or as often as one has batches."""
+    told: set[ast.AST] = set()
+    for loop in processes.loops:
+        told.add(loop.loop)
+        yield _Loop(loop.module, loop.scope, loop.body, loop.loop, loop.loop)
+    lengths = processes.whole_lengths
+    for site in processes.data.loops:
+        if site.node in told or not isinstance(site.node, ast.While):
+            continue
+        asked = [part.args[0] for part in walk(site.node.test) if _asks_length(part)]  # type: ignore[attr-defined]
+        if any(lengths.holds(item, site.scope) for item in asked):
+            told.add(site.node)
+            yield _Loop(site.module, site.scope, site.body, site.node, site.node)
+
+
+def _ends_by_steps(processes: Distribution, loop: _Loop) -> bool:
+    """Whether a number of steps ends the training: by a way out of the loop, or by the number of epochs."""
+    if any(
+        isinstance(node, ast.If)
+        and blocks.reads(node.test) & loop.counters
+        and any(isinstance(part, _LEAVING) for item in node.body for part in blocks.walk_own(item))
+        for node in loop.inner
+    ):
+        return True
+    for around in processes.batches.loops_of(loop):
+        node = around.node
+        if isinstance(node, ast.While) and node is not loop.loop and blocks.reads(node.test) & loop.counters:
+            return True
+        if isinstance(node, ast.For) and any(
+            _divides_by_length(processes, part, around.scope) for part in walk(node.iter) if isinstance(part, ast.expr)
+        ):
+            return True
+    return False
+
+
+def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
+    """Whether a number of epochs is worked out of one of steps: ``epochs = steps // len(loader)``."""
+    lengths = processes.whole_lengths
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
+        return any(
+            (_asks_length(part) and lengths.holds(part.args[0], scope))  # type: ignore[attr-defined]
+            or lengths.count(part, scope) == "steps"
+            for part in walk(node.right)
+            if isinstance(part, ast.expr)
+        )
+    key = processes.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    if key is None or depth >= _MAX_VARIABLES:
+        return False
+    return any(
+        _divides_by_length(processes, part, where, depth + 1)
+        for value, where in lengths.assigned.get(key, ())
+        for part in walk(value)
+        if isinstance(part, ast.expr)
+    )
+
+
+# ---- every so many steps ---------------------------------------------------------------------------------------------
+
+
+def _every(program: Program, processes: Distribution, loop: _Loop) -> Iterator[Note]:
+    """Yield the conditions such as ``step % 500 == 0`` of a loop on which more depends than what is shown."""
+    of_epoch: dict[str, ast.expr] = {}
+    of_all: dict[str, ast.expr] = {}
+    for node in loop.inner:
+        # The end of an accumulation is meant in steps.
+        if not isinstance(node, ast.If) or any(map(program.runs_step, node.body)):
+            continue
+        for part in walk(node.test):
+            if not (isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod)):
+                continue
+            read = blocks.reads(part.left) & loop.counters
+            if not read or _of_loader(program, processes, part.right, loop.scope):
+                continue
+            within = read <= loop.of_epoch
+            if _does_more(program, node, loop.scope, within=within):
+                (of_epoch if within else of_all).setdefault(loop.module.text(part), part)
+    for found, text in (
+        (of_all, f"{_LESS}: what follows is done less often"),
+        (of_epoch, f"{_LESS}: what follows is done less often, and never where fewer are left"),
+    ):
+        if found:
+            names = " and ".join(f"`{name}`" for name in found)
+            counts = "counts" if len(found) == 1 else "count"
+            yield notes.note(notes.STEPS, loop.module, next(iter(found.values())), f"{names} {counts} steps, {text}")
+
+
+def _does_more(program: Program, node: ast.If, scope: Scope, *, within: bool) -> bool:
+    """Whether a condition decides about a schedule, a file or a forward pass; over several epochs, of any function.
+
+    Within an epoch, looks at the progress come as they come.
+    """
+    inner = [child for item in node.body for child in blocks.walk_own(item)]
+    calls = [child for child in inner if isinstance(child, ast.Call)]
+    if any(_is_step(call) or bool(program.callee_names(call, scope) & _FILES) for call in calls):
+        return True
+    if within:
+        return any(map(program.runs_forward, node.body))
+    return any(isinstance(child, (ast.For, ast.comprehension)) for child in inner) or any(
+        program.flow.callees(call) for call in calls
+    )
+
+
+# ---- schedules -------------------------------------------------------------------------------------------------------
+
+
+def _schedules(program: Program, processes: Distribution, loop: _Loop) -> Iterator[tuple[Site, str]]:
+    """Yield schedules that are stepped with the optimizer, and are as long as a number in the script."""
+    over_epochs = loop.counters - loop.of_epoch
+    for node in loop.inner:
+        if not isinstance(node, ast.Call):
+            continue
+        if _sets_rate(program, node) and any(blocks.reads(item) & over_epochs for item in _given(node)):
+            if not any(_of_loader(program, processes, item, loop.scope) for item in _given(node)):
+                text = f"`{loop.module.text(node)}` counts steps, {_LESS}"
+                yield Site(loop.module, loop.scope, loop.body, node), text
+        if not (_is_step(node) and isinstance(node.func, ast.Attribute)):
+            continue
+        for value in program.flow.values(node.func.value, loop.scope):
+            located = program.locate(value.site) if is_scheduler(value) and value.site is not None else None
+            if located is None or not isinstance(value.site, ast.Call) or node.args:
+                continue
+            body, scope = located
+            given = [*value.site.args[1:], *(item.value for item in value.site.keywords)]
+            if given and not any(_comes_of_loader(program, processes, item, scope) for item in given):
+                text = f"`{scope.module.text(value.site.func)}` counts steps, {_LESS}"
+                yield Site(scope.module, scope, body, value.site), text
+
+
+def _sets_rate(program: Program, call: ast.Call) -> bool:
+    """Whether a function of the project sets learning rates: ``group["lr"] = ...``."""
+    return any(
+        isinstance(node, (ast.Assign, ast.AugAssign))
+        and any(
+            isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and target.slice.value == "lr"
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        )
+        for info in program.flow.callees(call)
+        for node in program.nodes_of(info.node)
+    )
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(item.value for item in call.keywords)]
+
+
+def _comes_of_loader(program: Program, processes: Distribution, node: ast.expr, scope: Scope) -> bool:
+    """Whether a number does, or what a function works out."""
+    if _of_loader(program, processes, node, scope):
+        return True
+    for value in program.flow.values(node, scope):
+        if value.kind == "function":
+            inner = program.flow.scopes[value.ref.node]
+            if any(_of_loader(program, processes, part, inner) for part in value.ref.body if isinstance(part, ast.AST)):
+                return True
+    return False
+
+
+def _of_loader(program: Program, processes: Distribution, node: ast.AST, scope: Scope, depth: int = 0) -> bool:
+    """Whether a number comes of the length of a loader or of its dataset."""
+    for part in walk(node):
+        if not isinstance(part, ast.expr):
+            continue
+        if processes.whole_lengths.count(part, scope) is not None:
+            return True
+        if _asks_length(part) and processes.whole_lengths.holds(part.args[0], scope):  # type: ignore[attr-defined]
+            return True
+        if isinstance(part, (ast.Name, ast.Attribute)) and depth < _MAX_VARIABLES:
+            key = program.flow.key(part, scope)
+            for value, where in processes.whole_lengths.assigned.get(key, ()) if key is not None else ():
+                if _of_loader(program, processes, value, where, depth + 1):
+                    return True
+    return False
+
+
+def _asks_length(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1
+
+
+def _counts_up(node: ast.AST) -> bool:
+    return isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and node.value.value == 1
+
+
+def _is_step(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "step"
