@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from amp_rules.plan import declining, left_unfollowed, notes
 from amp_rules.plan.apex import stages
+from amp_rules.plan.apex.beyond_conditions import prepared_beyond
 from amp_rules.plan.apex.file import NotUnderstood
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
@@ -15,6 +17,7 @@ from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
 from amp_rules.plan.precision import has_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
+from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at
@@ -114,6 +117,8 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
     if unreached is not None:
         raise _Left(unreached)
     report = joined(drafts, migrate_plain(plain, initialised))
+    if initialised and selection.options.ddp:
+        report = _prepared_always(plain, drafts, selection, migrate_plain, report)
     if with_amp and (not initialised or report.precision != "migrated"):
         raise _Left(*_why_not(program, report.refusals))
     if initialised:
@@ -121,6 +126,26 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         text += _unused(program, selection, report.distribution)
         report = replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text)))
     return report
+
+
+def _prepared_always(
+    plain: Program, drafts: dict[Path, Draft], selection: Selection, migrate_plain: MigratePlain, report: Report
+) -> Report:
+    """The report of the program whose models are prepared whatever the script gave to Apex, where that is needed.
+
+    Where something else stands in the way of several processes, that is told, and the models stay where they are.
+    """
+    if report.precision != "migrated" or report.distribution != "declined":
+        return report
+    beyond = prepared_beyond(plain, drafts, chosen(selection.options).preparing)
+    if beyond is None:
+        return report
+    moved = joined(beyond[1], migrate_plain(beyond[0], True))
+    if moved.precision == moved.distribution == "migrated":
+        return moved
+    others = [item for item in moved.refusals if item.unit == "distribution"]
+    kept = [item for item in report.refusals if item.unit != "distribution"]
+    return replace(report, refusals=(*kept, *others)) if others else report
 
 
 def _beside_torch(
