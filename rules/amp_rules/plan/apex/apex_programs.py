@@ -18,6 +18,7 @@ from amp_rules.plan.precision import has_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.plan.vocabularies import chosen
+from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at
@@ -235,8 +236,7 @@ def _by_imports(program: Program, selection: Selection, reason: Refusal | None, 
             program,
             distribution,
             _one_process(program),
-            "wrap the model in `DistributedDataParallel` after `amp.initialize`, and give its loader a "
-            "`DistributedSampler`",
+            _several_by_hand(program),
         ),
         notes=(notes.note(notes.APEX_KEPT, program.entry, None, text),),
     )
@@ -280,11 +280,29 @@ def _decline_half(program: Program) -> None:
 
 def _one_process(program: Program) -> str:
     """Why a program that keeps Apex's interface is not distributed."""
+    kept = "Apex's interface stays (AMP480 says why)"
     wrapped = next(iter(program.calls_to(api.WRAPPERS | DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL)), None)
     if wrapped is None:
-        return "Apex's interface stays (AMP480 says why), and prepares the model for one process"
+        return f"{kept}, and the model stays in one process"
     place = f"{wrapped.module.path.name}:{wrapped.line}"
-    return f"Apex's interface stays (AMP480 says why), which the script's own wrapper of the model belongs to ({place})"
+    if program.callee_names(wrapped.node, wrapped.scope) & DATA_PARALLEL:  # type: ignore[arg-type]
+        return f"{kept}, and the script's `DataParallel` spreads the model over GPUs in one process ({place})"
+    return f"{kept}, which the script's own wrapper of the model belongs to ({place})"
+
+
+def _several_by_hand(program: Program) -> str:
+    """What to do for several processes where Apex's interface stays, in the words of what the program has."""
+    where = "after `amp.initialize`" if stages.initializing(program) else "before its optimizer is built"
+    parallel = ", in place of `DataParallel`," if program.calls_to(DATA_PARALLEL) else ""
+    loaders = any(
+        is_loader_value(value) for call, _, scope in program.calls() for value in program.flow.values(call, scope)
+    )
+    data = (
+        "give its loader a `DistributedSampler`"
+        if loaders
+        else "take every Nth batch in each of N processes, by `torch.distributed.get_rank()`"
+    )
+    return f"wrap the model in `DistributedDataParallel`{parallel} {where}, and {data}"
 
 
 def _told(program: Program, reason: Refusal) -> str:
