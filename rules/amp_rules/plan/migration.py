@@ -20,6 +20,7 @@ from amp_rules.plan import (
     own_processes,
     prepared_always,
     rank_decisions,
+    steps_apart,
     written_buffers,
 )
 from amp_rules.plan import precision as precision_plan
@@ -336,6 +337,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(models_from_outside.reasons(program))
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
     reasons.extend(written_buffers.reasons(program, precision))
+    reasons.extend(steps_apart.reasons(distribution))
     reasons.decline()
     return distribution
 
