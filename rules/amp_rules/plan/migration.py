@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from amp_rules import rewrites
-from amp_rules.flow.statements import is_main_guard
 from amp_rules.plain_torch.written import joins_as_written
 from amp_rules.plan import (
     carried_state,
@@ -19,7 +18,9 @@ from amp_rules.plan import (
     models_from_outside,
     notes,
     own_processes,
+    prepared_always,
     rank_decisions,
+    steps_apart,
     written_buffers,
 )
 from amp_rules.plan import precision as precision_plan
@@ -39,7 +40,6 @@ from amp_rules.plan.report import Edit, FileChange, Note, Outcome, Refusal, Repo
 from amp_rules.plan.selection import Selection, without_step
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
-from amp_rules.source import blocks
 from amp_rules.source.files import Files
 from amp_rules.source.modules import Module
 from amp_rules.source.phases import measured, phase
@@ -248,7 +248,7 @@ def _migrate(
             decline_at_first(own_processes.reasons(program))
             located = precision
             if initialised:
-                _check_prepared_always(program, options)
+                decline_at_first(prepared_always.reasons(program, chosen(options).preparing))
                 # The models are prepared already, but where they live decides how gradients are averaged.
                 located = replace(precision, homes=precision_plan.homes(program))
             distribution = _distribution(program, options, located)
@@ -337,23 +337,9 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(models_from_outside.reasons(program))
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
     reasons.extend(written_buffers.reasons(program, precision))
+    reasons.extend(steps_apart.reasons(distribution))
     reasons.decline()
     return distribution
-
-
-def _check_prepared_always(program: Program, options: Options) -> None:
-    """Decline when a model is prepared under a condition: without it, nothing would average its gradients."""
-    for site in program.calls_to(chosen(options).preparing):
-        for parent in blocks.enclosing(site.module, site.node):
-            if isinstance(parent, ast.If) and not is_main_guard(parent):
-                raise declining.decline(
-                    declining.GRADIENTS_OUTSIDE,
-                    site.module,
-                    parent,
-                    f"the model is prepared only where `{site.module.text(parent.test)}` holds",
-                    "move `amp.init(...)` and `amp.prepare_model(...)` out of the condition, with the condition in "
-                    "`enabled=`",
-                )
 
 
 def _distribute_only(program: Program, selection: Selection) -> Report:

@@ -234,13 +234,20 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 def _from_callers(program: Program, name: str, source: _Source) -> Iterator[_Source]:
     info = program.function_of(source.scope.owner(name).node)
-    if info is None or name not in info.positional:
+    if info is None or name not in info.parameters or name == info.receiver:
         return
+    path = source.path
+    gathered = info.node.args.kwarg
+    if gathered is not None and gathered.arg == name:
+        # ``kwargs["model"]`` is the argument of that name, unless a parameter takes it.
+        if not path or not isinstance(path[0], str) or path[0] in info.parameters:
+            return
+        name, path = path[0], path[1:]
     for caller in program.flow.callers(info):
         value = info.argument(caller.call, name)
         if value is not None:
             site = calling(caller)
-            yield _Source(value, site.scope, site.body, source.path)
+            yield _Source(value, site.scope, site.body, path)
 
 
 def _from_records(program: Program, node: ast.Attribute, source: _Source) -> Iterator[_Source]:

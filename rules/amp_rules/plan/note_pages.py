@@ -23,6 +23,21 @@ _PAGES = {
         Write `amp.scaler.scale(loss).backward()` and `amp.scaler.step(optimizer)`, as the page of AMP103 shows; or
         migrate the file as it was before the first migration.
         """,
+    notes.IN_FULL_PRECISION: """
+        A step beside the training stays as it is.
+
+        ## What is noted
+        A step that evaluates a closure, as LBFGS does for a probe of features, beside an ordinary training: its
+        optimizer trains models that no other one does, and its backward pass runs within the closure.
+
+        ## Why
+        The scaler cannot step it, as its scale would change between two evaluations of the closure. It has no part in
+        the scaled losses either, so it is right as it is, in full precision.
+
+        ## What to do by hand
+        Nothing. With several processes each of them does the same; where it would be given other data in each, they are
+        declined (AMP293).
+        """,
     notes.IDLE_COMMENT: """
         A comment `# amp: skip` does nothing.
 

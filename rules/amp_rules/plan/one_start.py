@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from amp_rules.roles.steps import Program
+from amp_rules.plan.prepared_always import Ways
+from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
@@ -16,8 +17,10 @@ _SETTERS = frozenset({"builtins.setattr", "builtins.vars", "builtins.locals", "b
 
 def movable(
     program: Program, starting: frozenset[str], module: Module, statement: ast.stmt, after: bool
-) -> tuple[ast.stmt, ast.Call] | None:
-    """The script's only start, if it can stand at a place further up just as well: its statement and call.
+) -> tuple[list[ast.stmt], ast.Call] | None:
+    """The script's only start, if it can stand at a place further up just as well: its statements and a call.
+
+    Several that say the same are one start, where no training step is reached without them.
 
     Args:
         program: the program, without Apex by now.
@@ -27,15 +30,17 @@ def movable(
         after: whether it is after that statement.
     """
     sites = program.calls_to(starting)
-    if len(sites) != 1 or sites[0].module is not module or statement not in module.parents:
+    if not sites or any(site.module is not module for site in sites) or statement not in module.parents:
         return None
+    if len(sites) > 1:
+        return _alike(program, sites)
     found, call = sites[0].statement, sites[0].node
     suite = blocks.place(module, statement).suite
     if not isinstance(found, ast.Expr) or found.value is not call:
         return None
     assert isinstance(call, ast.Call)
     if found not in suite:
-        return (found, call) if _reads_what_is_set(program, module, found, call, (suite, statement, after)) else None
+        return ([found], call) if _reads_what_is_set(program, module, found, call, (suite, statement, after)) else None
     between = suite[suite.index(statement) + after : suite.index(found)]
     is_below = suite.index(found) >= suite.index(statement) + after
     if not is_below or call.args or any(item.arg is None for item in call.keywords):
@@ -54,13 +59,40 @@ def movable(
     )
     if handed_on and (_may_change(program, read) or any(isinstance(node, ast.Subscript) for node in walk(call))):
         return None
-    return found, call
+    return [found], call
+
+
+def _alike(program: Program, sites: list[Site]) -> tuple[list[ast.stmt], ast.Call] | None:
+    """The starts, where all say the same in constants, and each way to a training step leads past one of them."""
+    statements: list[ast.stmt] = []
+    for site in sites:
+        call, statement = site.node, site.statement
+        assert isinstance(call, ast.Call)
+        if call.args or not all(item.arg and isinstance(item.value, ast.Constant) for item in call.keywords):
+            return None
+        is_alone = len(blocks.place(site.module, statement).suite) == 1
+        if not isinstance(statement, ast.Expr) or statement.value is not call or is_alone:
+            return None
+        statements.append(statement)
+    if len({ast.dump(site.node) for site in sites}) > 1:
+        return None
+    ways = Ways(program, [site.node for site in sites])
+    if not all(map(ways.lead_past, program.backwards)):
+        return None
+    first = sites[0].node
+    assert isinstance(first, ast.Call)
+    return statements, first
 
 
 def _reads_what_is_set(
     program: Program, module: Module, found: ast.Expr, call: ast.Call, where: tuple[Sequence[ast.stmt], ast.stmt, bool]
 ) -> bool:
-    """Whether a function starts the runtime by variables of the file that one statement above a place sets for good."""
+    """Whether a function starts the runtime by variables of the file that one statement above a place sets for good.
+
+    A function that is called where a flag asks for it would start the runtime without the flag at that place.
+    """
+    if not all(map(Ways(program, [call]).lead_past, program.backwards)):
+        return False
     function = module.parents[found]
     if not isinstance(function, ast.FunctionDef) or module.parents[function] is not module.tree:
         return False

@@ -304,9 +304,9 @@ _PAGES = {
         ## What is refused
         An optimizer that trains parameters which belong to no model; a script that insists on `DataParallel` (`assert
         isinstance(model, nn.DataParallel)`) or spreads a model over GPUs by hand (`replicate`, `parallel_apply`); a
-        model that is prepared under a condition; a script with the scaler of `torch.amp` whose gradients could be
-        averaged at the step only; a loss that writes buffers of its own and is held by no variable; a model that
-        comes from a script which is not part of the program.
+        model that is prepared under a condition, and trained without it too; a script with the scaler of `torch.amp`
+        whose gradients could be averaged at the step only; a loss that writes buffers of its own and is held by no
+        variable; a model that comes from a script which is not part of the program.
 
         ## Why
         Gradients of what is not in a prepared model are averaged by nobody: the processes drift apart without a word.

@@ -261,7 +261,8 @@ def _require_held(access: GradientAccess, owners: Owners) -> None:
     """Gradients that no optimizer holds are unscaled by none."""
     owner = access.module.text(access.owner).partition("\n")[0] if access.owner is not None else access.what
     if owners.strangers and not owners.optimizers:
-        raise _gradient(access, f"no optimizer that steps holds `{owner}`, so nothing unscales its gradient")
+        why = f"no optimizer that steps holds `{owner}`, so nothing unscales its gradient"
+        raise _gradient(access, why, "take them by `torch.autograd.grad(loss, parameters)`, which scales nothing")
     if not owners.is_known or owners.strangers:
         raise _gradient(access, f"it is not known whether an optimizer holds `{owner}`")
 
@@ -372,11 +373,14 @@ def _looks_up_any(node: ast.AST) -> bool:
     )
 
 
-def _gradient(access: GradientAccess, why: str) -> declining.Declined:
+_UNSCALE = "call `amp.scaler.unscale_(optimizer)` once between the backward pass and the first look at the gradients"
+
+
+def _gradient(access: GradientAccess, why: str, recipe: str = _UNSCALE) -> declining.Declined:
     return declining.decline(
         declining.GRADIENT_ACCESS,
         access.module,
         access.node,
         f"`{access.what}` looks at gradients while they may be scaled: {why}",
-        "call `amp.scaler.unscale_(optimizer)` once between the backward pass and the first look at the gradients",
+        recipe,
     )

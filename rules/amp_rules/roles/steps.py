@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from amp_rules.flow.flow import Flow
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import CallSite, ClassInfo, Value
 from amp_rules.roles.absent import is_always_none
-from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.roles.kinds import is_module, is_optimizer, is_without_parameters
 from amp_rules.roles.value_roles import Roles
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -66,6 +66,21 @@ class Step(Site):
 
     call: ast.Call
     optimizer: ast.expr
+
+
+@dataclass(frozen=True)
+class Apart:
+    """One step that stays as it is: its optimizer trains models that no other one does, within its closure alone.
+
+    Nothing of it has to do with the loss scale, as of an LBFGS probe of features beside the training.
+
+    Attributes:
+        step: the step.
+        backwards: the backward passes of its closure.
+    """
+
+    step: Step
+    backwards: tuple[Backward, ...]
 
 
 def calling(caller: CallSite) -> Site:
@@ -252,7 +267,17 @@ class Program:
 
     @cached_property
     def backwards(self) -> list[Backward]:
-        """Every backward pass."""
+        """Every backward pass, but for those that stay in full precision."""
+        kept = {item.node for one in self.apart for item in one.backwards}
+        return [item for item in self._all_backwards if item.node not in kept]
+
+    @cached_property
+    def apart(self) -> list[Apart]:
+        """Steps beside the training that stay as they are, in full precision."""
+        return _apart(self, self._steppers[0], self._all_backwards)
+
+    @cached_property
+    def _all_backwards(self) -> list[Backward]:
         found = []
         for call, body, scope in self.calls():
             if self.callee_names(call, scope) & BACKWARD_FUNCTIONS:
@@ -307,10 +332,11 @@ class Program:
                 unknown.append(site)
         return known, unknown
 
-    @property
+    @cached_property
     def steps(self) -> list[Step]:
-        """Every optimizer step."""
-        return self._steppers[0]
+        """Every optimizer step, but for those that stay in full precision."""
+        kept = {one.step.node for one in self.apart}
+        return [item for item in self._steppers[0] if item.node not in kept]
 
     @property
     def unknown_steps(self) -> list[Step]:
@@ -381,6 +407,8 @@ class Program:
             arguments = [*current.args, *(item.value for item in current.keywords)]
             found |= self._asked_for_tensors(current)
             for value in self.given(current, arguments):
+                if value.kind == "object" and is_optimizer(value) and isinstance(value.site, ast.Call):
+                    pending.append(value.site)  # ``LARS(optimizer)`` of a library
                 if value.kind != "parameters":
                     continue
                 if not is_optimizer(value.ref):
@@ -621,3 +649,80 @@ class _Closure:
             if not self._decided[body]:
                 self._decided[body] = True
                 found.extend(callers.get(body, ()))
+
+
+# ---- steps beside the training ---------------------------------------------------------------------------------------
+
+
+def _apart(program: Program, steps: Sequence[Step], backwards: Sequence[Backward]) -> list[Apart]:
+    """The steps with closures that have nothing to do with the other steps; none, where there are no others."""
+    closures = {step: given for step in steps if (given := _closure_of(step)) is not None}
+    others = [step for step in steps if step not in closures]
+    if not closures or not others:
+        return []
+    elsewhere = {model for step in others for model in _models_of_step(program, step) or ()}
+    is_known = all(_models_of_step(program, step) is not None for step in others)
+    found = []
+    for step, given in closures.items():
+        own = _models_of_step(program, step)
+        if own is None or not is_known or not own.isdisjoint(elsewhere) or _are_parts(program, own):
+            continue
+        functions = [value.ref for value in program.flow.values(given, step.scope) if value.kind == "function"]
+        inside = tuple(item for item in backwards if item.body in {info.node for info in functions})
+        if functions and inside and _stays_within(program, functions, step, inside, own, backwards):
+            found.append(Apart(step, inside))
+    left = {item for one in found for item in one.backwards}
+    return found if len(left) < len(backwards) else []
+
+
+def _closure_of(step: Step) -> ast.expr | None:
+    """``closure`` of ``optimizer.step(closure)``."""
+    call = step.call
+    if step.optimizer in call.args or len(call.args) + len(call.keywords) != 1:
+        return None
+    return call.args[0] if call.args else call.keywords[0].value
+
+
+def _models_of_step(program: Program, step: Step) -> set[Value] | None:
+    """The models that an optimizer trains; None where they are not known."""
+    found: set[Value] = set()
+    for value in program.flow.values(step.optimizer, step.scope):
+        models = program.models_of_optimizer(value.site) if isinstance(value.site, ast.Call) else set()
+        if not models:
+            return None
+        found |= models
+    return found or None
+
+
+def _are_parts(program: Program, models: set[Value]) -> bool:
+    """Whether an object of a class of models keeps one of them, or one is kept by another's attribute."""
+    for (owner, _), cell in program.flow.cells.items():
+        info = program.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
+        held = cell.values | program.flow.elements(cell.values)
+        if info is not None and is_module(Value("instance", info)) and not models.isdisjoint(held):
+            return True
+    return any(value.kind == "attribute" for value in models)
+
+
+def _stays_within(
+    program: Program,
+    functions: Sequence[FunctionFacts],
+    step: Step,
+    inside: Sequence[Backward],
+    own: set[Value],
+    backwards: Sequence[Backward],
+) -> bool:
+    """Whether nothing but the step calls the closures, and they run no model and no backward pass of others."""
+    bodies = {info.node for info in functions}
+    callers = [caller.call for info in functions for caller in program.flow.callers(info)]
+    if any(call is not step.call for call in callers):
+        return False
+    called = program.called_from(node for body in bodies for node in blocks.walk_body(body)) | bodies
+    if any(item.body in called and item not in inside for item in backwards):
+        return False
+    return all(
+        model in own or is_without_parameters(model)
+        for call, body, scope in program.calls()
+        if body in called and not program.is_model_code(body)
+        for model in program.called_models(call, scope)
+    )

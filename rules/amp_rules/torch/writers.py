@@ -48,6 +48,9 @@ WRITERS = frozenset(
 )
 """Logging clients, of which one per run is wanted."""
 
+FOLDERS_OF_WRITERS = frozenset({"log_dir", "logdir", "get_logdir"})
+"""What tells the folder of a writer, which it makes up from the time and the host where it is given none."""
+
 RUNS = frozenset({"wandb.init"})
 """Calls that begin a run of a tracking service. ``mode="disabled"`` makes one of which all calls do nothing."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ from amp_runtime._core.randomness import random_state_with_gpu, set_random_state
 from amp_runtime._distributed.group import is_main_process
 
 _PARAMETERS_OF_OPEN = ("file", "mode", "buffering", "encoding", "errors", "newline", "closefd", "opener")
+
+_FOLDERS = ("log_dir", "logdir")
 
 T = TypeVar("T")
 
@@ -59,19 +62,40 @@ def _stand_in(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
         return open(**{**options, "file": os.devnull, "mode": mode, "opener": None, "closefd": True})
     if isinstance(factory, type) and issubclass(factory, logging.Handler):
         return logging.NullHandler()
-    return Nothing()
+    return Nothing(_folder_given(factory, args, kwargs))
+
+
+def _folder_given(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The folder that a writer of TensorBoard is given, which scripts ask it for on all ranks; None without."""
+    try:
+        given = inspect.signature(factory).bind_partial(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return None
+    return next((given[name] for name in _FOLDERS if given.get(name)), None)
 
 
 class Nothing:
     """Stands in for an object of the main process.
 
     It is true, so that ``if writer:`` is the same on all ranks.
+
+    Args:
+        folder: what a writer of TensorBoard tells of its folder; None for other objects.
     """
 
-    def __getattr__(self, name: str) -> Nothing:
+    _folder: Any = None
+
+    def __init__(self, folder: Any = None) -> None:
+        object.__setattr__(self, "_folder", folder)
+
+    def get_logdir(self) -> Any:
+        """The folder of a writer, as it tells it."""
+        return self if self._folder is None else self._folder
+
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)  # copying, pickling and arrays ask for protocols that are not here
-        return self
+        return self.get_logdir() if name in _FOLDERS else self
 
     def __setattr__(self, name: str, value: Any) -> None:
         pass

@@ -156,6 +156,18 @@ def check_on_main_makes_a_stand_in_on_rank_1() -> None:
     assert bool(pickle.loads(pickle.dumps(writer)))
 
 
+def check_a_writer_tells_the_folder_that_it_is_given() -> None:
+    class Writer:
+        def __init__(self, log_dir: str | None = None, comment: str = "") -> None:
+            self.log_dir = log_dir or "made up"
+
+    assert amp.on_main(Writer)("logs").log_dir == "logs"
+    assert amp.on_main(Writer)(comment="x", log_dir="logs").log_dir == "logs"
+    if amp.rank():
+        assert pickle.loads(pickle.dumps(amp.on_main(Writer)("logs"))).get_logdir() == "logs"
+        assert str(amp.on_main(Writer)().log_dir) == "<nothing on this rank>"
+
+
 def check_files_stay_open_on_rank_0_only() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "log.txt")

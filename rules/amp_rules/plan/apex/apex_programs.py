@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from amp_rules.plan import declining, left_unfollowed, notes
 from amp_rules.plan.apex import stages
+from amp_rules.plan.apex.beyond_conditions import prepared_beyond
 from amp_rules.plan.apex.file import NotUnderstood
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
@@ -15,6 +17,8 @@ from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
 from amp_rules.plan.precision import has_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
+from amp_rules.plan.vocabularies import chosen
+from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at
@@ -114,6 +118,8 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
     if unreached is not None:
         raise _Left(unreached)
     report = joined(drafts, migrate_plain(plain, initialised))
+    if initialised and selection.options.ddp:
+        report = _prepared_always(plain, drafts, selection, migrate_plain, report)
     if with_amp and (not initialised or report.precision != "migrated"):
         raise _Left(*_why_not(program, report.refusals))
     if initialised:
@@ -121,6 +127,26 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         text += _unused(program, selection, report.distribution)
         report = replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text)))
     return report
+
+
+def _prepared_always(
+    plain: Program, drafts: dict[Path, Draft], selection: Selection, migrate_plain: MigratePlain, report: Report
+) -> Report:
+    """The report of the program whose models are prepared whatever the script gave to Apex, where that is needed.
+
+    Where something else stands in the way of several processes, that is told, and the models stay where they are.
+    """
+    if report.precision != "migrated" or report.distribution != "declined":
+        return report
+    beyond = prepared_beyond(plain, drafts, chosen(selection.options).preparing)
+    if beyond is None:
+        return report
+    moved = joined(beyond[1], migrate_plain(beyond[0], True))
+    if moved.precision == moved.distribution == "migrated":
+        return moved
+    others = [item for item in moved.refusals if item.unit == "distribution"]
+    kept = [item for item in report.refusals if item.unit != "distribution"]
+    return replace(report, refusals=(*kept, *others)) if others else report
 
 
 def _beside_torch(
@@ -210,8 +236,7 @@ def _by_imports(program: Program, selection: Selection, reason: Refusal | None, 
             program,
             distribution,
             _one_process(program),
-            "wrap the model in `DistributedDataParallel` after `amp.initialize`, and give its loader a "
-            "`DistributedSampler`",
+            _several_by_hand(program),
         ),
         notes=(notes.note(notes.APEX_KEPT, program.entry, None, text),),
     )
@@ -255,11 +280,29 @@ def _decline_half(program: Program) -> None:
 
 def _one_process(program: Program) -> str:
     """Why a program that keeps Apex's interface is not distributed."""
+    kept = "Apex's interface stays (AMP480 says why)"
     wrapped = next(iter(program.calls_to(api.WRAPPERS | DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL)), None)
     if wrapped is None:
-        return "Apex's interface stays (AMP480 says why), and prepares the model for one process"
+        return f"{kept}, and the model stays in one process"
     place = f"{wrapped.module.path.name}:{wrapped.line}"
-    return f"Apex's interface stays (AMP480 says why), which the script's own wrapper of the model belongs to ({place})"
+    if program.callee_names(wrapped.node, wrapped.scope) & DATA_PARALLEL:  # type: ignore[arg-type]
+        return f"{kept}, and the script's `DataParallel` spreads the model over GPUs in one process ({place})"
+    return f"{kept}, which the script's own wrapper of the model belongs to ({place})"
+
+
+def _several_by_hand(program: Program) -> str:
+    """What to do for several processes where Apex's interface stays, in the words of what the program has."""
+    where = "after `amp.initialize`" if stages.initializing(program) else "before its optimizer is built"
+    parallel = ", in place of `DataParallel`," if program.calls_to(DATA_PARALLEL) else ""
+    loaders = any(
+        is_loader_value(value) for call, _, scope in program.calls() for value in program.flow.values(call, scope)
+    )
+    data = (
+        "give its loader a `DistributedSampler`"
+        if loaders
+        else "take every Nth batch in each of N processes, by `torch.distributed.get_rank()`"
+    )
+    return f"wrap the model in `DistributedDataParallel`{parallel} {where}, and {data}"
 
 
 def _told(program: Program, reason: Refusal) -> str:

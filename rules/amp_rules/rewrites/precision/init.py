@@ -92,7 +92,7 @@ def changes(context: Context) -> Iterator[Change]:
     actions: list[Action] = [Insert(statement, code, after=after, order=-1, gap=True)]
     if moved is not None:
         message = "the processes join before the data are shared out; the level is known there"
-        actions.append(Remove(moved[0], keep_comments=True))
+        actions.extend(Remove(item, keep_comments=True) for item in moved[0])
     elif context.initialised:
         message = "the processes join before the data are shared out; the level is chosen where it was before"
     yield Change(RULE, start, statement, message, actions)
@@ -111,7 +111,9 @@ def _has_option(context: Context) -> bool:
     return any(change.rule.code == _OPTION for change in context.made)
 
 
-def _moved(context: Context, module: Module, statement: ast.stmt, after: bool) -> tuple[ast.stmt, ast.Call] | None:
+def _moved(
+    context: Context, module: Module, statement: ast.stmt, after: bool
+) -> tuple[list[ast.stmt], ast.Call] | None:
     """The start that took the place of Apex's, where its arguments are known when the processes join."""
     if not context.initialised or _has_option(context):
         return None  # an option is read where the level was chosen before

@@ -16,8 +16,9 @@ together. Then it adapts the scale, once a round.
     amp.scaler.update()
 
 ## When it declines
-When the optimizer evaluates a closure (AMP191), when something else than an optimizer of torch changes the weights
-(AMP192), or when `optimizer.step` is used as a value or reached by its name (AMP193).
+When the optimizer evaluates a closure (AMP191), unless it trains a model that no other step trains and stays as it is
+(AMP186); when something else than an optimizer of torch changes the weights (AMP192), or when `optimizer.step` is used
+as a value or reached by its name (AMP193).
 
 ## Leaving it out
 No: scaled gradients would reach the weights.
@@ -32,7 +33,9 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
+from amp_rules.plan import steps_apart
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program, Step
 from amp_rules.source import blocks
@@ -53,6 +56,11 @@ def changes(context: Context) -> Iterator[Change]:
     for module, statement in _updates(context.program):
         message = "the scale adapts once a round, after the last step"
         yield Change.written(RULE, module, statement, message, context.vocabulary.update_scale(module, statement))
+
+
+def notes(context: Context) -> Iterator[Note]:
+    """Yield the steps beside these that stay as they are."""
+    yield from steps_apart.notes(context.program)
 
 
 def _updates(program: Program) -> list[tuple[Module, ast.stmt]]:

@@ -1,0 +1,191 @@
+"""Whether each way to a training step leads past a place where its model is prepared: else nothing averages there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.values import Value
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.index import ends_process
+from amp_rules.source.scopes import FunctionNode
+
+_LEAVES = (ast.Return, ast.Break, ast.Continue)
+_PERHAPS = (ast.IfExp, ast.BoolOp, ast.Lambda)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A place where a model is prepared, which some way to a training step leaves out.
+
+    Attributes:
+        site: the call that prepares the model.
+        condition: the ``if`` under which it is reached, the nearest one; it may stand around a call of its function.
+    """
+
+    site: Site
+    condition: Site
+
+    @property
+    def test(self) -> ast.expr:
+        """What decides."""
+        assert isinstance(self.condition.node, ast.If)
+        return self.condition.node.test
+
+
+def reasons(program: Program, preparing: frozenset[str]) -> Iterator[Declined]:
+    """Conditions under which alone a model is prepared, though it is trained without them too."""
+    for gap in gaps(program, preparing):
+        test = gap.condition.module.text(gap.test)
+        yield declining.decline(
+            declining.GRADIENTS_OUTSIDE,
+            gap.condition.module,
+            gap.condition.node,
+            f"the model is prepared only where `{test}` holds, and trained where it does not hold too",
+            f"take `amp.prepare_model(...)` out of the condition; `amp.init(..., ddp=True, enabled={test})` before it "
+            "chooses the precision",
+        )
+
+
+def gaps(program: Program, preparing: frozenset[str]) -> Iterator[Gap]:
+    """Places where a model is prepared, which some way to a training step leaves out.
+
+    Args:
+        program: the program, whose models are prepared already.
+        preparing: the names of what prepares a model.
+    """
+    sites = program.calls_to(preparing)
+    for site in sites:
+        condition = next(_conditions(program, site, frozenset()), None)
+        if condition is None:
+            continue
+        models = _models(program, site)
+        ways = Ways(program, {other.node for other in sites if other is site or models & _models(program, other)})
+        if condition.node in set(blocks.enclosing(site.module, site.node)):
+            is_gap = not all(map(ways.lead_past, program.backwards))
+        else:
+            # A function that is called under a condition: a step to which no way is known may not be reached at all.
+            is_gap = any(map(ways.are_left_out, program.backwards))
+        if is_gap:
+            yield Gap(site, condition)
+
+
+def _conditions(program: Program, site: Site, seen: frozenset[ast.AST]) -> Iterator[Site]:
+    """The conditions under which a place is reached, the nearest first."""
+    for parent in blocks.enclosing(site.module, site.node):
+        if _is_condition(parent):
+            yield Site(site.module, site.scope, site.body, parent)
+    info = program.function_of(site.body)
+    for caller in program.flow.callers(info) if info is not None and site.body not in seen else ():
+        yield from _conditions(program, calling(caller), seen | {site.body})
+
+
+def _is_condition(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and not is_main_guard(statement)
+
+
+def _models(program: Program, site: Site) -> set[Value]:
+    """The models that a call prepares."""
+    assert isinstance(site.node, ast.Call)
+    given = (*site.node.args[:1], *(item.value for item in site.node.keywords if item.arg == "model"))
+    return {model for item in given for model in program.roles.modules(item, site.scope)}
+
+
+class Ways:
+    """The ways from the start of the script to a place, and the statements that they lead past."""
+
+    def __init__(self, program: Program, calls: Iterable[ast.AST]) -> None:
+        self._program = program
+        self._calls = set(calls)
+        self._bodies: dict[ast.AST, bool] = {}
+
+    def lead_past(self, site: Site) -> bool:
+        """Whether one of the calls runs on every way before the site does."""
+        return self._lead_past(site, frozenset())
+
+    def are_left_out(self, site: Site, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether a way is known, from the start of the script, on which none of the calls runs before the site."""
+        if any(map(self._runs, _earlier(site))):
+            return False
+        info = self._program.function_of(site.body)
+        if info is None:
+            return True
+        callers = self._program.flow.callers(info) if site.body not in seen else []
+        return any(self.are_left_out(calling(item), seen | {site.body}) for item in callers)
+
+    def _lead_past(self, site: Site, seen: frozenset[ast.AST]) -> bool:
+        if any(map(self._runs, _earlier(site))):
+            return True
+        info = self._program.function_of(site.body)
+        if info is None:
+            return False
+        if site.body in seen:
+            return True  # a function that calls itself was reached in another way first
+        callers = self._program.flow.callers(info)
+        return bool(callers) and all(self._lead_past(calling(item), seen | {site.body}) for item in callers)
+
+    def _runs(self, statement: ast.stmt) -> bool:
+        """Whether one of the calls runs wherever the statement does; a loop counts as run."""
+        if isinstance(statement, FunctionNode | ast.ClassDef):
+            return False
+        if isinstance(statement, ast.If):
+            return self._computes(statement.test) or (
+                self._suite_runs(statement.body) and self._suite_runs(statement.orelse)
+            )
+        if isinstance(statement, (*blocks.LOOPS, ast.With, ast.AsyncWith)):
+            heads = [getattr(statement, "iter", None), getattr(statement, "test", None)]
+            heads += [item.context_expr for item in getattr(statement, "items", [])]
+            return any(map(self._computes, heads)) or self._suite_runs(statement.body)
+        if isinstance(statement, ast.Try):
+            return self._suite_runs(statement.body) or self._suite_runs(statement.finalbody)
+        return not isinstance(statement, ast.Match) and self._computes(statement)
+
+    def _suite_runs(self, suite: Sequence[ast.stmt]) -> bool:
+        for statement in suite:
+            if self._runs(statement) or _ends(statement):
+                return True
+            if any(isinstance(node, _LEAVES) for node in blocks.walk_own(statement)):
+                return False
+        return False
+
+    def _computes(self, node: ast.AST | None) -> bool:
+        """Whether one of the calls, or a function that runs one, is called in an expression whatever is true."""
+        pending = [node] if node is not None else []
+        while pending:
+            part = pending.pop()
+            if isinstance(part, ast.Call) and (part in self._calls or self._is_run_by(part)):
+                return True
+            if not isinstance(part, _PERHAPS):
+                pending.extend(ast.iter_child_nodes(part))
+            elif not isinstance(part, ast.Lambda):
+                pending.append(part.test if isinstance(part, ast.IfExp) else part.values[0])
+        return False
+
+    def _is_run_by(self, call: ast.Call) -> bool:
+        callees = self._program.flow.callees(call)
+        return bool(callees) and all(self._body_runs(info.node) for info in callees)
+
+    def _body_runs(self, body: ast.AST) -> bool:
+        if body not in self._bodies:
+            self._bodies[body] = False  # for a function that calls itself
+            suite = getattr(body, "body", None)
+            self._bodies[body] = self._suite_runs(suite) if isinstance(suite, list) else self._computes(suite)
+        return self._bodies[body]
+
+
+def _earlier(site: Site) -> Iterator[ast.stmt]:
+    """The statements of the same body that run before a site."""
+    statement = site.statement
+    for around in (statement, *blocks.enclosing(site.module, statement)):
+        place = blocks.place(site.module, around)
+        yield from place.suite[: place.index]
+
+
+def _ends(statement: ast.stmt) -> bool:
+    """Whether nothing of the script comes after the statement."""
+    return isinstance(statement, ast.Raise) or (isinstance(statement, ast.Expr) and ends_process(statement.value))
