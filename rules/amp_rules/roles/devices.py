@@ -18,7 +18,7 @@ from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import own_name
+from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.devices import CHOOSING, DEVICE, KEYWORDS, MOVING, SPREADING
 
 _INDEXED = re.compile(r"^\s*[a-z]+:(?:\s*\d+)?$")
@@ -104,6 +104,17 @@ class Devices:
     def has_index(self, node: ast.expr, scope: Scope) -> bool:
         """Whether the values that are known of an expression name a device by its number."""
         return any(_is_index(value.ref) for value in self.program.flow.values(node, scope) if value.kind == "constant")
+
+    def may_be_tensor(self, use: DeviceUse, origins: list[DeviceUse]) -> bool:
+        """Whether an expression may be what a function of torch computed, as in ``x.to(other)``, and no device."""
+        made = [value for value in self.program.flow.values(use.expression, use.scope) if value.kind == "object"]
+        return any(_computes(str(value.ref)) for value in made) or any(
+            _computes(name)
+            for origin in origins
+            for part in walk(origin.expression)
+            if isinstance(part, ast.Call)
+            for name in self.program.callee_names(part, origin.scope)
+        )
 
     def kind(self, node: ast.expr, scope: Scope) -> Origin:
         """What an expression is that says which device to use, without following it."""
@@ -280,6 +291,11 @@ def _bound(node: ast.AST) -> Iterator[ast.expr]:
             targets.extend(target.elts)
         elif isinstance(target, (ast.Name, ast.Attribute)):
             yield target
+
+
+def _computes(function: str) -> bool:
+    """Whether a function of torch gives a tensor, for all that is known: those about devices and processes do not."""
+    return function.startswith("torch.") and not function.startswith((DEVICE, "torch.cuda.", "torch.distributed."))
 
 
 def _is_flag(node: ast.expr) -> bool:

@@ -37,12 +37,13 @@ from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.keywords import code_of, written_out
+from amp_rules.plan.apex.side_effects import leaves_alone, reads_beside_methods
 from amp_rules.plan.apex.starts import MODELS, Start, is_first, is_started, other_branch
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.step_conditions import never_both
 from amp_rules.source import blocks
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action, Insert, Remove
 from amp_rules.text.vocabulary import InitArguments
 from amp_rules.torch import apex as api
@@ -283,20 +284,17 @@ def _condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dic
         return None  # an empty branch would be left
     given = blocks.reads(statement) | blocks.writes(statement)
     held = given | blocks.reads(parent.test)
-    names = {node.name for node in walk(file.module.tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    models = {path for name in MODELS if name in arguments for path in blocks.reads(arguments[name])}
+    models |= blocks.writes(statement)
     for item in (*kept, *parent.orelse):
         if isinstance(item, (ast.Return, ast.FunctionDef, ast.ClassDef, *blocks.LOOPS, ast.With)):
             return None
-        models = {
-            path for name in ("models", "optimizers") if name in arguments for path in blocks.reads(arguments[name])
-        }
-        if blocks.touches(blocks.reads(item) | blocks.writes(item), models | blocks.writes(statement)):
+        if blocks.touches(reads_beside_methods(file.module, item) | blocks.writes(item), models):
             return None
         if blocks.touches(blocks.writes(item), held):
             return None
-        called = {own_name(node.func) for node in walk(item) if isinstance(node, ast.Call)}
-        if called & names:
-            return None  # what a function of the file does to its models is not looked at
+        if not all(leaves_alone(file.module, node, models, held) for node in walk(item) if isinstance(node, ast.Call)):
+            return None
     return parent
 
 

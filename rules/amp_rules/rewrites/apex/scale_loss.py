@@ -7,7 +7,8 @@ which is then scaled as in any other script.
 ## Why
 The context scales the loss, unscales the gradients at its end and decides on the step. The scaler does the same in
 three calls that every reader of PyTorch knows: `scale`, `unscale_` before gradients are clipped, `step`.
-`delay_unscale` has no counterpart, because the scaler unscales once, before the step.
+`delay_unscale` has no counterpart, because the scaler unscales once, before the step. A scaled loss that is logged
+afterwards keeps its variable: the loss times the scale that it had.
 
 ## Before
     with amp.scale_loss(loss, optimizer) as scaled_loss:
@@ -17,8 +18,8 @@ three calls that every reader of PyTorch knows: `scale`, `unscale_` before gradi
     amp.scaler.scale(loss).backward()
 
 ## When it declines
-When the scaled loss is used for something else than its backward pass, or kept for later; and when the context also
-works on gradients, which are still scaled there.
+When the scaled loss is used for something else than its backward pass, but for its number in a log afterwards; and when
+the context also works on gradients, which are still scaled there.
 
 ## Leaving it out
 No: the context manager is Apex's own.
@@ -33,11 +34,11 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.apex.file import ApexFile
-from amp_rules.plan.apex.scaled_loss import ScaledLoss, scaled_loss_of, uses
+from amp_rules.plan.apex.scaled_loss import ScaledLoss, is_kept, scaled_loss_of, uses
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.syntax import walk
-from amp_rules.text.actions import Action, Replace, Unwrap
+from amp_rules.text.actions import Action, Insert, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 
 RULE = Rule(
@@ -72,9 +73,12 @@ def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Acti
         return
     text = file.source(found.loss)
     inside = {part for item in node.body for part in walk(item)}
+    if is_kept(file, node, found):
+        loss = text if isinstance(found.loss, _ATOMS) else f"({text})"
+        yield Insert(node, f"{found.name} = {loss}.detach().float() * {file.vocabulary.scale(file.module)}")
     for use in uses(file, node, found.name):
         if use not in inside:
-            if text == found.name:
+            if text == found.name or (found.loss_id is None and _is_shown(file, use)):
                 continue
             raise file.not_understood(use, f"`{found.name}` is used after the context that scales it")
         call = _backward(file, use)
@@ -86,6 +90,12 @@ def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Acti
         elif text != found.name:
             grouped = isinstance(call.func, ast.Attribute) and call.func.value is use
             yield Replace(use, substitute(f"({text})" if grouped and not isinstance(found.loss, _ATOMS) else text))
+
+
+def _is_shown(file: ApexFile, use: ast.Name) -> bool:
+    """Whether only the number of the scaled loss is asked for, as for a log: no gradient flows back from there."""
+    parent = file.module.parents[use]
+    return isinstance(parent, ast.Attribute) and parent.attr in ("item", "detach")
 
 
 def _is_gradient(node: ast.AST) -> bool:

@@ -155,6 +155,8 @@ def _of_constructor(devices: Devices, use: DeviceUse) -> Iterator[_Place]:
 
 def _of_use(devices: Devices, use: DeviceUse) -> Iterator[_Place]:
     origins = devices.origins(use.expression, use.scope)
+    if not use.is_certain and devices.may_be_tensor(use, origins or []):
+        return
     if origins is None:
         is_read_off = isinstance(use.node, ast.Attribute) and use.node.attr == "device"
         if devices.has_index(use.expression, use.scope) or (use.chooses and not is_read_off):
