@@ -72,7 +72,9 @@ def _attributes(program: Program) -> dict[tuple[ast.ClassDef, str], set[Value]]:
     candidates = {
         (holder, name): found
         for (holder, name), cell in program.flow.cells.items()
-        if isinstance(holder, ast.ClassDef) and is_module(Value("instance", program.flow.classes[holder]))
+        if isinstance(holder, ast.ClassDef)
+        and isinstance(name, str)
+        and is_module(Value("instance", program.flow.classes[holder]))
         if (found := {value for value in cell.values if _is_network(value)})
     }
     if not candidates:
