@@ -36,6 +36,7 @@ from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
 from amp_rules.roles import batch_norm
@@ -72,7 +73,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         values = own.program.roles.modules(model, site.scope)
         if not any(map(norms.are_in, values)) or _is_frozen(own.program, values):
             continue
-        reason = _against(own.program)
+        reason = _against(own.program, site)
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
             text = reason or "nothing in this file is called torch"
@@ -235,7 +236,7 @@ def _calls(program: Program, node: ast.AST, names: frozenset[str]) -> bool:
     return isinstance(node, ast.Call) and located is not None and bool(program.callee_names(node, located[1]) & names)
 
 
-def _against(program: Program) -> str | None:
+def _against(program: Program, wrapping: Site) -> str | None:
     """Why another class of batch norm would be noticed, or works against the method."""
     shuffled = _shuffled_between_processes(program)
     if shuffled is not None:
@@ -243,6 +244,7 @@ def _against(program: Program) -> str | None:
             f"`{shuffled}` deals the samples out to the processes in another order, so that batch norm sees other "
             "neighbours in each of them"
         )
+    earlier = Earlier(program, wrapping)
     for node, body, scope in program.nodes():
         if not isinstance(node, ast.Call):
             continue
@@ -251,6 +253,7 @@ def _against(program: Program) -> str | None:
         if isinstance(node.func, ast.Name) and node.func.id == "isinstance" and len(node.args) == 2:
             info = program.function_of(body)
             is_early = info is not None and any(part in info.name.lower() for part in _ON_START)
-            if not is_early and any(last_name(item).startswith("BatchNorm") for item in walk(node.args[1])):
+            looks = not is_early and any(last_name(item).startswith("BatchNorm") for item in walk(node.args[1]))
+            if looks and not earlier.runs(Site(scope.module, scope, body, node)):
                 return f"`{scope.module.text(node)}` may look for the class that it has now"
     return None
