@@ -47,7 +47,7 @@ def reasons(program: Program, precision: Precision, *, sync_bn: bool) -> Iterato
                 declining.GRADIENTS_OUTSIDE,
                 module,
                 value.site,
-                f"`{module.text(value.site)}` has batch norm in training mode, which each process would take of its share",
+                f"`{module.text(value.site)}` has batch norm in training mode, that of the share of each process",
                 "give it a variable of its own, and write `variable = amp.prepare_model(variable)` after it; or put it "
                 "into evaluation mode",
             )
