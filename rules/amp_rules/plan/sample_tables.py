@@ -70,7 +70,7 @@ def _in_methods(program: Program, loop: Site, inside: list[ast.AST], found: set[
     for body in program.called_from(inside):
         info = program.function_of(body)
         scope = program.flow.scopes.get(body)
-        if info is None or scope is None or body in found or info.receiver is None or not program.runs(body):
+        if info is None or scope is None or body in found or info.receiver is None or not program.is_model_code(body):
             continue
         found.add(body)
         nodes = list(blocks.walk_body(body))
