@@ -157,3 +157,101 @@ def test_outputs_that_enter_the_loss_in_some_steps_only(
 ) -> None:
     forward = f"hidden = self.paths[0](x)\nreturn {returned}"
     assert bool(message(tmp_path, forward, step)) is delayed
+
+
+NETWORK = """import torch
+import torch.nn.functional as F
+import torchvision
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+{imports}
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+{made}
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+{forward}
+        return self.head(x)
+
+
+loader = DataLoader(TensorDataset(torch.randn(96, 8), torch.randint(0, 3, (96,))), batch_size=16, shuffle=True)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+RESNET = "self.net = torchvision.models.resnet18()"
+PARTS = "x = self.net.layer1(self.net.bn1(self.net.conv1(x)))\nx = self.net.layer4(self.net.layer3(self.net.layer2(x)))"
+BERT = 'self.bert = BertModel.from_pretrained("bert-base-uncased")'
+
+
+@pytest.mark.parametrize(
+    ("made", "forward", "reason"),
+    [
+        (RESNET, "x = self.net(x)", ""),
+        (RESNET, PARTS, "`Net.net` is a whole network, of which `fc` takes no part in a forward pass"),
+        (f"{RESNET}\nself.net.fc = nn.Identity()", PARTS, ""),
+        (f"{RESNET}\ndel self.net.fc", PARTS, ""),
+        (f"{RESNET}\nself.net.fc = nn.Linear(512, 8)", "x = self.net(x)", ""),
+        (f"{RESNET}\nwidth = self.net.fc.in_features", PARTS, "of which `fc` takes no part"),
+        (f"{RESNET}\nself.body = nn.Sequential(*list(self.net.children())[:-1])", "x = self.body(x)", "of which"),
+        (f"{RESNET}\nfor p in self.net.parameters():\n    p.requires_grad = False", PARTS, ""),
+        (RESNET.replace("resnet18", "googlenet"), "x = self.net.conv1(x)", "`Net.net` is a network of a library"),
+        ("self.body = nn.Sequential(*list(torchvision.models.resnet18().children())[:-1])", "x = self.body(x)", ""),
+        (RESNET.replace("resnet18", "vgg16"), "x = self.net.features(x)", "of which `classifier` takes no part"),
+        (BERT, "x = self.bert(x)[0]", "nothing is seen to use the pooled output of `Net.bert`"),
+        (BERT, "out = self.bert(x)\nx = out.last_hidden_state[:, 0]", "pooled output of `Net.bert`"),
+        (BERT, "hidden, pooled = self.bert(x)\nx = hidden[:, 0]", "pooled output of `Net.bert`"),
+        (BERT, "hidden, pooled = self.bert(x)\nx = pooled", ""),
+        (BERT, "x = self.bert(x).pooler_output", ""),
+        (BERT, "out = self.bert(x)\nx = out[1]", ""),
+        (BERT.replace('")', '", add_pooling_layer=False)'), "x = self.bert(x)[0]", ""),
+        (BERT.replace("Bert", "DistilBert"), "x = self.bert(x)[0]", ""),
+    ],
+)  # fmt: skip
+def test_networks_of_libraries_of_which_a_part_is_used(tmp_path: Path, made: str, forward: str, reason: str) -> None:
+    imports = "from transformers import BertModel, DistilBertModel\n"
+    entry = tmp_path / "train.py"
+    entry.write_text(
+        NETWORK.format(imports=imports, made=textwrap.indent(made, " " * 8), forward=textwrap.indent(forward, " " * 8)),
+        encoding="utf-8",
+    )
+    report = migrate(entry, Options(ddp=True))
+    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
+    (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
+    assert reason in found
+    assert ("because" in found) is bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("setting", "forward", "skipped"),
+    [
+        ("normed", "if self.normed:\n    x = self.norm(x)", True),
+        ("normed", "if not self.normed:\n    x = self.norm(x)", True),
+        ("kind", "if self.kind == 'layer':\n    x = self.norm(x)", True),
+        ("kind", "if self.kind == 'pre':\n    x = self.norm(x)\nelse:\n    x = self.norm(x * 2)", False),
+        ("kind", "if self.kind == 'pre':\n    x = self.norm(x)\nelse:\n    raise ValueError(self.kind)", False),
+        ("kind", "if self.kind == 'bare':\n    return x\nx = self.norm(x)", True),
+        ("kind", "if self.norm is not None:\n    x = self.norm(x)", False),
+        ("kind", "if self.norm:\n    x = self.norm(x)", False),
+        ("kind", "if self.norm == 1:\n    x = self.norm(x)", True),
+        ("kind", "if self.training:\n    x = self.norm(x)", False),
+    ],
+)  # fmt: skip
+def test_layers_that_a_setting_leaves_out(tmp_path: Path, setting: str, forward: str, skipped: bool) -> None:
+    made = f"import os\nself.{setting} = os.environ.get('SETTING')\nself.norm = nn.LayerNorm(8)"
+    entry = tmp_path / "train.py"
+    entry.write_text(
+        NETWORK.format(imports="", made=textwrap.indent(made, " " * 8), forward=textwrap.indent(forward, " " * 8)),
+        encoding="utf-8",
+    )
+    report = migrate(entry, Options(ddp=True))
+    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
+    (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
+    assert ("is a setting, by which layers may be left out" in found) is skipped

@@ -16,7 +16,6 @@ from functools import cached_property
 from amp_rules.plain_torch.changed_parts import ChangedParts
 from amp_rules.plain_torch.dropped_outputs import drops_outputs
 from amp_rules.plain_torch.loss_paths import LossPaths, Pass
-from amp_rules.plain_torch.skipped_layers import skips_layers
 from amp_rules.plain_torch.step_runs import Key, StepRun
 from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.translation import Translation
@@ -63,7 +62,7 @@ class AveragedPasses:
             return self._decline(item.use, f"`{site.module.text(site.node)}` {reason}", recipe, site)
         delayed = item.use.keyword("delay_allreduce")
         if not (isinstance(delayed, ast.Constant) and delayed.value is True):
-            return _LOOKS if drops_outputs(program) or skips_layers(program) else ""
+            return _LOOKS if self._left_out else ""
         if self._gradients_by_hand is not None:
             site = self._gradients_by_hand
             reason = f"DistributedDataParallel averages no gradients of `{site.module.text(site.node)}`"
@@ -184,9 +183,7 @@ class AveragedPasses:
     def _left_out(self) -> str:
         """Why a step may leave parameters out; empty where nothing suggests that it does."""
         found = why_left_out(self._program, Precision(backwards=self._program.backwards), self._forwards)
-        if found or drops_outputs(self._program):
-            return found or "an output of a part is not used"
-        return "a setting may leave a layer out" if skips_layers(self._program) else ""
+        return found or ("an output of a part is not used" if drops_outputs(self._program) else "")
 
     @cached_property
     def _training(self) -> TrainingNodes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.wrapped import Wrapped
+from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.written_buffers import writes_of_batch
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site, calling
@@ -158,29 +159,6 @@ class ChangedParts:
     def _called(self) -> set[ast.AST]:
         """Bodies that training steps run."""
         return TrainingNodes(self._program).bodies
-
-
-def with_parts(program: Program, values: Iterable[Value]) -> set[Value]:
-    """The values, and all modules that they keep."""
-    found = set(values)
-    pending = list(found)
-    while pending:
-        value = pending.pop()
-        given: set[Value] = set()
-        if value.kind == "instance":
-            classes = {info.facts.node for info in value.ref.mro()}
-            for (holder, _), cell in program.flow.cells.items():
-                if holder in classes:
-                    given |= cell.values
-        located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
-        if located is not None and isinstance(value.site, ast.Call) and value.kind == "object":
-            for item in [*value.site.args, *(keyword.value for keyword in value.site.keywords)]:
-                given |= program.flow.values(item.value if isinstance(item, ast.Starred) else item, located[1])
-        given |= program.flow.elements([value, *given])
-        new = {item for item in given if is_module(item)} - found
-        found |= new
-        pending += new
-    return found
 
 
 def _owner(target: ast.Attribute | ast.Subscript) -> ast.expr:

@@ -8,6 +8,7 @@ average is as large as one of them, where one process with all samples would hav
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
@@ -20,6 +21,10 @@ from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, own_name, walk
 from amp_rules.torch.losses import OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
+
+_EQUATION_AND_TWO = 3
+_ALL_PAIRS = re.compile(r"([a-z])([a-z]),(?!\1)([a-z])\2->(\1\3|\3\1)")
+"""Each row of one matrix with each of another, as an equation of einsum: ``nc,mc->nm``."""
 
 _DIVIDES = frozenset({"div", "div_", "divide", "true_divide"})
 
@@ -94,9 +99,22 @@ def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
         return any(map(_is_transposed, node.args))
     if any(value.name.startswith(OF_ALL_PAIRS) for value in program.flow.values(node.func, scope)):
         return True
+    if names & {"torch.einsum"}:
+        return _pairs_rows(node)
+    if names & {"torch.nn.functional.cosine_similarity", "torch.cosine_similarity"}:
+        return {_widened(argument) for argument in node.args[:2]} == {0, 1}
     if names & {"torch.cdist"}:
         return all(isinstance(argument, ast.Name) for argument in node.args[:2])
     return isinstance(node.func, ast.Attribute) and node.func.attr in SPREADS and _over_samples(node)
+
+
+def _pairs_rows(call: ast.Call) -> bool:
+    """``torch.einsum("nc,mc->nm", a, b)`` of two variables: each row of one with each of the other."""
+    equation = call.args[0] if len(call.args) == _EQUATION_AND_TWO else None
+    if not (isinstance(equation, ast.Constant) and isinstance(equation.value, str)):
+        return False
+    pairs = _ALL_PAIRS.fullmatch(equation.value.replace(" ", "")) is not None
+    return pairs and all(isinstance(item, ast.Name) for item in call.args[1:])
 
 
 def _is_transposed(node: ast.expr) -> bool:

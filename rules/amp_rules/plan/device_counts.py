@@ -11,7 +11,7 @@ from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.functions import DEVICE_COUNTS
-from amp_rules.torch.wrappers import DATA_PARALLEL
+from amp_rules.torch.wrappers import DATA_PARALLEL, SPREAD_IN_ONE_CALL
 
 _MAX_VARIABLES = 4
 """Variables through which a factor is followed to the number of GPUs."""
@@ -19,13 +19,13 @@ _MAX_VARIABLES = 4
 
 def times_devices(program: Program, lengths: WholeLengths) -> Iterator[Site]:
     """Yield products with the number of GPUs in a script that wraps a model with ``DataParallel``."""
-    wrapping = [site for site in program.calls_to(DATA_PARALLEL) if isinstance(site.node, ast.Call)]
+    spreading = program.calls_to(DATA_PARALLEL | SPREAD_IN_ONE_CALL)
+    wrapping = [site for site in spreading if isinstance(site.node, ast.Call)]
     devices = [
-        Site(site.module, site.scope, site.body, item.value)
+        Site(site.module, site.scope, site.body, given)
         for site in wrapping
         if isinstance(site.node, ast.Call)
-        for item in site.node.keywords
-        if item.arg == "device_ids"
+        for given in _devices_of(program, site.node, site.scope)
     ]
     compared = {key for site in wrapping for key in _compared(site)}
     for node, body, scope in program.nodes() if wrapping else ():
@@ -38,6 +38,13 @@ def times_devices(program: Program, lengths: WholeLengths) -> Iterator[Site]:
             _is_count(program, lengths, item, scope, devices) or _variable(item, scope) in compared for item in factors
         ):
             yield Site(scope.module, scope, body, node)
+
+
+def _devices_of(program: Program, call: ast.Call, scope: Scope) -> Iterator[ast.expr]:
+    """What a model is spread over, in the call that does it."""
+    yield from (item.value for item in call.keywords if item.arg == "device_ids")
+    if program.callee_names(call, scope) & SPREAD_IN_ONE_CALL:
+        yield from call.args[2:3]
 
 
 def _compared(site: Site) -> Iterator[tuple[str, ast.AST]]:

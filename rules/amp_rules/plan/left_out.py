@@ -8,9 +8,12 @@ from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.changing import Changing
+from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.outputs_in_loss import Outputs, at
+from amp_rules.plan.parts_of_networks import why_in_parts
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.kinds import is_module, is_without_parameters
+from amp_rules.plan.skipped_layers import why_skipped
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -26,6 +29,18 @@ def why_left_out(program: Program, precision: Precision, calls: list[Site]) -> s
     return _LeftOut(program, precision, calls).reason()
 
 
+def why_left_out_as_written(program: Program) -> str:
+    """The same for a program whose training steps are not known as regions, by all calls of its trained models."""
+    calls = [
+        Site(scope.module, scope, body, call)
+        for call, body, scope in program.calls()
+        if not program.is_model_code(body)
+        and any(map(program.is_trained, program.called_models(call, scope)))
+        and not program.without_gradients(scope.module, call, body)
+    ]
+    return why_left_out(program, Precision(backwards=program.backwards), calls)
+
+
 class _LeftOut:
     def __init__(self, program: Program, precision: Precision, calls: list[Site]) -> None:
         self.program = program
@@ -39,7 +54,14 @@ class _LeftOut:
             if found:
                 return found
         outputs = Outputs(self.program, self.precision, self._uses_part)
-        return outputs.reason(self.calls) or self._never_called() or self._class_asked_for()
+        return (
+            outputs.reason(self.calls)
+            or outputs.dropped_inside()
+            or self._never_called()
+            or why_in_parts(self.program)
+            or why_skipped(self.program)
+            or self._class_asked_for()
+        )
 
     # ---- the forward pass ----------------------------------------------------------------------------------
 
@@ -190,30 +212,6 @@ class _LeftOut:
             if any(map(self.program.is_trained, self.program.roles.modules(node.args[0], scope))):
                 return f"{at(scope.module, node)} asks for the model's own class"
         return ""
-
-
-def has_parameters(value: Value) -> bool:
-    """Whether a model or layer has parameters, as far as its class says."""
-    if value.kind == "instance":
-        return is_module(value) and not _is_plain(value.ref)
-    return is_module(value) and not is_without_parameters(value)
-
-
-def _is_plain(info: ClassInfo) -> bool:
-    """Whether a class of the project has no parameters of its own: it keeps no attribute but numbers and the like."""
-    return not any(
-        isinstance(node, ast.Call) and isinstance(node.func, (ast.Attribute, ast.Name))
-        for one in info.mro()
-        for method in (one.facts.methods.get("__init__"),)
-        if method is not None
-        for statement in method.body
-        for node in walk(statement)
-        if not _is_super(statement)
-    )
-
-
-def _is_super(statement: ast.stmt) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == "super" for node in walk(statement))
 
 
 def _is_only_named(parent: ast.AST | None) -> bool:

@@ -336,7 +336,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(loose_parameters.reasons(program))
     reasons.extend(models_from_outside.reasons(program))
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
-    reasons.extend(written_buffers.reasons(program, precision))
+    reasons.extend(written_buffers.reasons(program, precision, sync_bn=options.sync_bn))
     reasons.extend(steps_apart.reasons(distribution))
     reasons.decline()
     return distribution

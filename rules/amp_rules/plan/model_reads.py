@@ -35,7 +35,7 @@ def reaches(program: Program, home: Home, site: Site) -> bool:
     """Whether the callee of the training call is read from the home's variable after it was prepared."""
     assert isinstance(site.node, ast.Call)
     assignments = _assignments(program)
-    pending = [_Source(site.node.func, site.scope, site.body)]
+    pending = [_Source(program.callee(site.node, site.scope), site.scope, site.body)]
     seen: set[tuple[object, ...]] = set()
     while pending:
         source = _plain(program, pending.pop())

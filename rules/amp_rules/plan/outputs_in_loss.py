@@ -56,6 +56,19 @@ class Outputs:
                     return f"{at(call.module, node.test)} decides which outputs of the model enter the loss"
         return ""
 
+    def dropped_inside(self) -> str:
+        """An output of a part that the model which calls the part drops: ``mean, _ = self.encoder(x)``."""
+        for body, scope in self._program.bodies:
+            if not self._program.is_model_code(body):
+                continue
+            for node in self._program.nodes_of(body):
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                    if self._program.called_models(node.value, scope):
+                        dropped = self._unread_output(Site(scope.module, scope, body, node.value), node)
+                        if dropped:
+                            return dropped
+        return ""
+
     def _unread_output(self, call: Site, statement: ast.Assign) -> str:
         """An output that a part of the model makes for itself alone, and that nothing reads."""
         read = {

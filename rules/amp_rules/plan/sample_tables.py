@@ -11,6 +11,7 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import TABLE_CLEARS, TABLE_WRITES
+from amp_rules.torch.distributed import GATHERS
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def sample_tables(program: Program, data: TrainingData) -> Iterator[SampleTable]
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TABLE_CLEARS
             if (path := blocks.path_of(node.func.value)) is not None
         }
+        yield from _in_methods(program, loop, inside, found)
         batch = _of_batch(program, loop, inside)
         for node in inside:
             written = _written(node)
@@ -61,6 +63,68 @@ def sample_tables(program: Program, data: TrainingData) -> Iterator[SampleTable]
             if _is_read(program, loop, path, node):
                 statement = blocks.statement_of(loop.module, node)
                 yield SampleTable(loop.module, loop.scope, loop.body, statement, path)
+
+
+def _in_methods(program: Program, loop: Site, inside: list[ast.AST], found: set[ast.AST]) -> Iterator[SampleTable]:
+    """The tables that an object keeps and a method writes, at places that it is given: ``memory(features, index)``."""
+    for body in program.called_from(inside):
+        info = program.function_of(body)
+        scope = program.flow.scopes.get(body)
+        if info is None or scope is None or body in found or info.receiver is None or not program.is_model_code(body):
+            continue
+        found.add(body)
+        nodes = list(blocks.walk_body(body))
+        if any(isinstance(node, ast.Call) and program.callee_names(node, scope) & GATHERS for node in nodes):
+            continue  # it may be given the rows of all processes
+        made = {path for node in nodes if isinstance(node, ast.Assign) for path in _assigned_whole(node)}
+        given = _computed_from(nodes, set(info.parameters) - {info.receiver})
+        for node in nodes:
+            written = _written(node)
+            if written is None or _is_range(written[1]):
+                continue
+            path = blocks.path_of(written[0])
+            if path is None or not path.startswith(f"{info.receiver}.") or path in made:
+                continue
+            site = Site(scope.module, scope, body, node)
+            if blocks.reads(written[1]) & given and _is_read(program, site, path, node):
+                yield SampleTable(scope.module, scope, body, blocks.statement_of(scope.module, node), path)
+
+
+def _assigned_whole(node: ast.Assign) -> Iterator[str]:
+    for target in node.targets:
+        path = blocks.path_of(target)
+        if path is not None and not isinstance(target, ast.Subscript):
+            yield path
+
+
+def _is_range(index: ast.expr) -> bool:
+    """``ptr : ptr + n``, the place of a queue."""
+    return any(isinstance(part, ast.Slice) and (part.lower or part.upper) for part in walk(index))
+
+
+def _computed_from(nodes: list[ast.AST], found: set[str]) -> set[str]:
+    """Variables, and those that are computed from them; not from their shapes."""
+    while True:
+        before = len(found)
+        for node in nodes:
+            if not isinstance(node, ast.Assign) or not any(
+                isinstance(part, ast.Name) and part.id in found and not is_written(_holder(node, part))
+                for part in walk(node.value)
+            ):
+                continue
+            found |= {
+                part.id
+                for target in node.targets
+                for part in walk(target)
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            }
+        if len(found) == before:
+            return found
+
+
+def _holder(statement: ast.Assign, node: ast.AST) -> ast.AST | None:
+    """What holds a node within a statement."""
+    return next((part for part in walk(statement.value) if node in ast.iter_child_nodes(part)), None)
 
 
 def _of_batch(program: Program, loop: Site, inside: list[ast.AST]) -> set[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan import declining
+from amp_rules.plan.batch_norms import normalising_beside
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.precision import Precision
@@ -27,9 +28,29 @@ def homes(program: Program, precision: Precision) -> list[Home]:
     return [home for home in found if home is not None]
 
 
-def reasons(program: Program, precision: Precision) -> Iterator[Declined]:
+def homes_of_batch_norm(program: Program, precision: Precision) -> list[Home]:
+    """Where modules that normalise by the batch are prepared: they train nothing, and write no buffers themselves."""
+    finder = Homes(program)
+    others = {home.key for home in homes(program, precision)}
+    found = [finder.of(value) for value in normalising_beside(program, precision)]
+    return [home for home in found if home is not None and home.key not in others]
+
+
+def reasons(program: Program, precision: Precision, *, sync_bn: bool) -> Iterator[Declined]:
     """Yield those that no variable holds."""
     finder = Homes(program)
+    for value in normalising_beside(program, precision) if sync_bn else ():
+        located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        if finder.of(value) is None and located is not None and isinstance(value.site, ast.Call):
+            module = located[1].module
+            yield declining.decline(
+                declining.GRADIENTS_OUTSIDE,
+                module,
+                value.site,
+                f"`{module.text(value.site)}` has batch norm in training mode, that of the share of each process",
+                "give it a variable of its own, and write `variable = amp.prepare_model(variable)` after it; or put it "
+                "into evaluation mode",
+            )
     for value in _writers(program, precision):
         located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
         if finder.of(value) is None and located is not None and isinstance(value.site, ast.Call):

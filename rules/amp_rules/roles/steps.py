@@ -26,6 +26,7 @@ from amp_rules.torch.functions import TENSOR_MAKERS
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS
 from amp_rules.torch.mixed_precision import SCALERS
 from amp_rules.torch.models import PUTS_PART
+from amp_rules.torch.wrappers import SPREAD_IN_ONE_CALL
 
 
 @dataclass(frozen=True)
@@ -504,7 +505,14 @@ class Program:
         found = self.roles.modules(call.func, scope)
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("forward", "__call__"):
             found = found | self.roles.modules(call.func.value, scope)
+        if (spread := self.callee(call, scope)) is not call.func:
+            found = found | self.roles.modules(spread, scope)
         return found
+
+    def callee(self, call: ast.Call, scope: Scope) -> ast.expr:
+        """What a call runs: ``model`` for ``model(x)``, and for ``data_parallel(model, x)`` as well."""
+        is_spread = call.args and self.callee_names(call, scope) & SPREAD_IN_ONE_CALL
+        return call.args[0] if is_spread else call.func
 
     # ---- what a statement leads to -------------------------------------------------------------------------
 

@@ -84,6 +84,21 @@ WITH_BATCH_NORM = (
 )  # fmt: skip
 """Beginnings of the names of torchvision's models that have batch norm; of others "bn" in the name tells."""
 
+PARTS_OF_NETWORKS: dict[tuple[str, ...], frozenset[str]] = {
+    ("resnet", "resnext", "wide_resnet"): frozenset({"conv1", "bn1", "layer1", "layer2", "layer3", "layer4", "fc"}),
+    ("shufflenet",): frozenset({"conv1", "stage2", "stage3", "stage4", "conv5", "fc"}),
+    ("mnasnet",): frozenset({"layers", "classifier"}),
+    ("alexnet", "vgg", "densenet", "mobilenet", "squeezenet", "efficientnet", "convnext"): frozenset(
+        {"features", "classifier"}
+    ),
+}
+"""The parts with parameters of torchvision's networks, by the beginnings of the networks' names."""
+
+WITH_POOLER = frozenset(
+    ["Albert", "Auto", "Beit", "Bert", "Camembert", "Data2VecText", "DeiT", "Ernie", "Roberta", "ViT", "XLMRoberta"]
+)
+"""Models of transformers that compute a second output of all, which has weights of its own: ``BertModel``."""
+
 
 def is_module_base(name: str) -> bool:
     """Whether subclasses of the class with this dotted name are models."""

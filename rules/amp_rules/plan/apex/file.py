@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -40,12 +41,15 @@ class ApexFile:
     Attributes:
         wanted_elsewhere: names that other files of the project import or read as attributes.
         handed_on: where the program keeps ``amp`` in attributes; of files as they are on disk.
+        left_out: how a step of the program may leave parameters out, asked when it is needed; empty where nothing
+            suggests that it does.
     """
 
     module: Module
     options: Options
     wanted_elsewhere: frozenset[str] = frozenset()
     handed_on: HandedOn = field(default_factory=HandedOn)
+    left_out: Callable[[], str] = str
 
     @cached_property
     def references(self) -> References:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 
 from amp_rules import rewrites
 from amp_rules.plan.apex.file import ApexFile, NotUnderstood
@@ -16,6 +17,7 @@ from amp_rules.plan.apex.references import References
 from amp_rules.plan.apex.remarks import outdated, remarks, without
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart
+from amp_rules.plan.left_out import why_left_out_as_written
 from amp_rules.plan.report import Edit
 from amp_rules.plan.selection import Selection
 from amp_rules.plan.vocabularies import chosen
@@ -193,19 +195,26 @@ def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
         for module in program.flow.modules
         if module in users or (_mentions_old_names(module) and not is_part_of_apex(program, module))
     ]
+    left_out = cache(lambda: why_left_out_as_written(program))
     for rewrite in rewrites.of_apex(way):
         for draft in drafts:
-            _finish(selection, draft, rewrite, kept)
+            _finish(selection, draft, rewrite, kept, left_out)
     if way == "idiom":
         for draft in drafts:
             _without_remarks(selection, draft)
     return [draft for draft in drafts if draft.changed]
 
 
-def _finish(selection: Selection, draft: Draft, rewrite: Rewrite[ApexFile], kept: HandedOn) -> None:
+def _finish(
+    selection: Selection,
+    draft: Draft,
+    rewrite: Rewrite[ApexFile],
+    kept: HandedOn,
+    left_out: Callable[[], str] = str,
+) -> None:
     """Runs one rewrite until it finds nothing more: what it takes away can uncover another place."""
     for _ in range(_MAX_ROUNDS):
-        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere, kept)
+        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere, kept, left_out)
         try:
             changes = apart(selection.settled(rewrite.changes(file), draft=draft))
         except NotUnderstood as left:

@@ -3,7 +3,8 @@
 ## What it does
 `apex.parallel.DistributedDataParallel` becomes `torch.nn.parallel.DistributedDataParallel`, `convert_syncbn_model` and
 `create_syncbn_process_group` become the runtime's. Options that only tune the exchange go. Buffers are not broadcast,
-as in Apex. A wrapper with `delay_allreduce=True` comes from `amp_runtime.apex.parallel` as it is, with
+as in Apex. `find_unused_parameters=True` is added where a step may leave parameters of the model out, of which Apex's
+wrapper took no notice. A wrapper with `delay_allreduce=True` comes from `amp_runtime.apex.parallel` as it is, with
 `--target torch` from PyTorch, with `find_unused_parameters=True`.
 
 ## Why
@@ -94,6 +95,8 @@ def _wrapper(file: ApexFile, node: ast.expr, parent: ast.AST) -> Iterator[Change
     if isinstance(parent, ast.ClassDef):
         raise file.not_understood(parent, "a class derives from Apex's DistributedDataParallel")
     message = "PyTorch's wrapper averages the gradients"
+    if file.left_out():
+        message += f", and searches for unused parameters, because {file.left_out()}"
     name = _name(file, node)
     if isinstance(parent, ast.Call) and parent.func is node:
         edits = [Replace(parent, _options(file, parent))]
@@ -127,6 +130,8 @@ def _options(file: ApexFile, call: ast.Call) -> ExpressionEdit:
             kept.append(item)
         elif item.arg not in _TUNING:
             raise file.not_understood(call, f"`{item.arg}=` is no option of Apex's DistributedDataParallel")
+    if file.left_out():
+        unused = "True"
     code = ["broadcast_buffers=False", *([f"find_unused_parameters={unused}"] if unused else [])]
 
     def edit(node: cst.BaseExpression) -> cst.BaseExpression:

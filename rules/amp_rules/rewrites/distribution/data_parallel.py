@@ -5,7 +5,9 @@ Removes `model = nn.DataParallel(model)`, with the condition around it when noth
 script sees the names of the wrapped model, in `model.state_dict()`, `model.named_parameters()` or a model that is saved
 whole, it becomes `model = amp.keep_module_prefix(model)`: on one device, with the same names. So it does where the
 script hands the model tensors that only `DataParallel` moved to the GPU: `keep_module_prefix` moves them as well.
-`data_parallel(model, x, devices)`, the function, becomes `model(x)`.
+Where the script names the GPUs in `CUDA_VISIBLE_DEVICES`, which torchrun has to do without, a condition on their number
+goes by what it names: the names in checkpoints are the same however the script is started.
+`data_parallel(model, x, devices)`, the function, becomes `model(x)`, with a tuple of inputs `model(*inputs)`.
 
 ## Why
 `DataParallel` drives all devices from one process; with one process for each device it would take them from
@@ -34,12 +36,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from enum import Enum
 
 import libcst as cst
 
 from amp_rules.plan import declining
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.pinned_devices import PinnedDevices
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.wrapper_names import asks_for_devices
 from amp_rules.roles.steps import Program, Site
@@ -47,6 +51,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace
+from amp_rules.text.expression_edits import substitute
 from amp_rules.torch.wrappers import DATA_PARALLEL, SPREAD_BY_HAND, SPREAD_IN_ONE_CALL
 
 RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
@@ -60,22 +65,33 @@ def changes(context: Context) -> Iterator[Change]:
     program = context.program
     keeps_names = context.processes.keeps_names
     sites = program.calls_to(DATA_PARALLEL)
-    gone = {} if keeps_names else _gone(sites)
+    pinned = PinnedDevices(program)
+    never_run = [site for site in sites if pinned.never_several(site)]
+    gone = _gone(never_run if keeps_names else sites)
+    conditions: set[ast.expr] = set()
     for site in sites:
         assert isinstance(site.node, ast.Call)
-        if keeps_names and _model_of(site.node) is not None:
+        if keeps_names and _model_of(site.node) is not None and site not in never_run:
             message = _SHOWS_NAMES if context.processes.shows_names else _MOVES_INPUTS
             written = context.vocabulary.names_of_data_parallel(site.module, site.node)
             yield Change.written(RULE, site.module, site.node, message, written)
+            several = pinned.condition(site)
+            if several is not None and several[0] not in conditions:
+                test, named = several
+                conditions.add(test)
+                text = "under torchrun all GPUs are visible; the names of the parts go by those that are named"
+                edit = Replace(test, substitute(f"{site.module.code(test)} and {named}"))
+                yield Change(RULE, site.module, test, text, [edit])
             continue
         message = "torchrun starts one process for each device; DataParallel would use them all from each"
         yield Change(RULE, site.module, site.node, message, _actions(site, gone))
     for site in program.calls_to(SPREAD_BY_HAND):
-        if not _is_one_call(program, site):
+        inputs = _inputs(program, site)
+        if inputs is None:
             continue
         assert isinstance(site.node, ast.expr)
         message = f"`{site.module.text(site.node)}` would spread the model over the devices of other processes"
-        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call)])
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call(inputs))])
 
 
 def _actions(site: Site, gone: dict[ast.stmt, ast.stmt | None]) -> list[Action]:
@@ -146,11 +162,21 @@ def _wrapped_or_not(*, is_body: bool) -> ExpressionEdit:
     return edit
 
 
-def _plain_call(node: cst.BaseExpression) -> cst.BaseExpression:
+def _plain_call(inputs: _Inputs) -> ExpressionEdit:
     """``model(x)`` for ``data_parallel(model, x, ...)``."""
-    call = cst.ensure_type(node, cst.Call)
-    given = call.args[1].with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=cst.SimpleWhitespace(""))
-    return call.with_changes(func=call.args[0].value, args=[given], whitespace_before_args=cst.SimpleWhitespace(""))
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        call = cst.ensure_type(node, cst.Call)
+        value = call.args[1].value
+        if isinstance(value, cst.Tuple):
+            given = [cst.Arg(item.value, comma=item.comma) for item in value.elements]
+            given[-1] = given[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        else:
+            plain = value if len(value.lpar) != 1 else value.with_changes(lpar=(), rpar=())
+            given = [cst.Arg(plain, star="*" if inputs is _Inputs.TUPLE else "")]
+        return call.with_changes(func=call.args[0].value, args=given, whitespace_before_args=cst.SimpleWhitespace(""))
+
+    return edit
 
 
 def _first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
@@ -191,7 +217,7 @@ def reasons(context: Context) -> Iterator[Declined]:
             "use the device of the process: `amp.device(...)`",
         )
     for site in program.calls_to(SPREAD_BY_HAND):
-        if _is_one_call(program, site):
+        if _inputs(program, site) is not None:
             continue
         yield declining.decline(
             declining.GRADIENTS_OUTSIDE,
@@ -205,15 +231,41 @@ def reasons(context: Context) -> Iterator[Declined]:
 _POSITIONAL = 5  # module, inputs, device_ids, output_device, dim; what follows are keywords of the model's call
 
 
-def _is_one_call(program: Program, site: Site) -> bool:
-    """Whether this is ``data_parallel(model, x)`` with one input, as ``model(x)`` could be."""
+class _Inputs(Enum):
+    """What ``data_parallel`` is given for its model."""
+
+    ONE = "one input, or a tuple that is written out in the call"
+    TUPLE = "a variable that holds a tuple of inputs"
+
+
+def _inputs(program: Program, site: Site) -> _Inputs | None:
+    """What the model is given, if this is ``data_parallel(model, x)``, as ``model(x)`` could be; else None."""
     call = site.node
     assert isinstance(call, ast.Call)
     if not program.callee_names(call, site.scope) & SPREAD_IN_ONE_CALL or len(call.args) < 2:
-        return False
+        return None
     if any(isinstance(argument, ast.Starred) for argument in call.args) or len(call.args) > _POSITIONAL:
-        return False
+        return None
     if any(item.arg not in ("device_ids", "output_device", "dim") for item in call.keywords):
+        return None
+    given = call.args[1]
+    if isinstance(given, ast.Tuple):
+        return _Inputs.ONE if given.elts else None
+    if isinstance(given, ast.List):
+        return None
+    if not any(value.kind == "sequence" for value in program.flow.values(given, site.scope)):
+        return _Inputs.ONE
+    return _Inputs.TUPLE if _is_tuple(program, given, site) else None
+
+
+def _is_tuple(program: Program, node: ast.expr, site: Site) -> bool:
+    """Whether a variable of the function only ever holds tuples that are written out."""
+    info = program.function_of(site.body)
+    if not isinstance(node, ast.Name) or (info is not None and node.id in info.parameters):
         return False
-    is_pair = isinstance(call.args[1], (ast.Tuple, ast.List))
-    return not is_pair and not any(value.kind == "sequence" for value in program.flow.values(call.args[1], site.scope))
+    stores = [item for item in program.nodes_of(site.body) if isinstance(item, ast.Name) and item.id == node.id]
+    stores = [item for item in stores if not isinstance(item.ctx, ast.Load)]
+    assignments = [site.module.parents[item] for item in stores]
+    return bool(assignments) and all(
+        isinstance(item, ast.Assign) and isinstance(item.value, ast.Tuple) for item in assignments
+    )

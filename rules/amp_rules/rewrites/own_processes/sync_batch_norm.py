@@ -34,11 +34,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.flow.values import Value
+from amp_rules.plan.apex.wrapping import WRAPPER
+from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
-from amp_rules.roles import batch_norm
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
@@ -46,7 +48,6 @@ from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
 from amp_rules.torch.distributed import GATHERS, SYNC_BATCH_NORM
-from amp_rules.torch.models import WITH_BATCH_NORM
 
 RULE = Rule(
     "AMP230", "sync-batch-norm", "Batch norm is synchronised over the processes.", "distribution", optional=True
@@ -59,11 +60,13 @@ _ON_START = ("__init__", "init", "reset", "load", "weights")
 
 
 def changes(own: OwnDdp) -> Iterator[Change]:
-    """Yield a line above each wrapper."""
+    """Yield a line above each wrapper, Apex's among them; above none where one has to do without."""
     if not own.options.sync_bn or _is_synchronised(own.program):
         return
-    norms = _BatchNorms(own.program)
-    for site in own.wraps:
+    norms = BatchNorms(own.program)
+    found: list[Change | None] = []
+    apex = [site for site in own.program.calls_to(frozenset({WRAPPER})) if site.module in own.modules]
+    for site in [*own.wraps, *apex]:
         call = site.node
         assert isinstance(call, ast.Call)
         model = call.args[0] if call.args else keyword(call, "module")
@@ -72,15 +75,16 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         values = own.program.roles.modules(model, site.scope)
         if not any(map(norms.are_in, values)) or _is_frozen(own.program, values):
             continue
-        reason = _against(own.program)
+        reason = _against(own.program, site)
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
             text = reason or "nothing in this file is called torch"
             own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
-            continue
-        change = _change(own, site, call, model, convert)
-        if change is not None:
-            yield change
+            found.append(None)
+        else:
+            found.append(_change(own, site, call, model, convert))
+    # Branches that wrap one model each in a way of their own would train to other results.
+    yield from (change for change in found if change is not None and None not in found)
 
 
 def _change(own: OwnDdp, site: Site, call: ast.Call, model: ast.expr, convert: str) -> Change | None:
@@ -152,45 +156,6 @@ def _words(nodes: list[ast.AST]) -> Iterator[str]:
             yield node.value.lstrip("-").replace("-", "_")
 
 
-class _BatchNorms:
-    """Which models have batch norm; many wrapped models share their classes, and those share what they call."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._classes: dict[ClassInfo, bool] = {}
-        self._texts: dict[ast.AST, bool] = {}
-
-    def are_in(self, value: Value) -> bool:
-        """Whether a model has batch norm for all that its own text says."""
-        if value.kind == "instance":
-            known = self._classes.get(value.ref)
-            if known is None:
-                known = self._classes[value.ref] = self._are_in_class(value.ref)
-            return known
-        name = value.name if isinstance(value.name, str) else ""
-        if name.startswith("torch.nn.") and value.site is not None:
-            return self._are_named(value.site)
-        if name.startswith("torchvision.models."):
-            last = name.rpartition(".")[2].lower()
-            return last.startswith(WITH_BATCH_NORM) or "bn" in last
-        return name.startswith("timm.")
-
-    def _are_in_class(self, info: ClassInfo) -> bool:
-        texts = [node for base in info.mro() for node in walk(base.facts.node)]
-        made = [item for node in texts for item in _made_by(self._program, node)]
-        return (
-            batch_norm.names_batch_norm(texts)
-            or any(map(self._are_named, self._program.called_from(texts)))
-            or any(self.are_in(item) for item in made if item.kind == "object")
-        )
-
-    def _are_named(self, text: ast.AST) -> bool:
-        known = self._texts.get(text)
-        if known is None:
-            known = self._texts[text] = batch_norm.names_batch_norm(walk(text))
-        return known
-
-
 def _is_frozen(program: Program, values: set[Value]) -> bool:
     """Whether a model is only ever put into evaluation mode, where batch norm takes no statistics."""
     modes = {
@@ -200,12 +165,6 @@ def _is_frozen(program: Program, values: set[Value]) -> bool:
         if program.roles.modules(call.func.value, scope) & values
     }
     return modes == {"eval"}
-
-
-def _made_by(program: Program, node: ast.AST) -> Iterator[Value]:
-    located = program.locate(node) if isinstance(node, ast.Call) else None
-    if located is not None and isinstance(node, ast.Call):
-        yield from program.roles.modules(node, located[1])
 
 
 def _shuffled_between_processes(program: Program) -> str | None:
@@ -235,7 +194,7 @@ def _calls(program: Program, node: ast.AST, names: frozenset[str]) -> bool:
     return isinstance(node, ast.Call) and located is not None and bool(program.callee_names(node, located[1]) & names)
 
 
-def _against(program: Program) -> str | None:
+def _against(program: Program, wrapping: Site) -> str | None:
     """Why another class of batch norm would be noticed, or works against the method."""
     shuffled = _shuffled_between_processes(program)
     if shuffled is not None:
@@ -243,6 +202,7 @@ def _against(program: Program) -> str | None:
             f"`{shuffled}` deals the samples out to the processes in another order, so that batch norm sees other "
             "neighbours in each of them"
         )
+    earlier = Earlier(program, wrapping)
     for node, body, scope in program.nodes():
         if not isinstance(node, ast.Call):
             continue
@@ -251,6 +211,7 @@ def _against(program: Program) -> str | None:
         if isinstance(node.func, ast.Name) and node.func.id == "isinstance" and len(node.args) == 2:
             info = program.function_of(body)
             is_early = info is not None and any(part in info.name.lower() for part in _ON_START)
-            if not is_early and any(last_name(item).startswith("BatchNorm") for item in walk(node.args[1])):
+            looks = not is_early and any(last_name(item).startswith("BatchNorm") for item in walk(node.args[1]))
+            if looks and not earlier.runs(Site(scope.module, scope, body, node)):
                 return f"`{scope.module.text(node)}` may look for the class that it has now"
     return None

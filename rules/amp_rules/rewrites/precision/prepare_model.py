@@ -71,6 +71,12 @@ def changes(context: Context) -> Iterator[Change]:
             place = ModelPlace(home.module, home.statement, home.variable, home.inline, home.in_place)
             written = context.vocabulary.model(place, delayed=False)
             yield Change.written(RULE, home.module, home.statement, message, written)
+    if averaging is not None and context.options.sync_bn:
+        for home in written_buffers.homes_of_batch_norm(context.program, context.precision):
+            message = f"`{home.variable}` has batch norm in training mode, which takes the batch of all processes"
+            place = ModelPlace(home.module, home.statement, home.variable, home.inline, home.in_place)
+            written = context.vocabulary.model(place, delayed=True)
+            yield Change.written(RULE, home.module, home.statement, message, written)
     for order, (module, statement, variable) in enumerate(_reloads(context.program, context.precision.homes)):
         message = f"`{variable}` is loaded whole, and prepared like the model that it replaces"
         written = context.vocabulary.model(ModelPlace(module, statement, variable, order=order), delayed=delayed)

@@ -1,0 +1,121 @@
+"""Which models have batch norm, and which modules beside those that are trained normalise by the batch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.model_parts import with_parts
+from amp_rules.plan.precision import Precision
+from amp_rules.roles import batch_norm
+from amp_rules.roles.kinds import is_module
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.index import literal
+from amp_rules.source.syntax import walk
+from amp_rules.torch.models import WITH_BATCH_NORM
+
+
+class BatchNorms:
+    """Which models have batch norm; many wrapped models share their classes, and those share what they call."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._classes: dict[ClassInfo, bool] = {}
+        self._texts: dict[ast.AST, bool] = {}
+
+    def are_in(self, value: Value) -> bool:
+        """Whether a model has batch norm for all that its own text says."""
+        if value.kind == "instance":
+            known = self._classes.get(value.ref)
+            if known is None:
+                known = self._classes[value.ref] = self._are_in_class(value.ref)
+            return known
+        name = value.name if isinstance(value.name, str) else ""
+        if name.startswith("torch.nn.") and value.site is not None:
+            return self._are_named(value.site)
+        if name.startswith("torchvision.models."):
+            last = name.rpartition(".")[2].lower()
+            return last.startswith(WITH_BATCH_NORM) or "bn" in last
+        return name.startswith("timm.")
+
+    def _are_in_class(self, info: ClassInfo) -> bool:
+        texts = [node for base in info.mro() for node in walk(base.facts.node)]
+        made = [item for node in texts for item in _made_by(self._program, node)]
+        return (
+            batch_norm.names_batch_norm(texts)
+            or any(map(self._are_named, self._program.called_from(texts)))
+            or any(self.are_in(item) for item in made if item.kind == "object")
+        )
+
+    def _are_named(self, text: ast.AST) -> bool:
+        known = self._texts.get(text)
+        if known is None:
+            known = self._texts[text] = batch_norm.names_batch_norm(walk(text))
+        return known
+
+
+def _made_by(program: Program, node: ast.AST) -> Iterator[Value]:
+    located = program.locate(node) if isinstance(node, ast.Call) else None
+    if located is not None and isinstance(node, ast.Call):
+        yield from program.roles.modules(node, located[1])
+
+
+def normalising_beside(program: Program, precision: Precision) -> list[Value]:
+    """The modules that training steps run in training mode, with batch norm and without anything that is trained.
+
+    A loss by the features of a network, which nobody has put into evaluation mode, is one.
+    """
+    trained = with_parts(program, program.trained)
+    norms = BatchNorms(program)
+    found: dict[Value, set[Value]] = {}
+    for value in _called(program, precision):
+        if value in trained or program.is_trained(value):
+            continue
+        parts = with_parts(program, [value])
+        if any(part in trained or program.is_trained(part) for part in parts):
+            continue
+        if any(map(norms.are_in, parts)) and not _is_evaluated(program, parts):
+            found[value] = parts
+    inner = {part for value, parts in found.items() for part in parts - {value}}
+    return sorted(found.keys() - inner, key=lambda value: getattr(value.site, "lineno", 0))
+
+
+def _called(program: Program, precision: Precision) -> set[Value]:
+    """The modules that training steps call."""
+    covered = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
+    covered |= {node for site in precision.backwards for node in walk(site.loss)}
+    called = program.called_from(covered)
+    return {
+        value
+        for call, body, scope in program.calls()
+        if (call in covered or body in called) and not program.is_model_code(body)
+        for value in program.called_models(call, scope)
+        if value.kind in ("instance", "object") and isinstance(value.site, ast.Call) and is_module(value)
+    }
+
+
+def _is_evaluated(program: Program, parts: set[Value]) -> bool:
+    """Whether something puts the module or a part of it into evaluation mode, wherever that is."""
+    texts = {info.facts.node for part in parts if part.kind == "instance" for info in part.ref.mro()}
+    if any(_evaluates(node) for text in texts for node in walk(text)):
+        return True
+    for call, _, scope in program.calls():
+        if not _evaluates(call):
+            continue
+        assert isinstance(call.func, ast.Attribute)
+        owner: ast.expr = call.func.value
+        while isinstance(owner, (ast.Attribute, ast.Subscript)) and not program.roles.modules(owner, scope):
+            owner = owner.value
+        if program.roles.modules(owner, scope) & parts:
+            return True
+    return False
+
+
+def _evaluates(node: ast.AST) -> bool:
+    """``net.eval()``, ``net.train(False)``."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    given = [*node.args, *(item.value for item in node.keywords)]
+    return node.func.attr == "eval" or (node.func.attr == "train" and any(literal(item) is not True for item in given))

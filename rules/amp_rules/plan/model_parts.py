@@ -1,0 +1,62 @@
+"""The parts of models, and which models and layers have parameters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.roles.kinds import is_module, is_without_parameters
+from amp_rules.roles.steps import Program
+from amp_rules.source.syntax import walk
+
+
+def has_parameters(value: Value) -> bool:
+    """Whether a model or layer has parameters, as far as its class says."""
+    if value.kind == "instance":
+        return is_module(value) and not _is_plain(value.ref)
+    return is_module(value) and not is_without_parameters(value)
+
+
+def _is_plain(info: ClassInfo) -> bool:
+    """Whether a class of the project has no parameters of its own: it keeps no attribute but numbers and the like."""
+    return not any(
+        isinstance(node, ast.Call) and isinstance(node.func, (ast.Attribute, ast.Name))
+        for one in info.mro()
+        for method in (one.facts.methods.get("__init__"),)
+        if method is not None
+        for statement in method.body
+        for node in walk(statement)
+        if not _is_super(statement)
+    )
+
+
+def _is_super(statement: ast.stmt) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "super" for node in walk(statement))
+
+
+def with_parts(program: Program, values: Iterable[Value]) -> set[Value]:
+    """The values, and all modules that they keep."""
+    found = set(values)
+    pending = list(found)
+    while pending:
+        value = pending.pop()
+        given: set[Value] = set()
+        if value.kind == "instance":
+            classes = {info.facts.node for info in value.ref.mro()}
+            for (holder, _), cell in program.flow.cells.items():
+                if holder in classes:
+                    given |= cell.values
+        located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        if located is not None and isinstance(value.site, ast.Call) and value.kind == "object":
+            for item in [*value.site.args, *(keyword.value for keyword in value.site.keywords)]:
+                given |= program.flow.values(item.value if isinstance(item, ast.Starred) else item, located[1])
+            # Made by a function of the project, in a call of its own.
+            for info in program.flow.callees(value.site):
+                for returned in info.returns:
+                    given |= program.flow.values(returned, program.flow.scopes[info.node])
+        given |= program.flow.elements([value, *given])
+        new = {item for item in given if is_module(item)} - found
+        found |= new
+        pending += new
+    return found
