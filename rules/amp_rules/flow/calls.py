@@ -325,7 +325,8 @@ def _run_by_call(target: Value) -> FunctionFacts | None:
     """The method of the project that calling an object runs."""
     if target.kind != "instance":
         return None
-    return target.ref.find_method("forward") or target.ref.find_method("__call__")
+    method: FunctionFacts | None = target.ref.find_method("forward") or target.ref.find_method("__call__")
+    return method
 
 
 def _lacks_arguments(target: Value, call: ast.Call) -> bool:
