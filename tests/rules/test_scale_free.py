@@ -52,6 +52,8 @@ def precision(tmp_path):
         "g = x.grad.data\nh = 2 * g.abs().sum(1)\nworst = h.argmax()",
         "g = x.grad\ng = g.sum(0)\ng = g.abs()\nharder = x + g.sign()",
         "up = x.grad > 0",
+        "noise = torch.rand_like(x.grad)\nharder = x + noise",
+        "shown = mask.expand_as(x.grad)\nsize = mask.to(x.grad) + 1",
         "kept = (x.grad != 0).float() * x",
         "larger = x.grad > x.grad.mean()",
         "harder = attacked(x, 0.1, x.grad)",
@@ -100,6 +102,9 @@ def test_what_the_scale_changes_still_declines(precision, look):
         ("lambda g, m=mask: g * m", "migrated"),
         ("lambda g: g * (g > 0)", "migrated"),
         ("lambda g: g / 4", "migrated"),
+        ("lambda g: g * mask.expand_as(g)", "migrated"),
+        ("lambda g: g * torch.randn_like(g)", "migrated"),
+        ("lambda g: mask.expand_as(g)", "declined"),
         ("masked", "migrated"),
         ("masked_or_not", "migrated"),
         ("Masker(mask).mask_gradient", "migrated"),
@@ -159,3 +164,38 @@ def test_a_hook_whose_result_grows_with_the_gradient_is_right(precision, hook, w
         return gradient
     """
     assert precision("pass", functions, f"model.weight.register_hook({hook})") == wanted
+
+
+FUNCTION = """
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        {backward}
+
+class Wrapped(nn.Module):
+    def forward(self, x):
+        return Own.apply(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backward", "wanted"),
+    [
+        ("noise = torch.rand(gradient.size(0), 1).expand_as(gradient); return (1 - noise) * gradient", "migrated"),
+        ("noise = torch.randn_like(gradient); return gradient * (noise + 1)", "migrated"),
+        ("kept = (mask - 0.5).view_as(gradient); return gradient * (kept > 0.1)", "migrated"),
+        ("made = torch.zeros_like(gradient); made[0] = gradient[0]; return made", "migrated"),
+        ("made = torch.empty_like(gradient); torch.mul(gradient, mask, out=made); return made", "migrated"),
+        ("return (1 - gradient.expand_as(mask)) * gradient", "declined"),
+        ("return torch.ones_like(gradient)", "declined"),
+        ("(x,) = ctx.saved_tensors; return x.type_as(gradient)", "declined"),
+    ],
+)
+def test_the_shape_of_a_gradient_is_not_its_size(precision, backward, wanted):
+    body = "\n        ".join(backward.split("; "))
+    assert precision("pass", FUNCTION.format(backward=body), "model = nn.Sequential(model, Wrapped())") == wanted

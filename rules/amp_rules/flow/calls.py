@@ -18,7 +18,7 @@ from amp_rules.flow.registries import Registries
 from amp_rules.flow.returns import Returns
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import ClassInfo, Form, Member, MemberOf, Value
-from amp_rules.roles.kinds import is_module
+from amp_rules.roles.kinds import is_chain, is_module
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_super, walk
@@ -76,6 +76,10 @@ class CallEvaluator:
         given = Invocation(node, arguments, keywords, scope, overlay)
         if any(target.kind == "external" and target.ref in RUNS_COMMANDS for target in targets):
             self._run_commands(given)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "__init__" and is_super(node.func.value):
+            for value in self._own(scope, overlay):
+                if is_chain(value):
+                    self._libraries.put_parts(value, given)
         found: set[Value] = set()
         for target in list(targets):
             if not _lacks_arguments(target, node):
@@ -132,12 +136,19 @@ class CallEvaluator:
             return set()
         info = self._reached.functions.get(scope.node)
         owner = self._reached.class_of(info) if info is not None else None
-        if info is None or info.receiver is None or owner is None:
+        if owner is None:
             return set()
         if any(base.ref.find_method(func.attr) is not None for base in owner.bases if base.kind == "class"):
             return set()
-        own = self._evaluation.expressions.evaluate(ast.Name(info.receiver, ast.Load()), scope, overlay)
+        own = self._own(scope, overlay)
         return {Value("attribute", Member(MemberOf.RECEIVER, func.attr), receiver=value) for value in own}
+
+    def _own(self, scope: Scope, overlay: Overlay | None) -> set[Value]:
+        """The objects of which a method runs."""
+        info = self._reached.functions.get(scope.node)
+        if info is None or info.receiver is None:
+            return set()
+        return self._evaluation.expressions.evaluate(ast.Name(info.receiver, ast.Load()), scope, overlay)
 
     # ---- by what is called ---------------------------------------------------------------------------------------
 
@@ -190,11 +201,26 @@ class CallEvaluator:
         return self._apply_class(info, replace(given, arguments=[]))
 
     def _apply_instance(self, target: Value, given: Invocation) -> set[Value]:
-        for name in ("forward", "__call__"):
-            method = target.ref.find_method(name)
-            if method is not None:
-                return self._run(method, given, target, is_method=True)
+        method = _run_by_call(target)
+        if method is not None:
+            return self._run(method, given, target, is_method=True)
+        self._run_parts(target, given)
         return set()
+
+    def _run_parts(self, target: Value, given: Invocation) -> None:
+        """Run what a chain of modules runs one after the other; what one gives to the next is not followed."""
+        pending, seen = [target], {target}
+        while pending:
+            value = pending.pop()
+            if not is_chain(value):
+                continue
+            for part in self._containers.elements({value}) - seen:
+                seen.add(part)
+                method = _run_by_call(part) if is_module(part) else None
+                if method is not None:
+                    self._run(method, given, part, is_method=True)
+                else:
+                    pending.append(part)
 
     def _apply_object(self, target: Value, given: Invocation) -> Value:
         names = named_tuple(target)
@@ -202,6 +228,7 @@ class CallEvaluator:
             made = Value("sequence", Form.RECORD, given.node)
             self._records.store(made, names, given)
             return made
+        self._run_parts(target, given)
         # What a result gives has no name any more, or names would never stop growing.
         name = "" if target.is_result else f"{target.ref}()"
         return Value("object", name, given.node, is_result=True)
@@ -292,6 +319,14 @@ class CallEvaluator:
 
     def _gather_positional(self, info: FunctionFacts, rest: ast.arg, values: set[Value]) -> None:
         self._store.write((info.node, rest.arg), {self._containers.made(Form.PLAIN, rest, values)})
+
+
+def _run_by_call(target: Value) -> FunctionFacts | None:
+    """The method of the project that calling an object runs."""
+    if target.kind != "instance":
+        return None
+    method: FunctionFacts | None = target.ref.find_method("forward") or target.ref.find_method("__call__")
+    return method
 
 
 def _lacks_arguments(target: Value, call: ast.Call) -> bool:

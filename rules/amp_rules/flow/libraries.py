@@ -12,7 +12,7 @@ from amp_rules.flow.parts import Evaluation, Invocation
 from amp_rules.flow.reflection import Reflection
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import Form, MemberOf, Value
-from amp_rules.roles.kinds import is_module
+from amp_rules.roles.kinds import is_chain, is_module
 from amp_rules.torch.containers import CONFIG_LOADERS, CONTAINERS, NAMESPACES
 from amp_rules.torch.models import PUTS_PART_BY_NAME, RETURNS_RECEIVER
 from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
@@ -73,9 +73,15 @@ class Libraries:
         if name in NAMESPACES or (name in CONTAINERS and name != "torch.nn.ModuleList"):
             self._containers.fill(made, given)
         if name.endswith((".Sequential", "ModuleList")):
-            for values in given.arguments:
-                self._store.write_element(made, Mark.ANY, values | self._containers.elements(values))
+            self.put_parts(made, given)
         return made
+
+    def put_parts(self, made: Value, given: Invocation) -> None:
+        """Store the parts that a list or a chain of modules is given, one by one, in a container, or as named pairs."""
+        for values in given.arguments:
+            parts = self._containers.elements(values)
+            pairs = {value for value in parts if value.kind == "sequence"}
+            self._store.write_element(made, Mark.ANY, values | parts | self._containers.elements(pairs))
 
     def _made_by_default(self, given: Invocation) -> set[Value]:
         """What a ``defaultdict`` holds where nothing was put."""
@@ -144,6 +150,8 @@ class Libraries:
         if name in RETURNS_RECEIVER:
             return {receiver}
         if name in PUTS_PART_BY_NAME and len(given.arguments) == 2:
+            if is_chain(receiver):
+                self._store.write_element(receiver, Mark.ANY, given.arguments[1])
             attribute = given.node.args[0]
             if isinstance(attribute, ast.Constant) and isinstance(attribute.value, str):
                 self._store.write_attribute(receiver, attribute.value, given.arguments[1])

@@ -18,20 +18,22 @@ from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
-from amp_rules.plan.half_places import HalfPlaces, made_by_product
+from amp_rules.plan.half_places import HalfPlace, HalfPlaces, made_by_product, parameters_of
+from amp_rules.plan.options import HALVED, Options
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError
 from amp_rules.torch.half_precision import DECOMPOSITIONS, FUNCTIONS_OF_LINALG
 
-Need = Literal["itself", "distance", "angle", "place", "matrix", "divisor", "square", "area", "theta"]
+Need = Literal["itself", "distance", "angle", "place", "matrix", "divisor", "square", "area", "theta", "loss"]
 """Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
 or cosine, a place that an image is sampled at, a matrix that is decomposed, or what is divided by; ``square`` is of
 elements, and is summed; ``area`` is of boxes, whose overlap is divided by their union. ``theta`` is no product: the
-transform that ``affine_grid`` multiplies its grid by."""
+transform that ``affine_grid`` multiplies its grid by; the mean of a ``loss`` is what is trained on."""
+_WEAK: frozenset[Need] = frozenset({"itself", "loss"})
+"""Those that say less than the others do of the same product."""
 
 _SHAPING = frozenset(
     """
@@ -47,6 +49,8 @@ _ARITHMETIC = _SHAPING | frozenset(
     """.split()
 )
 """Operations through which a rounded number stays as wrong as it is."""
+_CHOOSING = _ARITHMETIC | frozenset({"max", "min", "amax", "amin", "mean", "result", "element", "diagonal", "diag"})
+"""Operations between a product and the loss that keep its type."""
 _GUARDING = _SHAPING | frozenset({"add", "clamp", "clamp_min", "maximum", "max", "where", "masked_fill", "getitem"})
 """What people do with a divisor before they divide by it."""
 _SOFTMAX = frozenset({"softmax", "log_softmax", "logsumexp", "cross_entropy", "nll_loss"})
@@ -57,42 +61,47 @@ _SUMS = ("sum", "mean", "norm", "vector_norm")
 _LENGTHS = frozenset({"norm", "vector_norm"})
 
 
-def exact_products(program: Program, precision: Precision) -> Iterator[tuple[Site, Need]]:
+def exact_products(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, Need]]:
     """Yield the products that need FP32, each with the reason, by file and line."""
-    places = HalfPlaces(program, precision)
-    judged: dict[Module, dict[Span, tuple[Need, bool]]] = {}
-    for site in nodes_in(program, precision.runs, precision.full_precision):
-        if not isinstance(site.node, (ast.Call, ast.BinOp)):
-            continue
-        if site.module not in judged:
-            judged[site.module] = _judged(site.module)
-        need, is_certain = judged[site.module].pop(site.module.span(site.node), (None, False))
-        if need is not None and (is_certain or places.holds(site)):
+    places = HalfPlaces(program, precision, inputs=options.opt_level in HALVED)
+    for site, need in places.found(_judged):
+        # What a model computes it may lose digits of; its output, of which a loss is made, is float32.
+        if need != "loss" or places.is_of_loss(site):
             yield site, need
 
 
-def _judged(module: Module) -> dict[Span, tuple[Need, bool]]:
+def _judged(module: Module) -> dict[Span, HalfPlace[Need]]:
     """The places of one file's products that need FP32, with the reasons and whether they are half for certain."""
     check = _Products(module)
     try:
         Linter(Mode("O1", "bf16"), [check], in_regions=True).lint(module.source)
     except (SourceError, RecursionError):
         return {}
-    return {place: found for place, found in check.found.items() if found[0] != "itself" or place not in check.scores}
+    return {place: item for place, item in check.found.items() if item.what != "itself" or place not in check.scores}
 
 
 class _Products(Check):
     """Collects products that are half, and what is made of them."""
 
     code, name, message = "", "exact-products", ""
-    triggers = (re.compile(r"[\w)\]] ?@ ?[\w(]"), "matmul(", "mm(", "mv(", "einsum(", "affine_grid(", "sum(", "mean(")
+    triggers = (
+        re.compile(r"[\w)\]] ?@ ?[\w(]"),
+        "matmul(",
+        "mm(",
+        "mv(",
+        "einsum(",
+        "affine_grid(",
+        "sum(",
+        "mean(",
+        "backward(",
+    )
     operations = (
         *sorted(MATRIX_PRODUCTS | DECOMPOSITIONS | _SOFTMAX),
-        *("sin", "cos", "grid_sample", "affine_grid", "div", "reciprocal", "add", "sub", *_SUMS),
+        *("sin", "cos", "grid_sample", "affine_grid", "div", "reciprocal", "add", "sub", *_SUMS, "backward"),
     )
 
     def __init__(self, module: Module) -> None:
-        self.found: dict[Span, tuple[Need, bool]] = {}
+        self.found: dict[Span, HalfPlace[Need]] = {}
         self.scores: set[Span] = set()
         self._module = module
 
@@ -123,6 +132,10 @@ class _Products(Check):
             self._distance(op, frame)
         elif op.op in _SUMS:
             self._summed(op.args[0].through(_SHAPING), frame)
+            if op.op == "mean" and op.low:
+                self._need("loss", _products_behind(op.args[0], _CHOOSING), frame)
+        elif op.op == "backward":
+            self._need("loss", _products_behind(op.args[0], _CHOOSING), frame)
 
     def _product(self, op: Value, frame: Frame) -> None:
         if not op.low or any(item.dtypes == F64 for item in operands(op)):
@@ -166,8 +179,9 @@ class _Products(Check):
 
     def _note(self, need: Need, op: Value, frame: Frame) -> None:
         place = self._place(op, frame)
-        if place is not None and (need != "itself" or place not in self.found):
-            self.found[place] = need, op.op in MATRIX_PRODUCTS or made_by_product(op)
+        if place is not None and (need not in _WEAK or place not in self.found):
+            is_certain = op.op in MATRIX_PRODUCTS or made_by_product(op)
+            self.found[place] = HalfPlace(need, is_certain, parameters_of(op, frame.module))
 
     def _place(self, op: Value, frame: Frame) -> Span | None:
         """Where an operation stands, if that is in the file that is judged."""

@@ -15,7 +15,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import called_name, walk
-from amp_rules.torch.gradients import FACTS_OF_TENSORS, NOT_HOMOGENEOUS
+from amp_rules.torch.gradients import FACTS_OF_TENSORS, MADE_IN_ITS_SHAPE, NOT_HOMOGENEOUS, SHAPED_BY_ANOTHER
 
 
 def reasons(program: Program) -> Iterator[Declined]:
@@ -133,13 +133,16 @@ class _Backward:
                 self._graded.add(item.id)
 
     def _is_graded(self, node: ast.AST) -> bool:
-        """Whether a number of the gradient is in the expression; its shape and type do not count."""
+        """Whether a number of the gradient is in the expression; its shape and type, which others may take, do not."""
         if isinstance(node, ast.Name):
             return node.id in self._graded
         if isinstance(node, ast.Attribute) and node.attr in FACTS_OF_TENSORS:
             return False
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FACTS_OF_TENSORS:
-            return False
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in FACTS_OF_TENSORS | MADE_IN_ITS_SHAPE:
+                return False
+            if node.func.attr in SHAPED_BY_ANOTHER:
+                return self._is_graded(node.func.value)
         return any(self._is_graded(child) for child in ast.iter_child_nodes(node))
 
     def _is_bent(self, call: ast.Call) -> bool:

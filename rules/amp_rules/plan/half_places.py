@@ -6,18 +6,74 @@ What losses and the script compute of the outputs of prepared models is FP32, wh
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from amp_rules.checks.common.mixed_types import LAYERS, MATRIX_PRODUCTS
-from amp_rules.lattice.abstract_values import IN_A_FUNCTION, Value
+from amp_rules.lattice.abstract_values import IN_A_FUNCTION, PASSING, Value
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.in_regions import nodes_in
+from amp_rules.plan.region_inputs import RegionInputs
+from amp_rules.roles.in_regions import bodies_in, nodes_in
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source.facts import ModuleFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.spans import Span
+from amp_rules.source.syntax import walk
+
+_KEEPING_TYPE = PASSING | frozenset(
+    """
+    add sub rsub mul div neg abs cat stack pad tuple list join where clamp clamp_min maximum minimum mean std var
+    """.split()
+)
+"""Operations whose result has the type of the tensors that they are given."""
+
+_HOLDING = frozenset({"list", "tuple"})
+
+What = TypeVar("What")
+
+
+@dataclass(frozen=True)
+class HalfPlace(Generic[What]):
+    """A place of a file that computes in half, as the linter's analysis of types has it.
+
+    Attributes:
+        what: what there is to say of it.
+        is_certain: whether it is half because of what stands in the same function.
+        parameters: the parameters that its tensor is made of, where it is made of nothing else.
+    """
+
+    what: What
+    is_certain: bool
+    parameters: frozenset[Span]
 
 
 def made_by_product(value: Value) -> bool:
     """Whether a tensor is half because it is made of what autocast lowered in the same function."""
     return value.low and any(item.low and item.op in MATRIX_PRODUCTS | LAYERS for item in value.behind(IN_A_FUNCTION))
+
+
+def parameters_of(value: Value, module: ModuleFacts) -> frozenset[Span]:
+    """The parameters of a file's function that a half tensor is made of; none where something else made it half."""
+    found = set()
+    for item in _halves_behind(value):
+        if item.op == "param" and item.node is not None and module.holds(item.node):
+            found.add(module.module.span(item.node))
+        elif item.op not in _KEEPING_TYPE or not (item.args or item.op in _HOLDING):
+            return frozenset()
+    return frozenset(found)
+
+
+def _halves_behind(value: Value) -> Iterator[Value]:
+    pending, seen = [value], {id(value)}
+    while pending:
+        item = pending.pop()
+        yield item
+        for part in item.args:
+            if (part.maybe_low or part.op in _HOLDING) and id(part) not in seen:
+                seen.add(id(part))
+                pending.append(part)
 
 
 class HalfPlaces:
@@ -27,20 +83,58 @@ class HalfPlaces:
         program: the program.
         precision: what is planned for it.
         outputs: whether what is computed of the outputs of models counts too: in plain PyTorch nothing casts them.
+        inputs: whether models get their inputs in half, as at O2 and O3.
     """
 
-    def __init__(self, program: Program, precision: Precision, *, outputs: bool = False) -> None:
+    def __init__(self, program: Program, precision: Precision, *, outputs: bool = False, inputs: bool = False) -> None:
         self._program, self._precision = program, precision
         self._outputs = outputs
+        self._inputs = None if inputs else RegionInputs(program, precision)
+
+    def found(self, judge: Callable[[Module], Mapping[Span, HalfPlace[What]]]) -> Iterator[tuple[Site, What]]:
+        """Yield what the linter's analysis says of calls and operators of the step that are half, by file and line."""
+        judged: dict[Module, Mapping[Span, HalfPlace[What]]] = {}
+        seen: set[tuple[Module, Span]] = set()
+        for site in self.sites:
+            if not isinstance(site.node, (ast.Call, ast.BinOp)):
+                continue
+            if site.module not in judged:
+                judged[site.module] = judge(site.module)
+            place = site.module.span(site.node)
+            item = judged[site.module].get(place)
+            if item is None or (site.module, place) in seen:
+                continue
+            if item.is_certain or (self.holds(site) and not self._is_of_inputs(site, item)):
+                seen.add((site.module, place))
+                yield site, item.what
+
+    def _is_of_inputs(self, site: Site, item: HalfPlace[What]) -> bool:
+        return self._inputs is not None and self._inputs.are_given(site, item.parameters)
 
     def holds(self, site: Site) -> bool:
         """Whether what a place computes with may be half for no other reason than autocast in a model."""
         return self._outputs or site.body in self._bodies
 
+    def is_of_loss(self, site: Site) -> bool:
+        """Whether a place is of the training step, and not within a model's forward pass."""
+        return site.body not in self._bodies and (site.body in self._bodies_in_training or site.node in self._training)
+
+    @cached_property
+    def _bodies_in_training(self) -> set[ast.AST]:
+        return bodies_in(self._program, self._precision.training)
+
+    @cached_property
+    def _training(self) -> set[ast.AST]:
+        return {node for run in self._precision.training for item in run.statements() for node in walk(item)}
+
+    @cached_property
+    def sites(self) -> list[Site]:
+        """Every node that runs within the regions."""
+        return nodes_in(self._program, self._precision.runs, self._precision.full_precision)
+
     @cached_property
     def _bodies(self) -> set[ast.AST]:
-        sites = nodes_in(self._program, self._precision.runs, self._precision.full_precision)
-        calls = [site.node for site in sites if isinstance(site.node, ast.Call) and self._runs_trained(site)]
+        calls = [site.node for site in self.sites if isinstance(site.node, ast.Call) and self._runs_trained(site)]
         return self._program.called_from(calls)
 
     def _runs_trained(self, site: Site) -> bool:

@@ -11,6 +11,8 @@ ApexMode = Literal["auto", "idiom", "compat"]
 Target = Literal["runtime", "torch"]
 
 OPT_LEVELS: tuple[OptLevel, ...] = ("O0", "O1", "O2", "O3")
+HALVED: frozenset[OptLevel] = frozenset({"O2", "O3"})
+"""Levels at which models are half, and given their inputs in half."""
 DTYPES: tuple[Dtype, ...] = ("auto", "fp16", "bf16")
 TARGETS: tuple[Target, ...] = ("runtime", "torch")
 APEX_MODES: tuple[ApexMode, ...] = ("auto", "idiom", "compat")

@@ -19,7 +19,6 @@ from amp_rules.lint.linter import Linter
 from amp_rules.plan.half_places import HalfPlaces, made_by_product
 from amp_rules.plan.options import Options
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
@@ -51,11 +50,10 @@ def overflows(program: Program, precision: Precision, options: Options) -> Itera
     places = HalfPlaces(program, precision, outputs=options.target == "torch")
     judged: dict[Module, dict[Span, tuple[Span, bool]]] = {}
     by_place: dict[tuple[Module, Span], ast.expr] = {}
-    sites = nodes_in(program, precision.runs, precision.full_precision)
-    for site in sites:
+    for site in places.sites:
         if isinstance(site.node, ast.expr):
             by_place.setdefault((site.module, site.module.span(site.node)), site.node)
-    for site in sites:
+    for site in places.sites:
         if not isinstance(site.node, ast.expr):
             continue
         if site.module not in judged:

@@ -317,27 +317,27 @@ def _own_precision(program: Program) -> Iterator[Declined]:
             "nothing to do; a second scaler would scale the gradients twice",
             already=True,
         )
-    found = first_use(program, OWN_SHARDING)
+    yield from _of_framework(
+        program,
+        OWN_SHARDING,
+        "keeps a share of each gradient on each rank, which one scaler for all cannot see",
+        "use the mixed precision policy of the sharded model",
+    )
+    yield from _of_framework(
+        program,
+        AVERAGES_BY_ITSELF,
+        "averages over processes that the scaler does not see: it would unscale gradients before that, and not agree "
+        "with the others on an overflow",
+        "let `DistributedDataParallel` average the gradients, in processes of `torch.distributed`",
+    )
+
+
+def _of_framework(program: Program, names: tuple[str, ...], why: str, remedy: str) -> Iterator[Declined]:
+    """The first use of what takes gradients out of the scaler's hands."""
+    found = first_use(program, names)
     if found is not None:
         module, node, name = found
-        yield declining.decline(
-            declining.FRAMEWORK,
-            module,
-            node,
-            f"`{name}` keeps a share of each gradient on each rank, which one scaler for all cannot see",
-            "use the mixed precision policy of the sharded model",
-        )
-    found = first_use(program, AVERAGES_BY_ITSELF)
-    if found is not None:
-        module, node, name = found
-        yield declining.decline(
-            declining.FRAMEWORK,
-            module,
-            node,
-            f"`{name}` averages over processes that the scaler does not see: it would unscale gradients before that, "
-            "and not agree with the others on an overflow",
-            "let `DistributedDataParallel` average the gradients, in processes of `torch.distributed`",
-        )
+        yield declining.decline(declining.FRAMEWORK, module, node, f"`{name}` {why}", remedy)
 
 
 def _half_models(program: Program) -> Iterator[Declined]:

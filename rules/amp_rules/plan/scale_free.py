@@ -16,7 +16,14 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import own_name, walk
-from amp_rules.torch.gradients import FACTS_OF_TENSORS, GRADIENT, GROWS_WITH_GRADIENT, SCALE_FREE
+from amp_rules.torch.gradients import (
+    FACTS_OF_TENSORS,
+    GRADIENT,
+    GROWS_WITH_GRADIENT,
+    MADE_IN_ITS_SHAPE,
+    SCALE_FREE,
+    SHAPED_BY_ANOTHER,
+)
 
 _MAX_CALLS = 3
 """Functions that hand a gradient on to each other: an attack calls a helper, which calls one for the step."""
@@ -215,8 +222,12 @@ def _degree_of_call(node: ast.Call, degree: object) -> int | None:
     name = own_name(node.func)
     given: list[ast.expr] = [*node.args, *(item.value for item in node.keywords)]
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-    degrees: Iterable[int | None] = [degree(item) for item in given]
     of_owner = degree(owner) if owner is not None else 0
+    if name in MADE_IN_ITS_SHAPE:
+        return 0
+    if name in SHAPED_BY_ANOTHER and owner is not None:
+        return of_owner
+    degrees: Iterable[int | None] = [degree(item) for item in given]
     found = [of_owner, *degrees]
     if None in found:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amp_rules.flow.values import UNKNOWN_MEMBER, Value
 from amp_rules.torch.data import LOADER_CLASSES, LOADER_PREFIXES
-from amp_rules.torch.models import MODEL_FACTORIES, NOT_MODULES, is_module_base
+from amp_rules.torch.models import CHAINS, MODEL_FACTORIES, NOT_MODULES, is_module_base
 from amp_rules.torch.optimizers import is_optimizer_name, is_scheduler_name
 from amp_rules.torch.varying import WITHOUT_PARAMETERS
 
@@ -37,6 +37,13 @@ def is_module(value: Value) -> bool:
         and ("Model" in head or head.startswith("Auto"))
         and "Tokenizer" not in head
     )
+
+
+def is_chain(value: Value) -> bool:
+    """Whether the value is a model that runs its parts one after the other: ``nn.Sequential``, or derived from it."""
+    if value.kind == "object":
+        return value.ref in CHAINS and not value.is_result
+    return value.kind == "instance" and bool(CHAINS & value.ref.external_bases())
 
 
 def is_optimizer(value: Value) -> bool:

@@ -271,7 +271,43 @@ class Regions:
         found = []
         for module, suite in by_suite.values():
             found.extend(self._runs_in(module, suite, marked, tainted, computed))
-        return self._own(outermost(found))
+        return self._own(self._with_gradients(outermost(found), marked))
+
+    def _with_gradients(self, runs: list[StatementRun], marked: set[ast.stmt]) -> list[StatementRun]:
+        """Drop what computes with features taken without gradients alone, as clustering between epochs does."""
+
+        def gives(statement: ast.stmt) -> bool:
+            return self.program.runs_differentiable_forward(statement) or self._calls_model(statement)
+
+        # What callers give has other names there; where it has the same one, it is taken for what they computed.
+        anywhere = self._tainted(marked, gives)
+        held: dict[ast.AST | None, set[str]] = {}
+
+        def held_in(body: ast.AST | None) -> set[str]:
+            info = self.program.function_of(body) if body is not None else None
+            given = anywhere & set(info.parameters) if info is not None else set()
+            return held.get(body, set()) | {path for path in anywhere if "." in path} | given
+
+        def body_of(statement: ast.stmt) -> ast.AST | None:
+            located = self.program.locate(statement)
+            return located[0] if located is not None else None
+
+        while True:
+            before = sum(map(len, held.values()))
+            for statement in marked:
+                body = body_of(statement)
+                if gives(statement) or blocks.touches(blocks.reads(statement), held_in(body)):
+                    held.setdefault(body, set()).update(blocks.writes(statement))
+            if sum(map(len, held.values())) == before:
+                break
+        kept = [
+            run
+            for run in runs
+            if any(
+                gives(item) or blocks.touches(blocks.reads(item), held_in(body_of(item))) for item in run.statements()
+            )
+        ]
+        return kept or runs
 
     def _tainted(self, marked: set[ast.stmt], gives: Callable[[ast.stmt], bool]) -> set[str]:
         """Paths that hold what a model gave, or what was computed from it."""

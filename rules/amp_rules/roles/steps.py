@@ -551,12 +551,16 @@ class Program:
     @cached_property
     def runs_forward(self) -> Callable[[ast.AST], bool]:
         """Whether running a node runs a forward pass of a trained model, or of a part of one."""
+        return self.closure(self._forwards)
 
-        def direct(node: ast.AST) -> bool:
-            located = self.locate(node) if isinstance(node, ast.Call) else None
-            return located is not None and isinstance(node, ast.Call) and self.forwards(node, located[1])
+    @cached_property
+    def runs_differentiable_forward(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node does so, and not under ``no_grad``."""
+        return self.closure(self._forwards, with_gradients=True)
 
-        return self.closure(direct)
+    def _forwards(self, node: ast.AST) -> bool:
+        located = self.locate(node) if isinstance(node, ast.Call) else None
+        return located is not None and isinstance(node, ast.Call) and self.forwards(node, located[1])
 
     @cached_property
     def runs_differentiable_model(self) -> Callable[[ast.AST], bool]:

@@ -13,6 +13,15 @@ FACTS_OF_TENSORS = frozenset(
 )  # fmt: skip
 """Attributes and methods of a tensor that tell nothing of its numbers."""
 
+SHAPED_BY_ANOTHER = frozenset({"expand_as", "reshape_as", "resize_as_", "to", "type_as", "view_as"})
+"""Methods that take the shape, the type or the device of their argument, and none of its numbers."""
+
+MADE_IN_ITS_SHAPE = frozenset({"new_ones", "ones_like", "rand_like", "randint_like", "randn_like"})
+"""Functions and methods that make a tensor in the shape or of the type of another, with other numbers.
+
+Those that are missing make zeros, which are the same in any unit, or what is filled later.
+"""
+
 ZEROS = frozenset({"torch.zeros_like", "torch.zeros"})
 """Functions whose result is the same whatever it is multiplied by."""
 

@@ -15,6 +15,9 @@ TORCH_MODULE_BASES = frozenset(
 )
 """Classes whose subclasses are models."""
 
+CHAINS = frozenset({"torch.nn.Sequential", "torch.nn.modules.Sequential", "torch.nn.modules.container.Sequential"})
+"""Classes of models that run their parts one after the other."""
+
 MODULE_BASE_SUFFIXES = ("PreTrainedModel", "Module", "MessagePassing", "ModelMixin", "LightningModule")
 """Last parts of library classes whose subclasses are models (transformers, torch_geometric, ...)."""
 

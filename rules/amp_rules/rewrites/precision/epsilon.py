@@ -50,7 +50,7 @@ def changes(context: Context) -> Iterator[Change]:
     in_full = {
         (change.module, change.module.span(change.node)) for change in context.made if change.rule.code in _WIDENING
     }
-    for site, behind in lost_epsilons(context.program, context.precision):
+    for site, behind in lost_epsilons(context.program, context.precision, context.options):
         if any((site.module, place) in in_full for place in behind):
             continue
         if isinstance(site.node, ast.BinOp) and not _is_tensor_first(site.node):

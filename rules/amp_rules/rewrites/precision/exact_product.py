@@ -5,7 +5,7 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 `amp.float_function(torch.matmul)(x, x.t())`. These are products of a matrix with itself (Gram matrices, covariances),
 squared distances (`a ** 2 + b ** 2 - 2 * a @ b`), arguments of a sine or cosine, places that an image is sampled at
 (`grid_sample`, `affine_grid`), matrices that are inverted or decomposed, what is divided by, squares that are
-summed, as in `(x * x).sum()`, and the areas of boxes whose overlap is measured.
+summed, as in `(x * x).sum()`, the areas of boxes whose overlap is measured, and products whose mean is the loss.
 
 ## Why
 Autocast makes the operands and the result half. The sum over the pixels of an image passes 65504 early, a difference of
@@ -49,13 +49,14 @@ _WHY: dict[Need, str] = {
     "square": "its elements overflow in fp16 from 256 on",
     "area": "areas in pixels overflow in fp16",
     "theta": "half has too few digits for places in an image",
+    "loss": "a mean of it, as a loss is, would be half",
 }
 
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each product."""
     done = {change.node for change in context.made}
-    for site, need in exact_products(context.program, context.precision):
+    for site, need in exact_products(context.program, context.precision, context.options):
         if site.node in done:
             continue
         message = f"`{site.module.text(site.node)}` runs in FP32: {_WHY[need]}"
