@@ -307,7 +307,7 @@ class ShareSteps:
         values = self.program.flow.values(node, scope)
         return bool(values) and values <= self.lengths.loaders and not self._stands_in(values)
 
-    def _stands_in(self, values: frozenset[Value]) -> bool:
+    def _stands_in(self, values: set[Value]) -> bool:
         """Whether loaders are for evaluation, and are only trained on in the place of others: ``train = val``."""
         evaluated = {value for use in self._data.evaluated for value in use.values}
         if not values <= evaluated or self.lengths.loaders <= evaluated:
