@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from amp_rules.flow.values import CallSite
 from amp_rules.plan.loaders_to_prepare import Rebinding
@@ -16,7 +16,7 @@ from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.loaders import LoaderUse, is_loader
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
-from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
+from amp_rules.torch.wrappers import PROGRESS_BARS, RETURNS_FIRST_ARGUMENT
 
 
 @dataclass
@@ -30,6 +30,7 @@ class Apart:
 
 def tell_apart(program: Program, use: LoaderUse, flag: Flag, data: TrainingData) -> Apart | None:
     """Find the training loader among those that the loop iterates; None where that is not certain."""
+    use = _behind_bar(program, use)
     if isinstance(use.loader, ast.Subscript):
         return _item(program, use, use.loader, flag, data)
     if not isinstance(use.loader, ast.Name):
@@ -56,6 +57,22 @@ def tell_apart(program: Program, use: LoaderUse, flag: Flag, data: TrainingData)
             return None
         (found.training if trains else found.evaluated).append(_use(program, loader, calling(caller)))
     return found if found.training and all(use.values for use in found.training) else None
+
+
+def _behind_bar(program: Program, use: LoaderUse) -> LoaderUse:
+    """What a bar shows that a ``with`` around the loop opens: ``with tqdm(loaders[phase]) as bar``."""
+    name = blocks.path_of(use.loader)
+    for around in blocks.enclosing(use.module, use.loader) if isinstance(use.loader, ast.Name) else ():
+        for item in around.items if isinstance(around, ast.With) else ():
+            if item.optional_vars is None or blocks.path_of(item.optional_vars) != name:
+                continue
+            made = item.context_expr
+            if any(name in _assigned(node) for node in program.nodes_of(use.body)):
+                return use
+            if isinstance(made, ast.Call) and made.args and program.callee_names(made, use.scope) & PROGRESS_BARS:
+                return replace(use, loader=made.args[0], node=made.args[0])
+            return use
+    return use
 
 
 def _parameter_behind(program: Program, use: LoaderUse, name: str, parameters: Collection[str]) -> str:

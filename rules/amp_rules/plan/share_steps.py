@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amp_rules.flow.cells import CellKey
+from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop, variable
@@ -304,7 +305,14 @@ class ShareSteps:
 
     def _is_training(self, node: ast.expr, scope: Scope) -> bool:
         values = self.program.flow.values(node, scope)
-        return bool(values) and values <= self.lengths.loaders
+        return bool(values) and values <= self.lengths.loaders and not self._stands_in(values)
+
+    def _stands_in(self, values: set[Value]) -> bool:
+        """Whether loaders are for evaluation, and are only trained on in the place of others: ``train = val``."""
+        evaluated = {value for use in self._data.evaluated for value in use.values}
+        if not values <= evaluated or self.lengths.loaders <= evaluated:
+            return False
+        return not any(use.values and use.values <= values for use in self._data.uses)
 
     def _assigned_before(self, site: Site) -> str | None:
         inner: ast.stmt = site.statement
@@ -319,13 +327,19 @@ class ShareSteps:
         return None
 
     def _target(self, item: ast.stmt, scope: Scope) -> str | None:
-        """The variable that a statement gives the training loader."""
+        """The variable that a statement gives the training loader, in each branch if it has some."""
+        if isinstance(item, ast.If):
+            found = {self._last_target(branch, scope) for branch in (item.body, item.orelse)}
+            return found.pop() if len(found) == 1 else None
         targets = item.targets if isinstance(item, ast.Assign) and self._gives_loader(item.value) else []
         for target in targets:
             for part in target.elts if isinstance(target, ast.Tuple) else [target]:
                 if isinstance(part, (ast.Name, ast.Attribute)) and self._is_training(blocks.reading(part), scope):
                     return blocks.path_of(part)
         return None
+
+    def _last_target(self, branch: list[ast.stmt], scope: Scope) -> str | None:
+        return next((found for item in reversed(branch) if (found := self._target(item, scope)) is not None), None)
 
     def _gives_loader(self, value: ast.expr) -> bool:
         """Whether an expression gives a loader itself, and not an iterator over it."""

@@ -36,7 +36,8 @@ CHANGERS = frozenset(
         "wandb.save", "mlflow.start_run", "mlflow.end_run", "mlflow.log_metric", "mlflow.log_metrics",
         "mlflow.log_param", "mlflow.log_params", "mlflow.log_artifact", "mlflow.log_artifacts", "mlflow.log_text",
         "mlflow.log_figure", "mlflow.log_dict", "mlflow.set_tag", "mlflow.set_tags", "mlflow.set_experiment",
-        "mlflow.pytorch.log_model", "mlflow.pytorch.save_model",
+        "mlflow.pytorch.log_model", "mlflow.pytorch.save_model", "tensorboard_logger.configure",
+        "tensorboard_logger.log_value", "tensorboard_logger.log_histogram", "tensorboard_logger.log_images",
     }
 )  # fmt: skip
 """Calls that are done with files, or with what one process owns, when they return."""

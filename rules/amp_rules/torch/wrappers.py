@@ -32,6 +32,8 @@ PROGRESS_BARS = frozenset(
         "tqdm.notebook.tqdm",
         "tqdm.rich.tqdm",
         "tqdm.tqdm_notebook",
+        "fastprogress.progress_bar",
+        "fastprogress.fastprogress.progress_bar",
         "progressbar.progressbar",
         "rich.progress.track",
     }
