@@ -16,7 +16,7 @@ from amp_rules.roles.kinds import is_chain, is_module
 from amp_rules.torch.containers import CONFIG_LOADERS, CONTAINERS, NAMESPACES
 from amp_rules.torch.models import PUTS_PART_BY_NAME, RETURNS_RECEIVER
 from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
-from amp_rules.torch.wrappers import COPIES_FIRST_ARGUMENT, RETURNS_FIRST_ARGUMENT
+from amp_rules.torch.wrappers import COPIES_FIRST_ARGUMENT, GIVES_FUNCTIONS, RETURNS_FIRST_ARGUMENT
 
 # Of the parts of a model no more is asked than whose parameters they hold.
 _PARTS = frozenset({"parameters", "named_parameters", "modules", "named_modules", "children", "named_children"})
@@ -63,6 +63,11 @@ class Libraries:
             return {Value("sequence", Form.LOADED, given.node)}
         if name in PARAMETERS_OF_OPTIMIZER:
             return {Value("parameters", value) for value in given.first}
+        if name in GIVES_FUNCTIONS:
+            made = Value("sequence", Form.PLAIN, given.node)
+            for index, given_name in enumerate(GIVES_FUNCTIONS[name]):
+                self._store.write_element(made, index, {Value("external", given_name)})
+            return {made}
         return {self._made(name, given)}
 
     def _made(self, name: str, given: Invocation) -> Value:

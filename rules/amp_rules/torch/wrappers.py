@@ -40,6 +40,15 @@ PROGRESS_BARS = frozenset(
 )
 """Calls that show how far an iteration has come, over what they are given."""
 
+GIVES_FUNCTIONS = {
+    f"fastprogress.{module}force_console_behavior": (
+        "fastprogress.fastprogress.master_bar",
+        "fastprogress.fastprogress.progress_bar",
+    )
+    for module in ("", "fastprogress.")
+}
+"""Calls that give functions of their library, in this order: here the bars, as they look on a console."""
+
 RETURNS_FIRST_ARGUMENT = frozenset(
     {
         *DATA_PARALLEL,
