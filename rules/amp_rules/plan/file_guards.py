@@ -22,6 +22,7 @@ from amp_rules.torch.file_access import (
     ARRAYS_IN_FILES,
     FILE_READS,
     FOLDER_ERRORS,
+    LOCKED_WHILE_OPEN,
     LOOKING_METHODS,
     LOOKS,
     MAKES_FOLDERS,
@@ -201,6 +202,14 @@ class _Decision:
     def _call(self, effect: FileEffect) -> None:
         """Leave a call to the main process, with arguments that all compute."""
         if effect.reads_too and (place := self._read_back(effect)) is not None:
+            if self._program.callee_names(effect.call, effect.scope) & LOCKED_WHILE_OPEN:
+                self._decline(
+                    effect,
+                    f"`{effect.module.text(effect.call)}` opens the file to change it, and line {place} reads it: "
+                    "it is locked for all other processes meanwhile",
+                    'open it with `"r"` if it is only read, or change it in a script of its own',
+                )
+                return
             self._decline(
                 effect,
                 f"`{effect.module.text(effect.call)}` is written, and read at line {place}: only one process may write",

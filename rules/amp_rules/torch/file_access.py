@@ -79,6 +79,9 @@ PATH_KEYWORDS = (
 ARRAYS_IN_FILES = frozenset({"numpy.memmap", "numpy.lib.format.open_memmap"})
 """What opens a file as an array, which is read wherever it is used."""
 
+LOCKED_WHILE_OPEN = frozenset({"h5py.File"})
+"""What locks a file that it opens to be changed: another process that opens it meanwhile fails."""
+
 ENDS_OF_COMMANDS = frozenset({"wait", "communicate"})
 """Methods of a command that runs which only wait for it."""
 
