@@ -95,11 +95,9 @@ class FileMeets:
         own = change.func.attr if isinstance(change.func, ast.Attribute) else ""
         if removes:
             return not MOVES.isdisjoint(names) or own in ("rename", "replace")
-        written = {*names, own}
-        known = self._program.callee_names(read, scope) & WRITERS_OF_READERS.keys()
-        return not known or any(
-            not written.isdisjoint(WRITERS_OF_READERS[name] | WRITERS_OF_ANYTHING) for name in known
-        )
+        known = WRITERS_OF_READERS.keys() & self._program.callee_names(read, scope)
+        fitting = WRITERS_OF_ANYTHING.union(*(WRITERS_OF_READERS[name] for name in known))
+        return not known or not fitting.isdisjoint(names or {own})
 
     # ---- variables -------------------------------------------------------------------------------------------
 
