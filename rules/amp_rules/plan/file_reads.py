@@ -8,6 +8,7 @@ from functools import cached_property
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
+from amp_rules.plan.file_meets import FileMeets
 from amp_rules.roles.file_effects import FileEffect, given_paths
 from amp_rules.roles.file_paths import Paths, may_be_same
 from amp_rules.roles.path_objects import is_path
@@ -32,6 +33,9 @@ HELPERS = 3
 """Helpers that hand a path on to each other; more are not followed, and the read itself is the place."""
 
 _MAKES_FOLDER = frozenset({"mkdir", "makedirs"})
+_LISTS = frozenset({"listdir", "scandir", "walk", "iterdir", "glob", "rglob"})
+_PATTERNS = frozenset({"glob.glob", "glob.iglob"})
+"""Those that are given a pattern of the files, and no folder."""
 
 
 class FileReads:
@@ -45,6 +49,7 @@ class FileReads:
         self._program = program
         self._paths = paths
         self._guards = guards
+        self._meets = FileMeets(program, paths)
         self.inner = {child for statement in guards.statements for child in walk(statement)}
 
     def reads(self) -> Iterator[tuple[Site, ast.expr]]:
@@ -203,15 +208,18 @@ class FileReads:
                 return False
             folders = self._paths.of(other, effect.scope)
             return any(may_be_same(one, f"{two}/*") for one in self._paths.of(path, site.scope) for two in folders)
+        if self._meets.is_source(effect, other):
+            return False
         if site.module is effect.module and _whole(path) == _whole(other):
             if site.body is effect.body or (not _is_local(path, site) and not _is_local(other, effect)):
                 return True
         ones, others = self._paths.of(path, site.scope), self._paths.of(other, effect.scope)
         if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
             others = frozenset({*others, *(f"{one}/*" for one in others)})  # with what is in it
-        if name in ("listdir", "scandir", "walk", "iterdir", "glob", "rglob"):
+        if name in _LISTS and not self._program.callee_names(site.node, site.scope) & _PATTERNS:
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})
-        return any(may_be_same(one, two) for one in ones for two in others)
+        pairs = [(one, two) for one in ones for two in others if may_be_same(one, two)]
+        return self._meets.have_to_do(site, path, effect, other, pairs)
 
     def is_left(self, site: Site) -> bool:
         """Whether the main process alone comes to a call, or the processes come one after the other."""

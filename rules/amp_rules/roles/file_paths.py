@@ -171,7 +171,7 @@ class Paths:
             for value in self._program.flow.values(node, scope)
             if value.kind == "constant" and isinstance(value.ref, str)
         }
-        for value, where in self._assigned(node, scope):
+        for value, where in self.assigned(node, scope):
             if value is not node:
                 found |= self._texts(value, where, depth - 1)
         if not found and isinstance(node, ast.Attribute) and node.attr in ("name", "parent", "stem"):
@@ -181,7 +181,7 @@ class Paths:
             return {UNKNOWN}
         return found or {UNKNOWN}
 
-    def _assigned(self, node: ast.Name | ast.Attribute, scope: Scope) -> list[tuple[ast.expr, Scope]]:
+    def assigned(self, node: ast.Name | ast.Attribute, scope: Scope) -> list[tuple[ast.expr, Scope]]:
         """What a variable is assigned in the file, or a parameter is given by those who call."""
         if isinstance(node, ast.Name):
             owner = scope.owner(node.id)
@@ -264,7 +264,7 @@ def may_be_same(one: str, other: str) -> bool:
     one, other = one.replace(NOW, UNKNOWN).replace(OWN, UNKNOWN), other.replace(NOW, UNKNOWN).replace(OWN, UNKNOWN)
     if not re.search(r"\w", one) or not re.search(r"\w", other):
         return False
-    return _meets(one, other) and _may_share_name(one, other)
+    return meets(one, other) and _may_share_name(one, other)
 
 
 def _may_share_name(one: str, other: str) -> bool:
@@ -273,19 +273,20 @@ def _may_share_name(one: str, other: str) -> bool:
     ``*`` at the beginning of a part may be several parts. Behind a text, as in ``epoch_*.pt``, it is a piece of a name.
     """
     name, file = one.rpartition("/")[2], other.rpartition("/")[2]
-    return not (_EXTENSION.search(file) and not name.startswith(UNKNOWN)) or _meets(name, file)
+    return not (_EXTENSION.search(file) and not name.startswith(UNKNOWN)) or meets(name, file)
 
 
 @lru_cache(maxsize=4096)
-def _meets(one: str, other: str) -> bool:
+def meets(one: str, other: str) -> bool:
+    """Whether two texts with gaps can be one."""
     if not one or not other:
         return not one.strip("*") and not other.strip("*")
     if one[0] == "*":
-        return _meets(one[1:], other) or _meets(one, other[1:])
+        return meets(one[1:], other) or meets(one, other[1:])
     if other[0] == "*":
-        return _meets(one, other[1:]) or _meets(one[1:], other)
+        return meets(one, other[1:]) or meets(one[1:], other)
     if one[0] == NUMBER and other[0].isdigit():
-        return _meets(one[1:], other[1:]) or _meets(one, other[1:])
+        return meets(one[1:], other[1:]) or meets(one, other[1:])
     if other[0] == NUMBER and one[0].isdigit():
-        return _meets(one[1:], other[1:]) or _meets(one[1:], other)
-    return one[0] == other[0] and _meets(one[1:], other[1:])
+        return meets(one[1:], other[1:]) or meets(one[1:], other)
+    return one[0] == other[0] and meets(one[1:], other[1:])

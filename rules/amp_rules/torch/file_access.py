@@ -175,6 +175,45 @@ LOADERS = frozenset(
 )  # fmt: skip
 """Calls that read the file whose path they are given first."""
 
+_WRITES_IMAGES = frozenset(
+    {
+        "torchvision.utils.save_image", "torchvision.utils.utils.save_image", "torchvision.io.write_png",
+        "torchvision.io.write_jpeg", "matplotlib.pyplot.savefig", "matplotlib.pyplot.imsave", "matplotlib.image.imsave",
+        "imageio.imwrite", "imageio.imsave", "imageio.v2.imwrite", "imageio.v3.imwrite", "imageio.v2.imsave",
+        "cv2.imwrite", "scipy.misc.imsave", "skimage.io.imsave", "tifffile.imwrite", "tifffile.imsave", "savefig",
+        "plotly.io.write_image", "write_image", "save",
+    }
+)  # fmt: skip
+
+WRITERS_OF_READERS = {
+    "PIL.Image.open": _WRITES_IMAGES, "cv2.imread": _WRITES_IMAGES, "imageio.imread": _WRITES_IMAGES,
+    "torch.load": frozenset({"torch.save", "torch.jit.save", "pickle.dump", "save", "save_model", "save_weights",
+                             "save_pretrained"}),
+    "torch.jit.load": frozenset({"torch.jit.save", "save"}),
+    "numpy.load": frozenset({"numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.memmap",
+                             "numpy.lib.format.open_memmap"}),
+    "numpy.loadtxt": frozenset({"numpy.savetxt", "write_text", "to_csv"}),
+    "numpy.genfromtxt": frozenset({"numpy.savetxt", "write_text", "to_csv"}),
+    "numpy.fromfile": frozenset({"tofile", "numpy.memmap"}),
+    "joblib.load": frozenset({"joblib.dump"}),
+    "pandas.read_csv": frozenset({"to_csv", "numpy.savetxt", "write_text"}),
+    "pandas.read_json": frozenset({"to_json", "json.dump", "write_text"}),
+    "pandas.read_pickle": frozenset({"to_pickle", "pickle.dump"}),
+    "pandas.read_parquet": frozenset({"to_parquet"}),
+    "safetensors.torch.load_file": frozenset({"safetensors.torch.save_file", "safetensors.torch.save_model"}),
+    "safetensors.torch.load_model": frozenset({"safetensors.torch.save_file", "safetensors.torch.save_model"}),
+    "scipy.io.loadmat": frozenset({"scipy.io.savemat"}),
+}  # fmt: skip
+"""What writes files in the form that a call reads, by qualified name, or by method; open files can take any."""
+
+MOVES = frozenset({"os.rename", "os.renames", "os.replace", "shutil.move"})
+"""Removers that put the file elsewhere."""
+
+WRITERS_OF_ANYTHING = frozenset({*OPENERS, *COMMANDS, *COPIES, "shutil.copy", "shutil.copyfile", "shutil.copy2",
+                                 "shutil.copytree", "shutil.unpack_archive", "extractall", "os.symlink", "os.link",
+                                 "symlink_to", "hardlink_to", "link_to"})  # fmt: skip
+"""What makes files of any form."""
+
 READING_METHODS = frozenset({"read_text", "read_bytes"})
 
 TAKE_PATHS_AS_TEXTS = frozenset(

@@ -1,0 +1,167 @@
+"""Whether a path that is read has to do with one that is changed, where neither is known as a whole."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+
+from amp_rules.roles.file_effects import FileEffect
+from amp_rules.roles.file_paths import NOW, NUMBER, OWN, UNKNOWN, Paths, meets
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import children
+from amp_rules.torch.file_access import (
+    LOADERS,
+    MAKES_FOLDERS,
+    MOVES,
+    OPENERS,
+    READING_METHODS,
+    WRITERS_OF_ANYTHING,
+    WRITERS_OF_READERS,
+)
+from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS
+
+_DEPTH = 6
+"""Variables behind variables."""
+_ENOUGH = 2
+"""Characters in a row that two texts share; one alone is chance."""
+_EXTENSION = re.compile(r"\.\w+$")
+_LOOKS_FOR_FILES = frozenset({"isfile", "is_file"})
+
+
+class FileMeets:
+    """Whether two paths that can be the same have anything to do with each other."""
+
+    def __init__(self, program: Program, paths: Paths) -> None:
+        self._program = program
+        self._paths = paths
+        self._variables: dict[tuple[ast.expr, Scope], frozenset[tuple[str, object]]] = {}
+
+    def have_to_do(
+        self, read: Site, path: ast.expr, change: Site, other: ast.expr, pairs: Iterable[tuple[str, str]]
+    ) -> bool:
+        """Whether a read and a change mean one file, by the pairs of texts of them that can be the same."""
+        assert isinstance(read.node, ast.Call)
+        assert isinstance(change.node, ast.Call)
+        pairs = list(pairs)
+        if not pairs:
+            return False
+        names = self._program.callee_names(change.node, change.scope)
+        makes_folder = self._only_makes_folder(change)
+        if makes_folder and self._reads_content(read.node, read.scope):
+            # Nothing can be read from a folder that is empty: it is filled first, by what is a change itself.
+            return isinstance(change, FileEffect) and self._share_variable(read, path, change, other)
+        is_log = bool(names & LOG_KEEPERS)
+        if any(_share_text(one, two, is_log) for one, two in pairs):
+            return True
+        if self._share_variable(read, path, change, other):
+            return True
+        has_clock = self._paths.is_of_this_moment(other, change.scope)
+        if has_clock or makes_folder or is_log:
+            return has_clock and self._paths.is_of_this_moment(path, read.scope)
+        return self._fits(read.node, read.scope, change.node, names, isinstance(change, FileEffect) and change.removes)
+
+    def is_source(self, change: Site, other: ast.expr) -> bool:
+        """Whether a path is that of a file which is copied, and stays as it is."""
+        assert isinstance(change.node, ast.Call)
+        names = self._program.callee_names(change.node, change.scope)
+        is_copy = any(name.startswith("shutil.copy") for name in names) and all(FILE_WRITERS.get(i) == 1 for i in names)
+        return is_copy and len(change.node.args) > 1 and other is change.node.args[0]
+
+    def _only_makes_folder(self, change: Site) -> bool:
+        assert isinstance(change.node, ast.Call)
+        if isinstance(change, FileEffect) and change.fills_folder:
+            return False
+        return bool(self._program.callee_names(change.node, change.scope) & MAKES_FOLDERS)
+
+    def _reads_content(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call reads from a file, or looks for one that is no folder."""
+        names = self._program.callee_names(call, scope)
+        own = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if names & LOADERS or own in READING_METHODS or own in _LOOKS_FOR_FILES:
+            return True
+        if not (names & OPENERS.keys()):
+            return False
+        mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
+        if mode is None:
+            return True
+        return isinstance(mode, ast.Constant) and str(mode.value).startswith("r") and "+" not in str(mode.value)
+
+    def _fits(self, read: ast.Call, scope: Scope, change: ast.Call, names: Collection[str], removes: bool) -> bool:
+        """Whether the call reads what the other writes, where nothing else speaks for it."""
+        own = change.func.attr if isinstance(change.func, ast.Attribute) else ""
+        if removes:
+            return not MOVES.isdisjoint(names) or own in ("rename", "replace")
+        known = WRITERS_OF_READERS.keys() & self._program.callee_names(read, scope)
+        fitting = WRITERS_OF_ANYTHING.union(*(WRITERS_OF_READERS[name] for name in known))
+        return not known or not fitting.isdisjoint(names or {own})
+
+    # ---- variables -------------------------------------------------------------------------------------------
+
+    def _share_variable(self, read: Site, path: ast.expr, change: Site, other: ast.expr) -> bool:
+        return not self._behind(path, read.scope).isdisjoint(self._behind(other, change.scope))
+
+    def _behind(self, node: ast.expr, scope: Scope) -> frozenset[tuple[str, object]]:
+        """The variables and attributes that a path is made of, and those that these are made of."""
+        key = node, scope
+        if key not in self._variables:
+            found: set[tuple[str, object]] = set()
+            pending: list[tuple[ast.AST, Scope, int]] = [(node, scope, _DEPTH)]
+            while pending:
+                part, where, depth = pending.pop()
+                if not isinstance(part, (ast.Name, ast.Attribute)) or blocks.path_of(part) is None:
+                    pending.extend((child, where, depth) for child in self._parts(part))
+                    continue
+                variable = self._variable(part, where)
+                if variable is None or variable in found:
+                    continue
+                found.add(variable)
+                if depth:
+                    pending.extend((value, at, depth - 1) for value, at in self._paths.assigned(part, where))
+            self._variables[key] = frozenset(found)
+        return self._variables[key]
+
+    @staticmethod
+    def _parts(node: ast.AST) -> list[ast.AST]:
+        """What is evaluated for a value, without the function that is called for it."""
+        if not isinstance(node, ast.Call):
+            return list(children(node))
+        receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        return [*receiver, *node.args, *(item.value for item in node.keywords)]
+
+    def _variable(self, node: ast.Name | ast.Attribute, scope: Scope) -> tuple[str, object] | None:
+        """One variable: a name with its body, an attribute by its text; none for what a library holds."""
+        text = blocks.path_of(node) or ""
+        values = self._program.flow.values(node, scope)
+        if any(value.kind in ("external", "module") for value in values):
+            return None
+        if isinstance(node, ast.Name):
+            return text, scope.owner(node.id).node
+        return text, scope.module if text.startswith("self.") else None
+
+
+def _share_text(one: str, other: str, without_extension: bool) -> bool:
+    """Whether two texts that can be the same have a piece in common: not only gaps that take in all of the other."""
+    if one == other and NOW not in one:
+        return True
+    if without_extension:
+        one, other = _EXTENSION.sub("", one), _EXTENSION.sub("", other)
+    one, other = (re.sub("|".join((NOW, OWN, NUMBER)), UNKNOWN, text) for text in (one, other))
+    return _share(one, other, 0, False)
+
+
+@lru_cache(maxsize=8192)
+def _share(one: str, other: str, length: int, has_word: bool) -> bool:
+    if length >= _ENOUGH and has_word:
+        return meets(one, other)
+    if not one or not other:
+        return False
+    if UNKNOWN in (one[0], other[0]):
+        # The gap ends here, or takes in what the other has next.
+        return _share(one[1:], other, 0, False) or _share(one, other[1:], 0, False)
+    if one[0] == other[0]:
+        return _share(one[1:], other[1:], min(length + 1, _ENOUGH), has_word or one[0].isalnum())
+    return False
