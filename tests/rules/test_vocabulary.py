@@ -15,8 +15,8 @@ from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
 from migrating import ENTRY, cases, migrated
 
 
-def around(node, function):
-    return Written((Replace(node, call_with(function)),))
+def around(node, function, *more):
+    return Written((Replace(node, call_with(function, *more)),))
 
 
 class Words(Vocabulary):
@@ -115,8 +115,8 @@ class Words(Vocabulary):
     def on_main_process(self, module, first, last):
         return Written((Wrap(first, last, "if X.is_main_process():"),))
 
-    def called_on_main(self, module, function):
-        return around(function, "X.called_on_main")
+    def called_on_main(self, module, function, *, share_folder=False):
+        return around(function, "X.called_on_main", *(["share_folder=True"] if share_folder else []))
 
     def main_process_first(self, module, first, last):
         return Written((Wrap(first, last, "with X.main_process_first():"),))

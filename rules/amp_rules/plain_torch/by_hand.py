@@ -37,7 +37,7 @@ _GIVEN: dict[str, tuple[int, int, frozenset[str]]] = {
     "unwrap": (1, 1, frozenset()),
     "keep_module_prefix": (1, 1, frozenset()),
     "is_main_process": (0, 0, frozenset()),
-    "on_main": (1, 1, frozenset()),
+    "on_main": (1, 1, frozenset({"share_folder"})),
     "main_process_first": (0, 0, frozenset()),
     "barrier": (0, 0, frozenset()),
     "reduce_sum": (1, 1, frozenset()),

@@ -22,6 +22,7 @@ from amp_rules.plan.told_apart import told_apart
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.plan.wrapper_names import names_are_seen
+from amp_rules.plan.writer_folders import WriterFolders
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import DataFlow, TrainingData
@@ -134,17 +135,27 @@ class Distribution:
         return FileOrder(self.program, self.paths, self.files)
 
     @cached_property
-    def evaluations(self) -> Evaluations:
-        """Which evaluations the processes can share."""
+    def folders(self) -> WriterFolders:
+        """Which writers tell all processes the folder that they make up."""
+        return WriterFolders(self.program, self.agreed.ranks, self._left_out)
+
+    @cached_property
+    def _left_out(self) -> set[ast.AST]:
+        """What not all processes run at once: nodes, and the bodies of functions."""
         alone = [statement for statement in self.files.statements]
         alone += [statement for _, statement in self.downloads]
         called = [self._call_of(site) for site in self.files.calls]
         guarded = {node for statement in alone for node in blocks.walk_own(statement)}
         guarded |= self.program.called_from(call for call in called if call is not None)
-        guarded |= self.program.called_from(guarded)
+        return guarded | self.program.called_from(guarded)
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """Which evaluations the processes can share."""
         meeting: set[ast.AST] = {item.node for item in self.agreed.reductions} | set(self.agreed.alike)
+        meeting |= self.folders.told
         flagged = [loop for loop in self.loops if loop.evaluates]
-        return Evaluations(self.program, self.data.evaluated, flagged, self.agreed.ranks, guarded, meeting)
+        return Evaluations(self.program, self.data.evaluated, flagged, self.agreed.ranks, self._left_out, meeting)
 
     @staticmethod
     def _call_of(site: Site) -> ast.AST | None:

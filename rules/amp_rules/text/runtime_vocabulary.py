@@ -251,9 +251,10 @@ class RuntimeVocabulary(Vocabulary):
         """``if amp.is_main_process():``."""
         return Written((Wrap(first, last, self._code(module, "if {amp}.is_main_process():")),))
 
-    def called_on_main(self, module: Module, function: ast.expr) -> Written:
+    def called_on_main(self, module: Module, function: ast.expr, *, share_folder: bool = False) -> Written:
         """``amp.on_main(save_image)(...)``."""
-        return Written((Replace(function, call_with(self._code(module, "{amp}.on_main"))),))
+        more = ["share_folder=True"] if share_folder else []
+        return Written((Replace(function, call_with(self._code(module, "{amp}.on_main"), *more)),))
 
     def main_process_first(self, module: Module, first: ast.stmt, last: ast.stmt) -> Written:
         """``with amp.main_process_first():``."""

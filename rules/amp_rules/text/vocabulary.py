@@ -261,8 +261,11 @@ class Vocabulary(ABC):
         """Run statements on the main process only."""
 
     @abstractmethod
-    def called_on_main(self, module: Module, function: ast.expr) -> Written:
-        """Call a function on the main process only; all processes compute its arguments."""
+    def called_on_main(self, module: Module, function: ast.expr, *, share_folder: bool = False) -> Written:
+        """Call a function on the main process only; all processes compute its arguments.
+
+        With ``share_folder`` it makes a writer, all processes come there, and the others are told its folder.
+        """
 
     @abstractmethod
     def main_process_first(self, module: Module, first: ast.stmt, last: ast.stmt) -> Written:

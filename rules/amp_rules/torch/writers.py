@@ -48,6 +48,15 @@ WRITERS = frozenset(
 )
 """Logging clients, of which one per run is wanted."""
 
+WRITERS_OF_FOLDERS = frozenset(
+    {
+        "torch.utils.tensorboard.SummaryWriter",
+        "torch.utils.tensorboard.writer.SummaryWriter",
+        "tensorboardX.SummaryWriter",
+    }
+)
+"""Those that make up a folder where they are given none."""
+
 FOLDERS_OF_WRITERS = frozenset({"log_dir", "logdir", "get_logdir"})
 """What tells the folder of a writer, which it makes up from the time and the host where it is given none."""
 

@@ -11,16 +11,17 @@ from typing import Any, TypeVar, cast
 
 from amp_runtime._core.context import context
 from amp_runtime._core.randomness import random_state_with_gpu, set_random_state_with_gpu
-from amp_runtime._distributed.group import is_main_process
+from amp_runtime._distributed.group import from_main_process, is_main_process
 
 _PARAMETERS_OF_OPEN = ("file", "mode", "buffering", "encoding", "errors", "newline", "closefd", "opener")
 
 _FOLDERS = ("log_dir", "logdir")
+_PATH = (str, os.PathLike)
 
 T = TypeVar("T")
 
 
-def on_main(factory: Callable[..., T]) -> Callable[..., T]:
+def on_main(factory: Callable[..., T], *, share_folder: bool = False) -> Callable[..., T]:
     """Makes an object on rank 0 only: ``writer = amp.on_main(SummaryWriter)(log_dir)``.
 
     On other ranks the factory is not called, and a stand-in comes back that accepts any attribute, call, item
@@ -29,18 +30,29 @@ def on_main(factory: Callable[..., T]) -> Callable[..., T]:
 
     Args:
         factory: a class or function that makes the object.
+        share_folder: for a writer of TensorBoard that makes up its folder, and is asked for it on all ranks: the
+            stand-in tells the folder of rank 0's writer. The call of the factory is then a collective, after
+            ``amp.init``: every rank must come to it.
 
     Returns:
         A function with the factory's arguments, which gives the object or its stand-in.
 
     Raises:
         TypeError: ``factory`` cannot be called.
+        RuntimeError: a folder is to be shared before ``amp.init``.
     """
     if not callable(factory):
         raise TypeError(f"amp.on_main got {factory!r}; give it what makes the object, as in amp.on_main(Writer)(path)")
 
     @functools.wraps(factory)
     def make(*args: Any, **kwargs: Any) -> T:
+        if share_folder and context.distributed:
+            return _made_and_told(make_alone, args, kwargs)
+        if share_folder and not is_main_process():
+            raise RuntimeError("amp.on_main(..., share_folder=True)(...) came before amp.init; call amp.init first")
+        return make_alone(*args, **kwargs)
+
+    def make_alone(*args: Any, **kwargs: Any) -> T:
         if not is_main_process():
             return cast(T, _stand_in(factory, args, kwargs))
         if not context.distributed:
@@ -52,6 +64,20 @@ def on_main(factory: Callable[..., T]) -> Callable[..., T]:
             set_random_state_with_gpu(state)  # what rank 0 draws alone must not lead it away from the others
 
     return make
+
+
+def _made_and_told(make: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    """The object, or a stand-in that tells the folder of rank 0's writer."""
+    if not is_main_process():
+        folder = from_main_process(None)
+        return make(*args, **kwargs) if folder is None else cast(T, Nothing(folder))
+    folder = None
+    try:
+        made = make(*args, **kwargs)
+        folder = next((told for name in _FOLDERS if isinstance(told := getattr(made, name, None), _PATH)), None)
+        return made
+    finally:
+        from_main_process(folder)  # where the factory fails, too: the others wait for it
 
 
 def _stand_in(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -168,6 +168,28 @@ def check_a_writer_tells_the_folder_that_it_is_given() -> None:
         assert str(amp.on_main(Writer)().log_dir) == "<nothing on this rank>"
 
 
+def check_a_writer_tells_the_folder_that_it_makes_up() -> None:
+    class Writer:
+        def __init__(self, comment: str = "", fails: bool = False) -> None:
+            if fails:
+                raise ValueError(comment)
+            self.log_dir = f"made by {amp.rank()}{comment}"
+
+    class WriterOfX:
+        def __init__(self, logdir: str | None = None) -> None:
+            self.logdir = logdir or f"made by {amp.rank()}"
+
+    writer = amp.on_main(Writer, share_folder=True)("!")
+    assert writer.log_dir == "made by 0!"
+    assert isinstance(writer, Writer) == (amp.rank() == 0)
+    assert amp.on_main(WriterOfX, share_folder=True)().logdir == "made by 0"
+    assert amp.on_main(WriterOfX, share_folder=True)("given").logdir == "given"
+    with contextlib.suppress(ValueError):  # rank 0 alone sees it, and the others do not wait for it
+        amp.on_main(Writer, share_folder=True)(fails=True)
+        assert amp.rank()
+    assert_equal_on_ranks(torch.ones(1))
+
+
 def check_files_stay_open_on_rank_0_only() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "log.txt")

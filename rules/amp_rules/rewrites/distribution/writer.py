@@ -6,6 +6,9 @@ accepts every call and does nothing. `wandb.init(...)` gets `mode="disabled"` on
 nothing; not in a script that takes from the run what it hasn't put there, such as a sweep's configuration or
 artifacts, which every process needs.
 
+A script that asks a writer for the folder that it makes up has `amp.on_main(SummaryWriter, share_folder=True)()`, which
+tells all processes.
+
 ## Why
 Several writers in one folder make curves that jump back and forth, and N processes make N runs.
 
@@ -16,11 +19,12 @@ Several writers in one folder make curves that jump back and forth, and N proces
     writer = amp.on_main(SummaryWriter)("runs")
 
 ## When it declines
-When the script asks a writer for its folder on each process, and the writer makes that up itself (AMP297): only the
-main process has it then. A writer that is given its folder tells it on all.
+When the script asks a writer for its folder on each process, the writer makes that up itself, and not all processes
+come where it is made (AMP297): only the main process has it then. A writer that is given its folder tells it on all.
 
 ## Leaving it out
-Yes: training and checkpoints are the same; each process then has curves of its own.
+Yes: training and checkpoints are the same; each process then has curves of its own. No where a writer is asked for the
+folder that it makes up: each process would look into another one.
 
 ## Source
 https://pytorch.org/docs/stable/tensorboard.html
@@ -41,7 +45,7 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source.scopes import Scope
 from amp_rules.text.actions import ExpressionEdit, Replace
 from amp_rules.text.expression_edits import add_keyword
-from amp_rules.torch.writers import FILE_WRITERS, FOLDERS_OF_WRITERS, RUN_INPUTS, RUNS, SAVERS, WRITERS
+from amp_rules.torch.writers import RUN_INPUTS, RUNS, WRITERS
 
 RULE = Rule("AMP210", "log-on-main-process", "Only the main process logs.", "distribution", optional=True)
 
@@ -58,46 +62,25 @@ def changes(context: Context) -> Iterator[Change]:
     for site in filter(_is_kept, context.program.calls_to(WRITERS)):
         assert isinstance(site.node, ast.Call)
         message = f"`{site.module.text(site.node.func)}` logs on the main process only"
-        written = context.vocabulary.called_on_main(site.module, site.node.func)
-        yield Change.written(RULE, site.module, site.node, message, written)
+        is_asked = site.node in context.processes.folders.told
+        message += ", and all know its folder" if is_asked else ""
+        written = context.vocabulary.called_on_main(site.module, site.node.func, share_folder=is_asked)
+        yield Change.written(RULE, site.module, site.node, message, written, optional=not is_asked)
     yield from _runs(context)
 
 
 def reasons(context: Context) -> Iterator[Declined]:
     """Yield reads of a folder that only the writer of the main process would know."""
-    program = context.program
-    named = {site.node for site in program.calls_to(WRITERS) if not _is_given_folder(site.node)}
-    for node, body, scope in program.nodes() if named else ():
-        if not (isinstance(node, ast.Attribute) and node.attr in FOLDERS_OF_WRITERS and isinstance(node.ctx, ast.Load)):
-            continue
-        writers = {value.site for value in program.flow.values(node.value, scope) if value.ref in WRITERS}
-        if not writers & named or _is_for_main(program, Site(scope.module, scope, body, node)):
-            continue
-        text = scope.module.text(node)
+    for site in context.processes.folders.untold():
+        text = site.module.text(site.node)
         yield declining.decline(
             declining.FILES,
-            scope.module,
-            node,
+            site.module,
+            site.node,
             f"`{text}` names a folder on each process, and the writer of the main process alone has made one",
             "give the writer its folder, `SummaryWriter(folder)`, named on the main process: "
             "`amp.from_main_process(...)` of a name with the time in it",
         )
-
-
-def _is_given_folder(call: ast.AST) -> bool:
-    """Whether a writer gets a folder: any argument in the first place, or by its name."""
-    assert isinstance(call, ast.Call)
-    given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in FOLDERS_OF_WRITERS)]
-    return any(not (isinstance(item, ast.Constant) and item.value is None) for item in given)
-
-
-def _is_for_main(program: Program, site: Site) -> bool:
-    """Whether the statement only writes a file or a line there, which is left to the main process or does no harm."""
-    statement = site.statement
-    calls = [item.context_expr for item in statement.items] if isinstance(statement, ast.With) else []
-    calls += [statement.value] if isinstance(statement, ast.Expr) else []
-    harmless = FILE_WRITERS.keys() | SAVERS | {"builtins.open", "builtins.print"}
-    return any(isinstance(item, ast.Call) and program.callee_names(item, site.scope) & harmless for item in calls)
 
 
 def _is_kept(site: Site) -> bool:
