@@ -55,6 +55,7 @@ def outcome(tmp_path):
         f"if fp16:\n    {INITIALIZE}\n    print('half')",
         f"if fp16:\n    print('half')\n    {INITIALIZE}",
         f"if fp16:\n    {INITIALIZE}\n    print('half')\nelse:\n    print('full')",
+        f"if fp16:\n    {INITIALIZE}\n    report('half')",
     ],
 )
 def test_models_are_prepared_before_a_condition_that_says_something_too(outcome, condition):
@@ -66,7 +67,6 @@ def test_models_are_prepared_before_a_condition_that_says_something_too(outcome,
     [
         f"if fp16:\n    level = 'O2'\n    {INITIALIZE}",
         f"if fp16:\n    {INITIALIZE}\n    print(model)",
-        f"if fp16:\n    {INITIALIZE}\n    report('half')",
         f"if fp16:\n    {INITIALIZE}\n    print('half')\nelse:\n    model = nn.Sequential(model)",
     ],
 )
