@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import walk
+from amp_rules.torch.containers import CONTAINERS
 from amp_rules.torch.data import TABLE_CLEARS, TABLE_WRITES
 from amp_rules.torch.distributed import GATHERS
 
@@ -85,9 +87,29 @@ def _in_methods(program: Program, loop: Site, inside: list[ast.AST], found: set[
             path = blocks.path_of(written[0])
             if path is None or not path.startswith(f"{info.receiver}.") or path in made:
                 continue
+            if _is_container(program, info, path):
+                continue  # its keys are kinds of samples, such as sizes: `self.masks[x.size(1)] = ...`
             site = Site(scope.module, scope, body, node)
             if blocks.reads(written[1]) & given and _is_read(program, site, path, node):
                 yield SampleTable(scope.module, scope, body, blocks.statement_of(scope.module, node), path)
+
+
+def _is_container(program: Program, info: FunctionFacts, path: str) -> bool:
+    """Whether the class makes an attribute that holds others by index or name, rather than rows."""
+    attribute = ".".join(path.split(".")[:2])
+    for method in info.cls.methods.values() if info.cls is not None else ():
+        scope = program.flow.scopes.get(method.node)
+        for node in method.nodes:
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or scope is None or node.value is None:
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if attribute not in map(blocks.path_of, targets):
+                continue
+            if isinstance(node.value, (ast.Dict, ast.DictComp, ast.List, ast.ListComp)):
+                return True
+            if isinstance(node.value, ast.Call) and program.callee_names(node.value, scope) & CONTAINERS:
+                return True
+    return False
 
 
 def _assigned_whole(node: ast.Assign) -> Iterator[str]:
