@@ -91,7 +91,8 @@ def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[
     iterated = [site for site in found if isinstance(site.node, (ast.Name, ast.Attribute, ast.Subscript))]
     texts = {(site.body, ast.dump(site.node)) for site in iterated if isinstance(site.node, ast.Subscript)}
     keys = {program.flow.key(site.node, site.scope) for site in iterated if isinstance(site.node, ast.expr)}
-    keys -= {None, *(program.flow.key(use.loader, use.scope) for use in data.evaluated)}
+    keys -= {None}
+    evaluated = {program.flow.key(use.loader, use.scope) for use in data.evaluated}
     if not late and not texts and not keys:
         return
     for node, body, scope in program.nodes():
@@ -100,8 +101,46 @@ def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[
         asked = node.args[0]
         values = program.flow.values(asked, scope)
         given = bool(values) and values <= late and all(map(is_loader_value, values))
-        if given or program.flow.key(asked, scope) in keys or (body, ast.dump(asked)) in texts:
-            yield Site(scope.module, scope, body, asked)
+        key = program.flow.key(asked, scope)
+        site = Site(scope.module, scope, body, asked)
+        is_same = key in keys and (key not in evaluated or _counts_training(program, data, site))
+        if given or is_same or (body, ast.dump(asked)) in texts:
+            yield site
+
+
+def _counts_training(program: Program, data: TrainingData, site: Site) -> bool:
+    """Whether a length is one of the training, where a variable is trained on and evaluated too.
+
+    It goes with the loop that it stands in or that changes what is worked out there: ``total /= len(loader)``. Else it
+    goes with the loop before, or with the training where there is none, as in front of a schedule.
+    """
+    assert isinstance(site.node, ast.expr)
+    key = program.flow.key(site.node, site.scope)
+    if not any(use.body is site.body and program.flow.key(use.loader, use.scope) == key for use in data.uses):
+        return False
+    trains = [loop.node for loop in data.loops if loop.body is site.body]
+    evaluates = [
+        blocks.statement_of(use.module, use.node)
+        for use in data.evaluated
+        if use.body is site.body and program.flow.key(use.loader, use.scope) == key
+    ]
+    loops = sorted(
+        [*((loop, True) for loop in trains), *((loop, False) for loop in evaluates)],
+        key=lambda item: site.module.start(item[0]),
+    )
+    around = list(site.module.ancestors(site.node))
+    inside = [is_training for loop, is_training in loops if loop in around]
+    if inside:
+        return inside[-1]
+    statement = blocks.statement_of(site.module, site.node)
+    paths = {path for node in around if isinstance(node, ast.expr) for path in blocks.reads(node)}
+    if isinstance(statement, ast.AugAssign):
+        paths |= blocks.writes(statement)
+    changing = {is_training for loop, is_training in loops if paths & blocks.writes(loop)}
+    if len(changing) == 1:
+        return changing.pop()
+    before = [is_training for loop, is_training in loops if site.module.start(loop) < site.module.start(statement)]
+    return before[-1] if before else True
 
 
 def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[list[Site], list[Rebinding]]:
