@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.flow.values import Value
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.scopes import Scope, arguments_of
 
@@ -12,14 +13,21 @@ def progress_bars(program: Program) -> list[tuple[Site, ast.Call]]:
     """Calls that show a progress bar, and do not say already when not to."""
     found = []
     for call, body, scope in program.calls():
-        names = program.callee_names(call, scope)
-        if any(
-            name.startswith("tqdm.") and name.rpartition(".")[2] in ("tqdm", "trange", "tqdm_notebook")
-            for name in names
-        ):
+        if not program.callee_names(call, scope):
+            continue
+        # ``bar = tqdm if first else iter``: what is no bar does not take ``disable``.
+        if all(map(_is_bar, program.flow.values(call.func, scope))):
             if not any(item.arg in ("disable", None) for item in call.keywords) and not _is_given(call.func, scope):
                 found.append((Site(scope.module, scope, body, call), call))
     return found
+
+
+def _is_bar(value: Value) -> bool:
+    """Whether a value is a function of the library that shows a progress bar."""
+    package, _, name = value.name.rpartition(".")
+    return (
+        value.kind == "external" and package.partition(".")[0] == "tqdm" and name in ("tqdm", "trange", "tqdm_notebook")
+    )
 
 
 def _is_given(function: ast.expr, scope: Scope) -> bool:

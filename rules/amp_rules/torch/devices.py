@@ -5,7 +5,10 @@ from __future__ import annotations
 DEVICE = "torch.device"
 """The class itself."""
 
-CHOOSING = frozenset({"torch.cuda.set_device", "torch.cuda.device", "torch.set_default_device"})
+SET_DEVICE = "torch.cuda.set_device"
+"""It makes a GPU the current one of its process: what plain ``cuda`` names."""
+
+CHOOSING = frozenset({SET_DEVICE, "torch.cuda.device", "torch.set_default_device"})
 """Functions whose first argument is the device that is used from then on."""
 
 MOVING = frozenset({"to", "cuda"})

@@ -25,8 +25,9 @@ and what a scheduler is told differ between the processes.
 
 ## When it declines
 Where the function exchanges numbers between processes in any way already, or something that it calls or that calls it,
-or where torchmetrics does; where not every process gets there; and where numbers are kept in an object that is no such
-meter, or that other loops add to.
+or where torchmetrics does; where not every process gets there; where numbers are kept in an object that is no such
+meter, or that other loops add to; and where nothing says by `torch.cuda.set_device` which GPU is the current one of a
+process, and the backend may be NCCL: plain numbers are moved to it.
 
 ## Leaving it out
 Yes: the numbers are then those of one process, as they were.
@@ -44,10 +45,13 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.metrics import Kind, Metric, Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.steps import Site
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Insert, Replace
 from amp_rules.text.expression_edits import call_with
+from amp_rules.torch.devices import SET_DEVICE
 
 RULE = Rule(
     "AMP233", "metrics-of-all-ranks", "Numbers of one process become those of all.", "distribution",
@@ -63,7 +67,8 @@ def {name}(value):
         return value
     is_tensor = {torch}.is_tensor(value)
     total = {torch}.as_tensor(value, dtype=None if is_tensor else {torch}.float64).detach()
-    total = total.to("cuda" if "nccl" in {backend}() else "cpu", copy=True)
+    device = total.device if total.is_cuda else "cuda"
+    total = total.to(device if "nccl" in {backend}() else "cpu", copy=True)
     {all_reduce}(total)
     return total.to(value.device) if is_tensor else type(value)(total.item())'''
 
@@ -74,7 +79,8 @@ def {name}(value):
         return value
     is_tensor = {torch}.is_tensor(value)
     mean = {torch}.as_tensor(value, dtype=None if is_tensor else {torch}.float64).detach()
-    mean = (mean / {size}()).to("cuda" if "nccl" in {backend}() else "cpu")
+    device = mean.device if mean.is_cuda else "cuda"
+    mean = (mean / {size}()).to(device if "nccl" in {backend}() else "cpu")
     {all_reduce}(mean)
     return mean.to(value.device) if is_tensor else mean.item()'''
 
@@ -100,8 +106,13 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for loop in metrics.unfollowed(found):
         text = "each process evaluates its share of the data here, and what it measures is not made that of all"
         own.leave(RULE, loop.module, loop.use.loader, text)
+    is_gpu_known = _is_gpu_known(own)
     for metric in found:
         module = metric.site.module
+        if not is_gpu_known:
+            text = "a number of one process; `torch.cuda.set_device` is not called, so all would be added up on one GPU"
+            own.leave(RULE, module, metric.site.node, text)
+            continue
         known = helpers.setdefault(module, {})
         for kind in _NEEDS[metric.kind]:
             if kind not in known:
@@ -123,6 +134,18 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             yield Change(
                 RULE, module, where, "what reduces numbers", [Insert(where, "\n\n" + "\n\n\n".join(code), after=True)]
             )
+
+
+def _is_gpu_known(own: OwnDdp) -> bool:
+    """Whether a plain number can be moved to the GPU of its process: to the current one, unless NCCL takes no part."""
+    return bool(own.program.calls_to(frozenset({SET_DEVICE}))) or not any(map(_may_use_nccl, own.joins))
+
+
+def _may_use_nccl(join: Site) -> bool:
+    assert isinstance(join.node, ast.Call)
+    backend = keyword(join.node, "backend") or next(iter(join.node.args), None)
+    name = literal(backend)
+    return not isinstance(name, str) or "nccl" in name.lower()
 
 
 def _change(metric: Metric) -> Change:
