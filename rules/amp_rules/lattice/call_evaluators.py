@@ -669,6 +669,8 @@ def _like(frame: Frame, made: Value) -> None:
 
 
 def _split(frame: Frame, made: Value) -> None:
+    if not made.args:
+        return  # `torch.split(tensor=x, ...)`
     first = made.args[0]
     if first.op in ("tuple", "list"):
         made.op, made.args = "list", first.args
@@ -677,7 +679,8 @@ def _split(frame: Frame, made: Value) -> None:
 
 
 def _pair(frame: Frame, made: Value) -> None:
-    ops.apply_view(made, made.args[0])
+    if made.args:
+        ops.apply_view(made, made.args[0])
 
 
 def _no_number(frame: Frame, made: Value) -> None:
