@@ -175,7 +175,10 @@ def saved_files(folder: Path) -> dict[str, Any]:
         if path.suffix in (".py", ".pyc") or not path.is_file():
             continue
         try:
-            saved[str(path.relative_to(folder))] = structure(torch.load(path, weights_only=True))
+            content = structure(torch.load(path, weights_only=True))
+            if isinstance(content, dict):
+                content.pop("scaler", None)  # AMP118 keeps the loss scale beside what the original saves.
+            saved[str(path.relative_to(folder))] = content
         except Exception:
             # A table, an array, or a pickle of the script's own classes.
             saved[str(path.relative_to(folder))] = None

@@ -26,6 +26,11 @@ NESTED = {
     ("apex_level_is_written_out", "in a method"),
     ("before_a_root", "in a method"),
     ("written_into_half", "in a function"),
+    *(
+        (name, shape)
+        for name in ("masks_that_a_region_computes", "parts_of_a_chain", "wrapper_of_apex_in_one_branch")
+        for shape in ("in a function", "in a method")
+    ),
 }
 # Shapes that each script is tried in, of all: enough for each shape to meet a hundred scripts.
 OF_EACH = 3
