@@ -13,7 +13,7 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import values_given, walk
 from amp_rules.torch.models import WITH_BATCH_NORM
 
 
@@ -117,5 +117,5 @@ def _evaluates(node: ast.AST) -> bool:
     """``net.eval()``, ``net.train(False)``."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False
-    given = [*node.args, *(item.value for item in node.keywords)]
-    return node.func.attr == "eval" or (node.func.attr == "train" and any(literal(item) is not True for item in given))
+    is_off = any(literal(item) is not True for item in values_given(node))
+    return node.func.attr == "eval" or (node.func.attr == "train" and is_off)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from amp_rules.roles.file_effects import FileEffect
+from amp_rules.roles.file_effects import FileEffect, mode_of
 from amp_rules.roles.file_paths import NOW, NUMBER, OWN, UNKNOWN, Paths, meets
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -85,7 +85,7 @@ class FileMeets:
             return True
         if not (names & OPENERS.keys()):
             return False
-        mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
+        mode = mode_of(call)
         if mode is None:
             return True
         return isinstance(mode, ast.Constant) and str(mode.value).startswith("r") and "+" not in str(mode.value)

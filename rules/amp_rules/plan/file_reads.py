@@ -15,7 +15,7 @@ from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import values_given, walk
 from amp_rules.torch.file_access import (
     CHANGERS,
     LOADERS,
@@ -109,7 +109,7 @@ class FileReads:
         """
         if not self._writes or call in self._changing or isinstance(site.module.parents[call], ast.Expr):
             return None
-        for given in [*call.args, *(item.value for item in call.keywords)]:
+        for given in values_given(call):
             if _named(given) is None:
                 continue
             for above, path in self.from_callers(site, given, HELPERS):
@@ -210,9 +210,8 @@ class FileReads:
             return any(may_be_same(one, f"{two}/*") for one in self._paths.of(path, site.scope) for two in folders)
         if self._meets.is_source(effect, other):
             return False
-        if site.module is effect.module and _whole(path) == _whole(other):
-            if site.body is effect.body or (not _is_local(path, site) and not _is_local(other, effect)):
-                return True
+        if _whole(path) == _whole(other) and _are_of_one_scope(site, path, effect, other):
+            return True
         ones, others = self._paths.of(path, site.scope), self._paths.of(other, effect.scope)
         if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
             others = frozenset({*others, *(f"{one}/*" for one in others)})  # with what is in it
@@ -235,8 +234,11 @@ def _named(path: ast.expr) -> str | None:
 
 def _is_one(site: Site, path: ast.expr, effect: FileEffect, other: ast.expr) -> bool:
     """Whether two paths of the same text are of one file."""
-    if isinstance(path, ast.Constant):
-        return True
+    return isinstance(path, ast.Constant) or _are_of_one_scope(site, path, effect, other)
+
+
+def _are_of_one_scope(site: Site, path: ast.expr, effect: Site, other: ast.expr) -> bool:
+    """Whether the same text means the same in both places."""
     if site.module is not effect.module:
         return False
     return site.body is effect.body or not (_is_local(path, site) or _is_local(other, effect))

@@ -14,6 +14,7 @@ from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.syntax import values_given
 from amp_rules.torch.models import PARTS_OF_NETWORKS, RETURNS_RECEIVER, TELLS_OF_MODEL, WITH_POOLER
 
 _RUNS_WHOLE = frozenset({"forward", "__call__"})
@@ -141,7 +142,7 @@ def _note(uses: _Uses, site: Site, program: Program) -> None:
 
 def _is_off(call: ast.AST) -> bool:
     """``requires_grad_(False)``."""
-    given = [*call.args, *(item.value for item in call.keywords)] if isinstance(call, ast.Call) else []
+    given = values_given(call) if isinstance(call, ast.Call) else []
     return len(given) == 1 and isinstance(given[0], ast.Constant) and not given[0].value
 
 

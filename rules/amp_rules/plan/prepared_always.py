@@ -110,7 +110,7 @@ class Ways:
 
     def are_left_out(self, site: Site, seen: frozenset[ast.AST] = frozenset()) -> bool:
         """Whether a way is known, from the start of the script, on which none of the calls runs before the site."""
-        if any(map(self._runs, _earlier(site))):
+        if any(map(self._runs, earlier(site))):
             return False
         info = self._program.function_of(site.body)
         if info is None:
@@ -119,7 +119,7 @@ class Ways:
         return any(self.are_left_out(calling(item), seen | {site.body}) for item in callers)
 
     def _lead_past(self, site: Site, seen: frozenset[ast.AST]) -> bool:
-        if any(map(self._runs, _earlier(site))):
+        if any(map(self._runs, earlier(site))):
             return True
         info = self._program.function_of(site.body)
         if info is None:
@@ -178,7 +178,7 @@ class Ways:
         return self._bodies[body]
 
 
-def _earlier(site: Site) -> Iterator[ast.stmt]:
+def earlier(site: Site) -> Iterator[ast.stmt]:
     """The statements of the same body that run before a site."""
     statement = site.statement
     for around in (statement, *blocks.enclosing(site.module, statement)):

@@ -13,7 +13,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.spans import Span
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import own_name, values_given, walk
 
 _JOINING = frozenset({"torch.stack", "torch.cat", "torch.nn.functional.pad", "torch.where"})
 _KEEPING = PASSING - {"half", "bfloat16", "type", "type_as"}
@@ -54,9 +54,10 @@ class RegionInputs:
             if any(map(is_chain, self._program.flow.values(call.func, scope))):
                 return False  # it is given what the part before it gave
             given = info.argument(call, name)
-            every = [*call.args, *(item.value for item in call.keywords)]
             if scope.node not in self._inside:
-                if not all(self._is_from_outside(item, scope.node) for item in ([given] if given else every)):
+                if not all(
+                    self._is_from_outside(item, scope.node) for item in ([given] if given else values_given(call))
+                ):
                     return False
             elif given is None or not self._is_input(given, scope, asked):
                 return False

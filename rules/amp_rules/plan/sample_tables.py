@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.steps import Program, Site
@@ -79,7 +80,8 @@ def _in_methods(program: Program, loop: Site, inside: list[ast.AST], found: set[
         if any(isinstance(node, ast.Call) and program.callee_names(node, scope) & GATHERS for node in nodes):
             continue  # it may be given the rows of all processes
         made = {path for node in nodes if isinstance(node, ast.Assign) for path in _assigned_whole(node)}
-        given = _computed_from(nodes, set(info.parameters) - {info.receiver})
+        takes = partial(_takes_more_than_shape, scope.module.parents)
+        given = _with_computed(nodes, set(info.parameters) - {info.receiver}, takes)
         for node in nodes:
             written = _written(node)
             if written is None or _is_range(written[1]):
@@ -124,29 +126,26 @@ def _is_range(index: ast.expr) -> bool:
     return any(isinstance(part, ast.Slice) and (part.lower or part.upper) for part in walk(index))
 
 
-def _computed_from(nodes: list[ast.AST], found: set[str]) -> set[str]:
-    """Variables, and those that are computed from them; not from their shapes."""
+def _with_computed(nodes: list[ast.AST], found: set[str], takes: Callable[[ast.expr, set[str]], object]) -> set[str]:
+    """Variables, and those that are computed from them: what is assigned a value that takes one of them."""
     while True:
         before = len(found)
         for node in nodes:
-            if not isinstance(node, ast.Assign) or not any(
-                isinstance(part, ast.Name) and part.id in found and not is_written(_holder(node, part))
-                for part in walk(node.value)
-            ):
-                continue
-            found |= {
-                part.id
-                for target in node.targets
-                for part in walk(target)
-                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-            }
+            if isinstance(node, ast.Assign) and takes(node.value, found):
+                found |= {
+                    part.id
+                    for target in node.targets
+                    for part in walk(target)
+                    if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+                }
         if len(found) == before:
             return found
 
 
-def _holder(statement: ast.Assign, node: ast.AST) -> ast.AST | None:
-    """What holds a node within a statement."""
-    return next((part for part in walk(statement.value) if node in ast.iter_child_nodes(part)), None)
+def _takes_more_than_shape(parents: Mapping[ast.AST, ast.AST], value: ast.expr, known: set[str]) -> bool:
+    return any(
+        isinstance(part, ast.Name) and part.id in known and not is_written(parents.get(part)) for part in walk(value)
+    )
 
 
 def _of_batch(program: Program, loop: Site, inside: list[ast.AST]) -> set[str]:
@@ -158,16 +157,7 @@ def _of_batch(program: Program, loop: Site, inside: list[ast.AST]) -> set[str]:
             return set()
         target = target.elts[1]
     found = {node.id for node in walk(target) if isinstance(node, ast.Name)}
-    while True:
-        before = len(found)
-        for node in inside:
-            if isinstance(node, ast.Assign) and blocks.reads(node.value) & found:
-                found |= {
-                    part.id for item in node.targets for part in walk(item)
-                    if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-                }  # fmt: skip
-        if len(found) == before:
-            return found
+    return _with_computed(inside, found, lambda value, known: blocks.reads(value) & known)
 
 
 def _written(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:

@@ -18,6 +18,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import values_given
 from amp_rules.torch.functions import READS_FILE
 from amp_rules.torch.optimizers import GROUP_SETTINGS
 
@@ -162,7 +163,7 @@ class Sinks:
             else:
                 yield from self._rates(node, scope)
         for call, scope in self._weight_writes.items():
-            for given in _given(call):
+            for given in values_given(call):
                 yield from self._if_local(Need.WEIGHTS, given, call, scope)
             drawn = frozenset(origin for origin in self._ranks.origins(call) if origin.node is call)
             if drawn:  # ``p.normal_()`` itself
@@ -189,7 +190,7 @@ class Sinks:
         """Yield what ``scheduler.step(loss)`` is given, and schedules whose functions read what is local."""
         if not self._steps_schedule(call, scope) or not isinstance(call.func, ast.Attribute):
             return
-        given = [item for item in _given(call) if self._ranks.origins(item)]
+        given = [item for item in values_given(call) if self._ranks.origins(item)]
         for item in given:
             yield from self._if_local(Need.RATE, item, call, scope)
         if not given and not any(ref.cls is not None for ref in self._ranks.objects(call.func.value)):
@@ -281,7 +282,3 @@ class Sinks:
                 current = current.func.value
             else:
                 return False
-
-
-def _given(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(item.value for item in call.keywords)]

@@ -14,11 +14,12 @@ from amp_rules.plan import notes
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import added_to
+from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.kinds import is_scheduler
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import values_given, walk
 from amp_rules.torch.writers import MODEL_WRITERS, SAVERS
 
 _FILES = SAVERS & set(MODEL_WRITERS)
@@ -93,8 +94,7 @@ def _loops(processes: Distribution) -> Iterator[_Loop]:
     for site in processes.data.loops:
         if site.node in told or not isinstance(site.node, ast.While):
             continue
-        asked = [part.args[0] for part in walk(site.node.test) if _asks_length(part)]  # type: ignore[attr-defined]
-        if any(lengths.holds(item, site.scope) for item in asked):
+        if any(_is_length(lengths, part, site.scope) for part in walk(site.node.test)):
             told.add(site.node)
             yield _Loop(site.module, site.scope, site.body, site.node, site.node)
 
@@ -124,8 +124,7 @@ def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, de
     lengths = processes.whole_lengths
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
         return any(
-            (_asks_length(part) and lengths.holds(part.args[0], scope))  # type: ignore[attr-defined]
-            or lengths.count(part, scope) == "steps"
+            _is_length(lengths, part, scope) or lengths.count(part, scope) == "steps"
             for part in walk(node.right)
             if isinstance(part, ast.expr)
         )
@@ -195,8 +194,8 @@ def _schedules(program: Program, processes: Distribution, loop: _Loop) -> Iterat
     for node in loop.inner:
         if not isinstance(node, ast.Call):
             continue
-        if _sets_rate(program, node) and any(blocks.reads(item) & over_epochs for item in _given(node)):
-            if not any(_of_loader(program, processes, item, loop.scope) for item in _given(node)):
+        if _sets_rate(program, node) and any(blocks.reads(item) & over_epochs for item in values_given(node)):
+            if not any(_of_loader(program, processes, item, loop.scope) for item in values_given(node)):
                 text = f"`{loop.module.text(node)}` counts steps, {_LESS}"
                 yield Site(loop.module, loop.scope, loop.body, node), text
         if not (_is_step(node) and isinstance(node.func, ast.Attribute)):
@@ -225,10 +224,6 @@ def _sets_rate(program: Program, call: ast.Call) -> bool:
     )
 
 
-def _given(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(item.value for item in call.keywords)]
-
-
 def _comes_of_loader(program: Program, processes: Distribution, node: ast.expr, scope: Scope) -> bool:
     """Whether a number does, or what a function works out."""
     if _of_loader(program, processes, node, scope):
@@ -243,23 +238,24 @@ def _comes_of_loader(program: Program, processes: Distribution, node: ast.expr, 
 
 def _of_loader(program: Program, processes: Distribution, node: ast.AST, scope: Scope, depth: int = 0) -> bool:
     """Whether a number comes of the length of a loader or of its dataset."""
+    lengths = processes.whole_lengths
     for part in walk(node):
         if not isinstance(part, ast.expr):
             continue
-        if processes.whole_lengths.count(part, scope) is not None:
-            return True
-        if _asks_length(part) and processes.whole_lengths.holds(part.args[0], scope):  # type: ignore[attr-defined]
+        if lengths.count(part, scope) is not None or _is_length(lengths, part, scope):
             return True
         if isinstance(part, (ast.Name, ast.Attribute)) and depth < _MAX_VARIABLES:
             key = program.flow.key(part, scope)
-            for value, where in processes.whole_lengths.assigned.get(key, ()) if key is not None else ():
+            for value, where in lengths.assigned.get(key, ()) if key is not None else ():
                 if _of_loader(program, processes, value, where, depth + 1):
                     return True
     return False
 
 
-def _asks_length(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1
+def _is_length(lengths: WholeLengths, node: ast.AST, scope: Scope) -> bool:
+    """Whether an expression is ``len(loader)``."""
+    is_asked = isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1
+    return is_asked and lengths.holds(node.args[0], scope)  # type: ignore[attr-defined]
 
 
 def _counts_up(node: ast.AST) -> bool:

@@ -20,6 +20,8 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import walk
 
+_OR_EVALUATE = "; or put it into evaluation mode"
+
 
 def homes(program: Program, precision: Precision) -> list[Home]:
     """Where such modules are prepared."""
@@ -39,29 +41,21 @@ def homes_of_batch_norm(program: Program, precision: Precision) -> list[Home]:
 def reasons(program: Program, precision: Precision, *, sync_bn: bool) -> Iterator[Declined]:
     """Yield those that no variable holds."""
     finder = Homes(program)
-    for value in normalising_beside(program, precision) if sync_bn else ():
+    by_hand = "give it a variable of its own, and write `variable = amp.prepare_model(variable)` after it"
+    told = [
+        (value, "has batch norm in training mode, that of the share of each process", _OR_EVALUATE)
+        for value in (normalising_beside(program, precision) if sync_bn else ())
+    ]
+    told += [
+        (value, "writes buffers in each step, which would differ on each rank", "")
+        for value in _writers(program, precision)
+    ]
+    for value, what, otherwise in told:
         located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
         if finder.of(value) is None and located is not None and isinstance(value.site, ast.Call):
             module = located[1].module
-            yield declining.decline(
-                declining.GRADIENTS_OUTSIDE,
-                module,
-                value.site,
-                f"`{module.text(value.site)}` has batch norm in training mode, that of the share of each process",
-                "give it a variable of its own, and write `variable = amp.prepare_model(variable)` after it; or put it "
-                "into evaluation mode",
-            )
-    for value in _writers(program, precision):
-        located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
-        if finder.of(value) is None and located is not None and isinstance(value.site, ast.Call):
-            module = located[1].module
-            yield declining.decline(
-                declining.GRADIENTS_OUTSIDE,
-                module,
-                value.site,
-                f"`{module.text(value.site)}` writes buffers in each step, which would differ on each rank",
-                "give it a variable of its own, and write `variable = amp.prepare_model(variable)` after it",
-            )
+            text = f"`{module.text(value.site)}` {what}"
+            yield declining.decline(declining.GRADIENTS_OUTSIDE, module, value.site, text, by_hand + otherwise)
 
 
 def _writers(program: Program, precision: Precision) -> list[Value]:

@@ -73,8 +73,13 @@ def file_effects(program: Program) -> list[FileEffect]:
 
 def opens_to_write(call: ast.Call) -> bool:
     """Whether a call opens a file to write or to append to it, by a mode that stands there."""
-    mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
+    mode = mode_of(call)
     return isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")
+
+
+def mode_of(call: ast.Call) -> ast.expr | None:
+    """The mode in which a call opens a file; None where it says none."""
+    return call.args[1] if len(call.args) > 1 else keyword(call, "mode")
 
 
 def given_paths(call: ast.Call, first: int = 1) -> tuple[ast.expr, ...]:

@@ -55,6 +55,11 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
         found += children(current)
 
 
+def values_given(call: ast.Call) -> list[ast.expr]:
+    """All that a call is given, by place and by name."""
+    return [*call.args, *(item.value for item in call.keywords)]
+
+
 def own_name(node: ast.AST | None) -> str:
     """``c`` of ``a.b.c``, and of ``c``; empty for anything else."""
     if isinstance(node, ast.Attribute):

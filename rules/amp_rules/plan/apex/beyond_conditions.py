@@ -9,7 +9,7 @@ from pathlib import Path
 
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, drafted
-from amp_rules.plan.prepared_always import Gap, gaps
+from amp_rules.plan.prepared_always import Gap, earlier, gaps
 from amp_rules.plan.step_conditions import may_be_none
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -93,7 +93,6 @@ def _moved(program: Program, together: list[Gap]) -> Change | None:
 
 def _holds_model(program: Program, path: str, branch: Site, site: Site) -> bool:
     """Whether a variable has its model before the ``if``: not one that is made in it, and not None."""
-    module = branch.module
     owner, _, attribute = path.rpartition(".")
     if owner:
         inside = set(walk(branch.node))
@@ -104,12 +103,9 @@ def _holds_model(program: Program, path: str, branch: Site, site: Site) -> bool:
         ]
         given = [blocks.statement_of(where, node) for where, node in stores if node not in inside]
     else:
-        around = (branch.statement, *blocks.enclosing(module, branch.node))
-        places = [blocks.place(module, item) for item in around]
         given = [
             item
-            for place in places
-            for whole in place.suite[: place.index]
+            for whole in earlier(branch)
             for item in blocks.walk_own(whole)
             if isinstance(item, (ast.Assign, ast.AnnAssign)) and path in blocks.writes(item)
         ]
