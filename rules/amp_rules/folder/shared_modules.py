@@ -27,7 +27,7 @@ _DISTRIBUTION = "AMP2"
 # Right in any script, whether its model is prepared or not and however many processes there are.
 _HARMLESS = frozenset(
     {"AMP111", "AMP112", "AMP113", "AMP114", "AMP115", "AMP116", "AMP117", "AMP118"}
-    | {"AMP204", "AMP205", "AMP206", "AMP207", "AMP209", "AMP210", "AMP215", "AMP216"}
+    | {"AMP204", "AMP205", "AMP206", "AMP207", "AMP209", "AMP210", "AMP215", "AMP216", "AMP218"}
     | {"AMP231", "AMP234", "AMP236", "AMP237"}
 )
 

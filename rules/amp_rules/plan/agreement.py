@@ -54,7 +54,7 @@ class Agreement:
         draws: Draws,
         *,
         forwards: bool,
-        waits: frozenset[ast.stmt] = frozenset(),
+        waits: frozenset[ast.AST] = frozenset(),
     ) -> None:
         """Take the program.
 
@@ -63,7 +63,7 @@ class Agreement:
             setting: what the ranks share.
             draws: what they may draw alike.
             forwards: whether ranks wait for each other in forward passes.
-            waits: statements before which they do so.
+            waits: statements before which they do so, and calls in which they do.
         """
         self._program = program
         self._setting = setting

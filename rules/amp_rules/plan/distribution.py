@@ -16,6 +16,7 @@ from amp_rules.plan.gradient_averaging import Averaging, averaging
 from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.moved_inputs import inputs_are_moved
 from amp_rules.plan.precision import Precision
+from amp_rules.plan.questions import Questions
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.share_steps import ShareSteps
 from amp_rules.plan.told_apart import told_apart
@@ -85,9 +86,15 @@ class Distribution:
         return Agreement(self.program, self.setting, draws, forwards=forwards, waits=self.waits).found
 
     @cached_property
-    def waits(self) -> frozenset[ast.stmt]:
-        """Statements before which the processes wait for each other's files."""
-        return frozenset(statement for _, statement, _ in self.file_order.barriers())
+    def waits(self) -> frozenset[ast.AST]:
+        """Where the processes wait: statements before which for each other's files, calls whose answer one tells."""
+        files = (statement for _, statement, _ in self.file_order.barriers())
+        return frozenset(files).union(site.node for site in self.questions.told)
+
+    @cached_property
+    def questions(self) -> Questions:
+        """What the main process asks for all."""
+        return Questions(self.program, self._left_out)
 
     @cached_property
     def setting(self) -> Setting:
@@ -100,7 +107,7 @@ class Distribution:
             rebound=tuple((item.statement, item.variable) for item in rebound if not item.after),
             rebound_after=tuple((item.statement, item.variable) for item in rebound if item.after),
             seeded=frozenset(site.statement for site in self.data.random.values()),
-            reduced=frozenset(item.node for item in self.sums.here),
+            reduced=frozenset(item.node for item in self.sums.here) | {site.node for site in self.questions.told},
             reduced_before=tuple(
                 (following, item.path) for item in self.sums.after for following in [*item.place.following()][:1]
             ),
@@ -153,7 +160,7 @@ class Distribution:
     def evaluations(self) -> Evaluations:
         """Which evaluations the processes can share."""
         meeting: set[ast.AST] = {item.node for item in self.agreed.reductions} | set(self.agreed.alike)
-        meeting |= self.folders.told
+        meeting |= self.folders.told | {site.node for site in self.questions.told}
         flagged = [loop for loop in self.loops if loop.evaluates]
         return Evaluations(self.program, self.data.evaluated, flagged, self.agreed.ranks, self._left_out, meeting)
 

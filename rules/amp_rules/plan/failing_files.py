@@ -42,3 +42,17 @@ def _is_expected(program: Program, module: Module, call: ast.Call, depth: int) -
     return any(
         isinstance(item.node, ast.Call) and _is_expected(program, item.module, item.node, depth - 1) for item in callers
     )
+
+
+def follows_failed_training(program: Program, module: Module, node: ast.AST, depth: int = _HELPERS) -> bool:
+    """Whether a place is reached only when the training has failed: one process may come there alone."""
+    for parent in module.ancestors(node):
+        if isinstance(parent, ast.ExceptHandler):
+            failed = module.parents[parent]
+            if isinstance(failed, ast.Try) and any(map(program.runs_backward, failed.body)):
+                return True
+    info = program.function_of(blocks.body_of(module, node))
+    callers = program.flow.callers(info) if info is not None and depth else []
+    return bool(callers) and all(
+        follows_failed_training(program, item.scope.module, item.call, depth - 1) for item in callers
+    )

@@ -291,7 +291,9 @@ class _Decision:
                 continue
             assert isinstance(parent, (ast.For, ast.While, ast.If))
             inner = [*parent.body, *parent.orelse]
-            if not all(item in found for item in inner) or _is_elif(module, parent):
+            if not all(item in found for item in inner):
+                continue
+            if isinstance(parent, ast.If) and blocks.is_elif(module, parent):
                 continue
             if self._skippable.alone(module, scope, [parent]):
                 for item in inner:
@@ -366,8 +368,3 @@ def looks_at_files(program: Program, node: ast.AST, scope: Scope) -> bool:
         )
         for part in walk(node)
     )
-
-
-def _is_elif(module: Module, parent: ast.stmt) -> bool:
-    above = module.parents[parent]
-    return isinstance(above, ast.If) and above.orelse == [parent]

@@ -9,13 +9,13 @@ from functools import lru_cache
 
 from amp_rules.roles.file_effects import FileEffect, mode_of
 from amp_rules.roles.file_paths import NOW, NUMBER, OWN, UNKNOWN, Paths, meets
+from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children
 from amp_rules.torch.file_access import (
     LOADERS,
-    MAKES_FOLDERS,
     MOVES,
     OPENERS,
     READING_METHODS,
@@ -75,7 +75,7 @@ class FileMeets:
         assert isinstance(change.node, ast.Call)
         if isinstance(change, FileEffect) and change.fills_folder:
             return False
-        return bool(self._program.callee_names(change.node, change.scope) & MAKES_FOLDERS)
+        return folder_made(self._program, change.node, change.scope) is not None
 
     def _reads_content(self, call: ast.Call, scope: Scope) -> bool:
         """Whether a call reads from a file, or looks for one that is no folder."""

@@ -8,17 +8,18 @@ from functools import cached_property
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.failing_files import follows_failed_training
 from amp_rules.plan.file_guards import FileGuards, is_guarded
 from amp_rules.plan.file_reads import HELPERS, FileReads
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.plan.statement_order import between, comes_after
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths
+from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, walk
-from amp_rules.torch.file_access import MAKES_FOLDERS
 
 _FAR = 60
 """Callers above callers that are looked at to tell which of two statements comes first."""
@@ -71,14 +72,12 @@ class FileOrder:
         for place in [item for item in found if self._waits_outside(item, waits)]:
             del found[place]
         for site, path in reads:
-            for change in () if self._in_data_set(site) else self._changed_next(site, path):
-                for met in self._where_all_come(change, HELPERS):
-                    place = self._whole_guard(met.module, self._before_folder_is_made(met.module, met.statement))
-                    found.setdefault(place, (met.module, "the file is changed once all processes have looked at it"))
+            for place, module in () if self._in_data_set(site) else self._waits_for_look(site, path):
+                found.setdefault(place, (module, "the file is changed once all processes have looked at it"))
         return [
             (module, item, why)
             for item, (module, why) in found.items()
-            if not self._ends_training(module, item, HELPERS)
+            if not follows_failed_training(self._program, module, item)
         ]
 
     def _where_all_come(self, site: Site, depth: int) -> Iterator[Site]:
@@ -121,17 +120,6 @@ class FileOrder:
             for parent in blocks.enclosing(module, place)
             if parent in waits
         )
-
-    def _ends_training(self, module: Module, node: ast.AST, depth: int) -> bool:
-        """Whether a place is reached only when the training has failed: one process may come there alone."""
-        for parent in module.ancestors(node):
-            if isinstance(parent, ast.ExceptHandler):
-                failed = module.parents[parent]
-                if isinstance(failed, ast.Try) and any(map(self._program.runs_backward, failed.body)):
-                    return True
-        info = self._program.function_of(blocks.body_of(module, node))
-        callers = self._program.flow.callers(info) if info is not None and depth else []
-        return bool(callers) and all(self._ends_training(item.scope.module, item.call, depth - 1) for item in callers)
 
     def _whole_guard(self, module: Module, statement: ast.stmt) -> ast.stmt:
         """The first of the statements that stand under one guard with the given one; itself where there is none."""
@@ -190,9 +178,11 @@ class FileOrder:
     def _changes(self) -> list[tuple[Site, Sequence[ast.expr]]]:
         """What changes files, folders that are made among it, with the paths."""
         found: list[tuple[Site, Sequence[ast.expr]]] = [(item, item.paths) for item in self._effects]
-        for site in self._program.calls_to(MAKES_FOLDERS):
-            if isinstance(site.node, ast.Call) and site.node.args:
-                found.append((site, site.node.args[:1]))
+        for call, body, scope in self._program.calls():
+            folder = folder_made(self._program, call, scope)
+            site = Site(scope.module, scope, body, call)
+            if folder is not None and not self._asked.is_left(site):
+                found.append((site, (folder,)))
         return found
 
     def _meets_not(self, site: Site, change: Site) -> bool:
@@ -204,6 +194,49 @@ class FileOrder:
                     passed = between(read.module, read.statement, later.statement)
                     if passed and not any(self._program.runs_backward(item) for item in passed):
                         return True
+        return False
+
+    def _waits_for_look(self, site: Site, path: ast.expr) -> list[tuple[ast.stmt, Module]]:
+        """Where processes wait until all have looked at a file: before what changes it next."""
+        met = [
+            (change, self._whole_guard(at.module, self._before_folder_is_made(at.module, at.statement)), at.module)
+            for change in self._changed_next(site, path)
+            for at in self._where_all_come(change, HELPERS)
+        ]
+        places = {place for _, place, _ in met}
+        return [
+            (place, module) for change, place, module in met if not self._has_waited(site, change, places - {place})
+        ]
+
+    def _has_waited(self, site: Site, change: Site, places: set[ast.stmt]) -> bool:
+        """Whether the processes wait on each way from a look to a change already, at one of the places after it."""
+        reads, changes = self._ways(site), self._ways(change)
+        ways = [
+            passed
+            for body in reads.keys() & changes.keys()
+            for read in reads[body]
+            for later in changes[body]
+            if (passed := between(read.module, read.statement, later.statement))
+        ]
+        return bool(places) and all(any(self._waits(item, places, HELPERS) for item in passed) for passed in ways)
+
+    def _waits(self, statement: ast.stmt, places: set[ast.stmt], depth: int) -> bool:
+        """Whether each run of a statement waits at one of the places: it is one, or calls a function that does."""
+        if statement in places:
+            return True
+        if not isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return)) or not depth:
+            return False
+        called = statement.value
+        callees = self._program.flow.callees(called) if isinstance(called, ast.Call) else ()
+        return bool(callees) and all(self._body_waits(info.node, places, depth - 1) for info in callees)
+
+    def _body_waits(self, body: ast.AST, places: set[ast.stmt], depth: int) -> bool:
+        """Whether each run of a function waits at one of the places, before it can end."""
+        for item in blocks.own_parts(body):
+            if isinstance(item, ast.stmt) and self._waits(item, places, depth):
+                return True
+            if any(isinstance(node, (ast.Return, ast.Raise)) for node in blocks.walk_own(item)):
+                return False
         return False
 
     def _ways(self, site: Site) -> dict[ast.AST, list[Site]]:
@@ -282,11 +315,11 @@ def _is_a_look(statement: ast.stmt) -> bool:
 
 def _out_of_elif(module: Module, found: ast.stmt) -> ast.stmt:
     """The statement; the whole of an ``if`` for an ``elif`` of it, before which nothing can stand."""
-    while True:
+    while isinstance(found, ast.If) and blocks.is_elif(module, found):
         above = module.parents[found]
-        if not (isinstance(above, ast.If) and above.orelse == [found]):
-            return found
+        assert isinstance(above, ast.If)
         found = above
+    return found
 
 
 def _looks(test: ast.expr) -> bool:

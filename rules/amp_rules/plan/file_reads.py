@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 
 from amp_rules.flow.values import Value
@@ -11,6 +11,7 @@ from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
 from amp_rules.plan.file_meets import FileMeets
 from amp_rules.roles.file_effects import FileEffect, given_paths
 from amp_rules.roles.file_paths import Paths, may_be_same
+from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
@@ -27,6 +28,7 @@ from amp_rules.torch.file_access import (
     STORES,
     TAKE_PATHS_AS_TEXTS,
 )
+from amp_rules.torch.questions import ASKS
 from amp_rules.torch.writers import FILE_WRITERS, RUNS, WRITERS
 
 HELPERS = 3
@@ -34,6 +36,7 @@ HELPERS = 3
 
 _MAKES_FOLDER = frozenset({"mkdir", "makedirs"})
 _LISTS = frozenset({"listdir", "scandir", "walk", "iterdir", "glob", "rglob"})
+_LOOKS_FOR_FOLDERS = frozenset({"exists", "lexists", "isdir", "is_dir"})
 _PATTERNS = frozenset({"glob.glob", "glob.iglob"})
 """Those that are given a pattern of the files, and no folder."""
 
@@ -170,7 +173,9 @@ class FileReads:
         if statement in self._guards.statements or isinstance(statement, ast.Pass):
             return True
         if isinstance(statement, ast.If):
-            return all(self.only_makes_folders(item, depth) for item in [*statement.body, *statement.orelse])
+            # A question is asked by all processes, or by none.
+            inner = [*statement.body, *statement.orelse]
+            return not self._asks(statement.test) and all(self.only_makes_folders(item, depth) for item in inner)
         if isinstance(statement, ast.Try):
             return all(self.only_makes_folders(item, depth) for item in statement.body)
         called = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
@@ -189,6 +194,12 @@ class FileReads:
             site.node for site in self._guards.calls
         }
 
+    @cached_property
+    def _asks(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node asks whoever started the program."""
+        asking = {site.node for site in self._program.calls_to(ASKS)}
+        return self._program.closure(lambda node: node in asking)
+
     def _reads_too(self, call: ast.Call) -> bool:
         """Whether a call reads a file, or runs a function of the project, which may."""
         located = self._program.locate(call)
@@ -202,6 +213,7 @@ class FileReads:
         A folder that all processes make has to do with what happens to the one that it is in, and with nothing else.
         """
         assert isinstance(site.node, ast.Call)
+        assert isinstance(effect.node, ast.Call)
         name = (blocks.path_of(site.node.func) or "").rpartition(".")[2]
         if name in _MAKES_FOLDER:
             if not (isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder)):
@@ -217,6 +229,8 @@ class FileReads:
             others = frozenset({*others, *(f"{one}/*" for one in others)})  # with what is in it
         if name in _LISTS and not self._program.callee_names(site.node, site.scope) & _PATTERNS:
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})
+        if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
+            ones = frozenset({*ones, *(f"{one}/*" for one in ones)})  # one that is made brings those that it is in
         pairs = [(one, two) for one in ones for two in others if may_be_same(one, two)]
         return self._meets.have_to_do(site, path, effect, other, pairs)
 

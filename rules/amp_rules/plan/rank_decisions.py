@@ -47,7 +47,8 @@ def reasons(distribution: Distribution) -> Iterator[Declined]:
     """Yield what is left of the places that have to be the same on all ranks; of one cause the first place alone."""
     said: set[Origin] = set()
     left = distribution.agreed.left
-    waits = {statement: module for module, statement, _ in distribution.file_order.barriers()}
+    waits: dict[ast.AST, Module] = {statement: module for module, statement, _ in distribution.file_order.barriers()}
+    waits.update((site.node, site.module) for site in distribution.questions.told)
     for sink in left:
         if any(_follows(sink, other, distribution.agreed.ranks) for other in left):
             continue
@@ -75,10 +76,10 @@ def _has(decisions: Decisions, node: ast.AST) -> bool:
     return any(item.node is node for item in decisions)
 
 
-def _message(sink: Sink, waits: Mapping[ast.stmt, Module]) -> str:
+def _message(sink: Sink, waits: Mapping[ast.AST, Module]) -> str:
     text, cause = sink.module.text(sink.node), _cause(sink)
     consequence = _CONSEQUENCE[sink.need]
-    if isinstance(sink.what, ast.stmt) and sink.what in waits:
+    if isinstance(sink.what, (ast.stmt, ast.expr)) and sink.what in waits:
         place = _place(sink.what.lineno, waits[sink.what], sink)
         consequence = f"decides whether the processes wait for each other at {place}"
     if cause.node is sink.node and cause.kind is Kind.FAILURE:

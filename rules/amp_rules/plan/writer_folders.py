@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from amp_rules.plan.file_guards import is_guarded
-from amp_rules.plan.sample_files import bodies_of_samples
+from amp_rules.plan.reached_by_all import ReachedByAll
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.roles.steps import Program, Site
 from amp_rules.torch.writers import FILE_WRITERS, FOLDERS_OF_WRITERS, SAVERS, WRITERS, WRITERS_OF_FOLDERS
@@ -25,7 +24,7 @@ class WriterFolders:
     def __init__(self, program: Program, ranks: Ranks, left_out: set[ast.AST]) -> None:
         self._program = program
         self._ranks = ranks
-        self._left_out = left_out
+        self._reached = ReachedByAll(program, left_out)
 
     @cached_property
     def told(self) -> set[ast.AST]:
@@ -63,19 +62,7 @@ class WriterFolders:
         """Whether the writer makes up a folder at a place where all processes come, or none."""
         assert isinstance(site.node, ast.Call)
         is_of_folder = self._program.callee_names(site.node, site.scope) & WRITERS <= WRITERS_OF_FOLDERS
-        is_alone = {site.node, site.body} & self._alone or is_guarded(site.module, site.node)
-        return is_of_folder and not is_alone and not self._ranks.decisions(site.node)
-
-    @cached_property
-    def _alone(self) -> set[ast.AST]:
-        """Bodies that not all processes run, or that run before they join, and what these call.
-
-        Workers of a loader join no others, and what a file does when it is imported comes before the start.
-        """
-        program = self._program
-        apart = bodies_of_samples(program) | {item.tree for item in program.flow.modules if item is not program.entry}
-        calls = [call for call, body, scope in program.calls() if body in apart or is_guarded(scope.module, call)]
-        return self._left_out | apart | program.called_from(calls)
+        return is_of_folder and not self._reached.is_alone(site) and not self._ranks.decisions(site.node)
 
 
 def _is_given_folder(call: ast.AST) -> bool:

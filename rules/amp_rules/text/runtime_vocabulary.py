@@ -341,6 +341,11 @@ class RuntimeVocabulary(Vocabulary):
         """``amp.from_main_process(time.time() > end)``."""
         return Written((Replace(value, call_with(self._code(module, "{amp}.from_main_process"))),))
 
+    def asked_on_main(self, module: Module, call: ast.Call) -> Written:
+        """``amp.from_main_process(amp.on_main(input)("Go on? "))``."""
+        asking = self.called_on_main(module, call.func)
+        return Written((*asking.actions, *self.of_main_process(module, call).actions))
+
     def reduced_before(self, module: Module, statement: ast.stmt, variable: str) -> Written:
         """``loss = amp.reduce_mean(loss)``."""
         function = self._code(module, "{amp}.reduce_mean")

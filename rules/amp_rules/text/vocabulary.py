@@ -354,6 +354,10 @@ class Vocabulary(ABC):
         """Take the main process's value on all processes."""
 
     @abstractmethod
+    def asked_on_main(self, module: Module, call: ast.Call) -> Written:
+        """Ask on the main process only, and give all processes its answer."""
+
+    @abstractmethod
     def reduced_before(self, module: Module, statement: ast.stmt, variable: str) -> Written:
         """Let a variable hold the mean over all processes before a statement."""
 

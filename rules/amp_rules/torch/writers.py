@@ -48,6 +48,9 @@ WRITERS = frozenset(
 )
 """Logging clients, of which one per run is wanted."""
 
+WRITERS_WITHOUT_FOLDER = frozenset({"visdom.Visdom"})
+"""Those that send what they are given to a server."""
+
 WRITERS_OF_FOLDERS = frozenset(
     {
         "torch.utils.tensorboard.SummaryWriter",
