@@ -24,7 +24,8 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 
 _MAX_WAYS = 8
-"""Ways of calling one function that are told apart. Helpers of scripts have two or three; the rest count as one."""
+"""Ways of calling one function that are told apart. Helpers of scripts have two or three; of the rest only those that
+differ in whether anything that they are given does."""
 _MAX_TIMES = 2
 """Evaluations of one way in one round. More come of calls from many places, whose arguments are joined one by one."""
 _MAX_EVALUATIONS = 2_000
@@ -181,7 +182,8 @@ class Functions:
         )
         ways = self._ways[info.node]
         if key not in ways and len(ways) >= _MAX_WAYS:
-            key = ()
+            # What is given a rank's own is still not what others are given.
+            key = (bool(self._world.deep(bound.values())), bool(frame.control_origins), *frame.state.key())
         way = ways.get(key)
         if way is None:
             self._count += 1
