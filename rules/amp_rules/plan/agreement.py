@@ -7,7 +7,7 @@ again, until nothing local decides over training any more, or a place is left th
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -55,6 +55,7 @@ class Agreement:
         *,
         forwards: bool,
         waits: frozenset[ast.AST] = frozenset(),
+        left_out: Collection[ast.AST] = frozenset(),
     ) -> None:
         """Take the program.
 
@@ -64,12 +65,13 @@ class Agreement:
             draws: what they may draw alike.
             forwards: whether ranks wait for each other in forward passes.
             waits: statements before which they do so, and calls in which they do.
+            left_out: what not all of them run.
         """
         self._program = program
         self._setting = setting
         self._draws = draws
         self._waits = waits
-        self._places = Sinks(program, forwards=forwards)
+        self._places = Sinks(program, forwards=forwards, left_out=left_out)
         self._definitions = Definitions(program)
 
     @cached_property

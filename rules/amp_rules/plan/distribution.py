@@ -83,7 +83,9 @@ class Distribution:
         """What makes the ranks agree where they have to."""
         draws = Draws(self.program, self.data)
         forwards = not self.averaging.delayed
-        return Agreement(self.program, self.setting, draws, forwards=forwards, waits=self.waits).found
+        return Agreement(
+            self.program, self.setting, draws, forwards=forwards, waits=self.waits, left_out=self._left_out
+        ).found
 
     @cached_property
     def waits(self) -> frozenset[ast.AST]:

@@ -12,6 +12,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.downloads import nodes_of
 from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects, makes_folder, try_that_expects
 from amp_rules.roles.file_paths import Paths
+from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.skippable import Skippable
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -25,8 +26,8 @@ from amp_rules.torch.file_access import (
     LOCKED_WHILE_OPEN,
     LOOKING_METHODS,
     LOOKS,
-    MAKES_FOLDERS,
 )
+from amp_rules.torch.writers import WRITERS
 
 _NEAR = 4
 """Statements above a removal in which its list of files is made; what is made further above, all processes make."""
@@ -116,10 +117,12 @@ class _Decision:
         if self._program.calls_to(frozenset({"os.chdir"})):
             return []  # each process may go into its own
         found = []
-        for site in self._program.calls_to(MAKES_FOLDERS):
-            call = site.node
-            if isinstance(call, ast.Call) and call.args and self._paths.is_of_this_moment(call.args[0], site.scope):
-                found.append(FileEffect(site.module, site.scope, site.body, call, call, (call.args[0],)))
+        for call, body, scope in self._program.calls():
+            if self._program.callee_names(call, scope) & WRITERS:
+                continue  # one logs anyway
+            folder = folder_made(self._program, call, scope)
+            if folder is not None and self._paths.is_of_this_moment(folder, scope):
+                found.append(FileEffect(scope.module, scope, body, call, call, (folder,)))
         return [item for item in found if self._is_shared(item)]
 
     def _folders_made_anew(self, effects: list[FileEffect]) -> list[FileEffect]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
 from amp_rules.flow.values import Value
 from amp_rules.ranks.analysis import Ranks
-from amp_rules.ranks.origins import Decision, Origins
+from amp_rules.ranks.origins import Decision, Kind, Origins
 from amp_rules.roles.file_effects import given_paths, opens_to_write
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -19,6 +19,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given
+from amp_rules.torch.file_access import LISTS_FOLDERS
 from amp_rules.torch.functions import READS_FILE
 from amp_rules.torch.optimizers import GROUP_SETTINGS
 
@@ -62,9 +63,10 @@ class Sinks:
     What the program alone says of its places is found once, however often it is asked what differs.
     """
 
-    def __init__(self, program: Program, *, forwards: bool) -> None:
+    def __init__(self, program: Program, *, forwards: bool, left_out: Collection[ast.AST] = frozenset()) -> None:
         self._program = program
         self._forwards = forwards
+        self._left_out = left_out
 
     def find(self, ranks: Ranks, collectives: frozenset[ast.AST]) -> list[Sink]:
         """All of them, in the order of the text; each expression once.
@@ -208,11 +210,22 @@ class Sinks:
         paths = given_paths(call)[:1] if self._reads_file(call, scope) else ()
         if not Paths(self._program).is_own(paths, scope):
             for path in paths:
-                yield from self._if_local(Need.PATH, path, call, scope)
+                if not self._lists(call, scope) or self._is_of_this_moment(path):
+                    yield from self._if_local(Need.PATH, path, call, scope)
 
     def _reads_file(self, call: ast.Call, scope: Scope) -> bool:
+        if self._lists(call, scope):
+            # What is left to the main process it lists itself.
+            return bool(given_paths(call)) and call not in self._left_out
         names = self._program.callee_names(call, scope) & READS_FILE
         return bool(names and given_paths(call)) and not opens_to_write(call)
+
+    def _lists(self, call: ast.Call, scope: Scope) -> bool:
+        return bool(self._program.callee_names(call, scope) & LISTS_FOLDERS)
+
+    def _is_of_this_moment(self, path: ast.expr) -> bool:
+        """Whether a path differs by the clock or the process alone, as that of a folder which one process made."""
+        return all(origin.kind in (Kind.CLOCK, Kind.PROCESS) for origin in self._ranks.origins(path))
 
     def _rates(self, node: ast.Assign | ast.AugAssign, scope: Scope) -> Iterator[Sink]:
         """Yield what is assigned to a setting of a parameter group: ``group["lr"] = rate``."""

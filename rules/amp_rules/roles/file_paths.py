@@ -193,7 +193,21 @@ class Paths:
         path = ast.unparse(node)
         scopes = self._program.flow.scopes
         table = _assignments(scope.module)
-        return [(value, scopes[body]) for value, body in table.get(path, ()) if body in scopes]
+        found = [(value, scopes[body]) for value, body in table.get(path, ()) if body in scopes]
+        return found or self._held(node, scope)
+
+    def _held(self, node: ast.Attribute, scope: Scope) -> list[tuple[ast.expr, Scope]]:
+        """What the methods of an object's class assign the attribute, where the object is named from elsewhere."""
+        found: list[tuple[ast.expr, Scope]] = []
+        for value in self._program.flow.values(node.value, scope):
+            for info in value.ref.mro() if value.kind == "instance" else ():
+                for method in info.facts.methods.values():
+                    inner = self._program.flow.scopes.get(method.node)
+                    assigned = _assignments(inner.module) if inner is not None and method.receiver else {}
+                    for given, body in assigned.get(f"{method.receiver}.{node.attr}", ()):
+                        if body is method.node and inner is not None:
+                            found.append((given, inner))
+        return found
 
     def _given(self, function: FunctionNode, name: str) -> list[tuple[ast.expr, Scope]]:
         info = self._program.flow.functions.get(function)

@@ -143,6 +143,9 @@ LOOKS = frozenset(
 )  # fmt: skip
 """Calls that ask what files there are."""
 
+LISTS_FOLDERS = frozenset({"os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob"})
+"""Of these, those that give the names of what is in a folder."""
+
 PORT_METHODS = frozenset({"bind", "listen"})
 """Methods of a socket that take a port, which one process can have."""
 
