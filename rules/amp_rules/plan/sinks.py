@@ -210,7 +210,7 @@ class Sinks:
         paths = given_paths(call)[:1] if self._reads_file(call, scope) else ()
         if not Paths(self._program).is_own(paths, scope):
             for path in paths:
-                if not self._lists(call, scope) or self._is_of_this_moment(path):
+                if self._is_of_this_moment(path) if self._lists(call, scope) else not self._is_drawn(path):
                     yield from self._if_local(Need.PATH, path, call, scope)
 
     def _reads_file(self, call: ast.Call, scope: Scope) -> bool:
@@ -226,6 +226,11 @@ class Sinks:
     def _is_of_this_moment(self, path: ast.expr) -> bool:
         """Whether a path differs by the clock or the process alone, as that of a folder which one process made."""
         return all(origin.kind in (Kind.CLOCK, Kind.PROCESS) for origin in self._ranks.origins(path))
+
+    def _is_drawn(self, path: ast.expr) -> bool:
+        """Whether a path differs by what each rank draws for its own batches alone: a file of the data."""
+        origins = self._ranks.origins(path)
+        return bool(origins) and all(origin.kind is Kind.DRAW for origin in origins)
 
     def _rates(self, node: ast.Assign | ast.AugAssign, scope: Scope) -> Iterator[Sink]:
         """Yield what is assigned to a setting of a parameter group: ``group["lr"] = rate``."""

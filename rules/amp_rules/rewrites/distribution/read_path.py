@@ -1,7 +1,8 @@
 """Read the file that the main process has written.
 
 ## What it does
-A path that differs between processes, and is read, goes through `amp.from_main_process(...)`.
+A path that differs between processes, and is read, goes through `amp.from_main_process(...)`; so does a folder with the
+time in its name that is listed. A file that each process draws for its own batches stays each its own.
 
 ## Why
 The main process alone writes. A name made of its loss, of the time or of its number is another one on each process,
