@@ -25,8 +25,8 @@ def npu_notes(modules: Iterable[Module]) -> Iterator[Note]:
                 NPU_LEFT,
                 module,
                 places[0],
-                f"`{module.text(places[0])}` asks for an NPU and stays{more}; the runtime trains on CUDA and on the CPU: "
-                "take `amp.device()` for the device, and `amp.init(ddp=True)` for the process group",
+                f"`{module.text(places[0])}` asks for an NPU and stays{more}; the runtime trains on CUDA and on the "
+                "CPU: take `amp.device()` for the device, and `amp.init(ddp=True)` for the process group",
             )
 
 
