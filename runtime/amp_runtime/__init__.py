@@ -84,7 +84,7 @@ from amp_runtime._scaling.overflow import OverflowLocation as OverflowLocation
 from amp_runtime._scaling.scaler import GradientOverflowError as GradientOverflowError
 from amp_runtime._scaling.scaler import Scaler as Scaler
 from amp_runtime._scaling.scaler import scaler as scaler
-from amp_runtime._timing import StepTimer as StepTimer
+from amp_runtime._timing.timer import StepTimer as StepTimer
 from amp_runtime._version import __version__ as __version__
 
 __all__ = [

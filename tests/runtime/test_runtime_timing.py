@@ -11,7 +11,7 @@ from typing import Any
 import amp_runtime as amp
 import pytest
 import torch
-from amp_runtime import _timing
+from amp_runtime._timing.stats import combined
 
 
 class Clock:
@@ -80,7 +80,10 @@ def test_the_table_is_paddles() -> None:
         "|   reader_cost   |     0.10000     |     0.10000     |     0.10000     |",
         "|    batch_cost   |     0.60000     |     0.80000     |     0.40000     |",
         "|       ips       |     13.33333    |     20.00000    |     10.00000    |",
+        "Advice: where one process makes the batches between the steps, have others make them ahead, as "
+        "torch.utils.data.DataLoader(dataset, num_workers=...) does",
     ]
+    assert timed((0.1, 0.9), (0.0, 1.0)).summary().endswith("|"), "it hardly waits"
 
 
 def test_without_samples_it_counts_steps() -> None:
@@ -239,7 +242,7 @@ def test_a_trace_of_its_own_begins_with_the_timer(tmp_path: Path) -> None:
 
 def test_ranks_are_combined() -> None:
     fast, slow = timed((0.1, 0.3)).stats(), timed((0.1, 0.7), (0.3, 0.9)).stats()
-    both = _timing._combined([fast, slow, amp.StepTimer().stats()])
+    both = combined([fast, slow, amp.StepTimer().stats()])
     assert both.steps == 2
     assert both.batch_cost == pytest.approx((0.7, 1.2, 0.4))
     assert both.reader_cost == pytest.approx((0.15, 0.3, 0.1))
@@ -255,3 +258,100 @@ def test_ranks_are_combined() -> None:
 def test_wrong_arguments_are_named(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         amp.StepTimer(**options)
+
+
+class Workers:
+    """A loader with the attributes of a DataLoader that the advice is about, and a clock for what it reads."""
+
+    def __init__(self, clock: Clock, reading: tuple[float, ...], **attributes: Any) -> None:
+        self.clock = clock
+        self.reading = reading
+        self.__dict__.update({"num_workers": 0, "persistent_workers": False, "pin_memory": False, **attributes})
+
+    def __iter__(self) -> Any:
+        for seconds in self.reading:
+            self.clock.now += seconds
+            yield torch.zeros(4, 2)
+
+
+def advised(reading: tuple[float, ...], passes: int = 2, **attributes: Any) -> list[str]:
+    clock = Clock()
+    timer = amp.StepTimer(warmup=0, clock=clock)
+    loader = timer(Workers(clock, reading, **attributes))
+    for _ in range(passes):
+        for _batch in loader:
+            clock.now += 1.0
+    return timer.advice()
+
+
+@pytest.mark.parametrize(
+    ("reading", "attributes", "words"),
+    [
+        ((0.05, 0.05), {}, []),
+        ((0.5, 0.5), {}, ["num_workers=4 (this machine has 8 cores, shared by 2 processes)"]),
+        ((0.5, 0.5), {"num_workers": 2, "persistent_workers": True}, ["2 of 4 cores read, shared by 2 processes"]),
+        ((0.5, 0.5), {"num_workers": 4, "persistent_workers": True}, ["4 workers keep every core busy"]),
+        ((3.0, 0.0), {"num_workers": 4}, ["persistent_workers=True", "4 workers keep every core busy"]),
+        ((3.0, 0.0), {"num_workers": 4, "persistent_workers": True}, ["4 workers keep every core busy"]),
+    ],
+)
+def test_a_loop_that_waits_is_told_what_to_try(
+    reading: tuple[float, ...], attributes: Any, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr("amp_runtime._timing.advice._usable_cores", lambda: 8)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    lines = advised(reading, **attributes)
+    assert len(lines) == len(words) and all(word in line for word, line in zip(words, lines, strict=True))
+
+
+def test_copies_to_a_gpu_want_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert "pin_memory=True" in advised((0.5,), num_workers=2)[-1]
+    assert not any("pin_memory" in line for line in advised((0.5,), num_workers=2, pin_memory=True))
+
+
+def test_a_real_loader_is_known_through_prepare_loader() -> None:
+    loader = torch.utils.data.DataLoader(torch.zeros(6, 2), batch_size=2)
+    timer = amp.StepTimer(warmup=0)
+    for _ in timer(amp.prepare_loader(loader)):
+        pass
+    assert len(timer.advice()) == 1 and "num_workers=" in timer.advice()[0]
+
+
+def test_the_report_shows_every_step_and_is_written_after_each_pass(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "steps.html"
+    timer = timed(*[(0.5, 0.5)] * 2, *[(0.25, 0.75)] * 3, warmup=2, report=path)
+    page = path.read_text()
+    assert "3 steps after the warm-up. Reader ratio: 25.0 %" in page and "num_workers=" in page
+    assert page.count("<title>step ") == 5 and "step 4: 1.00000 s, of which 0.25000 s waiting" in page
+    assert "http" not in page.replace("http://www.w3.org", ""), "nothing is loaded from elsewhere"
+    timer.write_report(tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_text() == page
+
+
+def test_many_steps_share_bars(tmp_path: Path) -> None:
+    timed(*[(0.5, 0.5)] * 1000, report=tmp_path / "steps.html")
+    page = (tmp_path / "steps.html").read_text()
+    assert page.count("<title>steps ") == 200 and "steps 996 to 1000: 1.00000 s" in page
+
+
+def test_a_report_before_any_step_says_so(tmp_path: Path) -> None:
+    amp.StepTimer().write_report(tmp_path / "steps.html")
+    assert "No step has ended" in (tmp_path / "steps.html").read_text()
+
+
+def test_the_trace_holds_the_operations_of_the_steps_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "trace.json"
+    timer = amp.StepTimer(warmup=0, trace=path, trace_steps=(2, 3))
+    for number, x in enumerate(timer([torch.ones(4)] * 5)):
+        x.neg() if number in (1, 2) else x.ceil()
+        assert path.exists() == (number > 2)
+    names = [event.get("name") for event in json.loads(path.read_text())["traceEvents"]]
+    assert names.count("aten::neg") == 2 and "aten::ceil" not in names and timer.stats().steps == 5
+
+
+@pytest.mark.parametrize("stretch", [(0, 3), (4, 3), (1,), 5])
+def test_a_trace_of_no_steps_is_an_error(stretch: Any) -> None:
+    with pytest.raises(ValueError, match="trace_steps="):
+        amp.StepTimer(trace_steps=stretch)

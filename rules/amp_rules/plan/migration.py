@@ -30,6 +30,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined, Reasons, decline_at_first
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.notebooks import is_notebook, migrate_notebook
+from amp_rules.plan.npu_notes import npu_notes
 from amp_rules.plan.old_torch.modernizing import Modernized, modernized
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.stage import Completed, completed
@@ -107,7 +108,8 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     originals = {path: draft.original for path, draft in modern.drafts.items()}
     modules = [originals.get(module.path, module) for module in program.flow.modules]
     of_comments = selection.notes(modules, report.precision, report.distribution)
-    return replace(report, notes=notes.in_order([*report.notes, *of_comments]), reach=program.reach())
+    of_npus = npu_notes(modules) if report.changes else ()
+    return replace(report, notes=notes.in_order([*report.notes, *of_comments, *of_npus]), reach=program.reach())
 
 
 def _modern(entry: Path, files: Files, selection: Selection) -> Modernized:

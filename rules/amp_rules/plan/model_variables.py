@@ -35,6 +35,7 @@ _PLACING = frozenset(
         "load_state_dict",
         "init_weights",
         "reset_parameters",
+        "npu",
         "requires_grad_",
         "initialize",
         "load_weights",

@@ -38,6 +38,21 @@ _PAGES = {
         Nothing. With several processes each of them does the same; where it would be given other data in each, they are
         declined (AMP293).
         """,
+    notes.NPU_LEFT: """
+        What asks for an NPU stays.
+
+        ## What is noted
+        Names of `torch_npu` and `torch.npu`, `.npu()`, the device `"npu"` and the backend `"hccl"`, once for each file
+        of a script that is migrated.
+
+        ## Why
+        The runtime trains on CUDA and on the CPU. What Ascend's version of Apex has is rewritten as Apex is; an NPU
+        that is asked for by its name is not, since there is none where the script is to run.
+
+        ## What to do by hand
+        Write `.to(amp.device())` for `.npu()`, take the calls of `torch.npu` out, and let `amp.init(ddp=True)` make the
+        process group. The page *From Ascend* has a table.
+        """,
     notes.IDLE_COMMENT: """
         A comment `# amp: skip` does nothing.
 

@@ -231,6 +231,14 @@ MISSING_STATE = frozenset(
 )
 """Attributes of Apex's loss scalers, and of what it keeps with an optimizer, that the runtime's have not."""
 
+CLIP_OF_ASCEND = "clip_optimizer_grad_norm_fused"
+"""The method that Ascend's Apex gives optimizers: it clips what ``amp.master_params`` yields to a norm."""
+
+BUFFERS_OF_ASCEND = frozenset(
+    f"get_{of}_combined_{what}" for of in ("model", "optimizer") for what in ("params", "grads")
+)
+"""Methods of Ascend's optimizers that hand out its flat buffers; the runtime has buffers, and hands out none."""
+
 INITIALIZE_PARAMETERS = (
     "models",
     "optimizers",

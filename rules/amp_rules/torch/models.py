@@ -29,6 +29,7 @@ RETURNS_RECEIVER = frozenset(
         "to",
         "cuda",
         "cpu",
+        "npu",
         "train",
         "eval",
         "float",

@@ -29,6 +29,11 @@ def launched_world_size() -> int:
     return size
 
 
+def processes_of_this_machine() -> int:
+    """How many processes the launcher started here; 1 where it does not say."""
+    return max(1, _integer("LOCAL_WORLD_SIZE", "1") or 1)
+
+
 def check_launch() -> None:
     """Sees that the environment says all that processes need to find each other.
 

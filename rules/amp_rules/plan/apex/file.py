@@ -14,6 +14,7 @@ from amp_rules.plan.vocabularies import chosen
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import Names, names_of
 from amp_rules.text.vocabulary import Vocabulary
+from amp_rules.torch import apex as api
 
 
 class NotUnderstood(Exception):
@@ -73,3 +74,13 @@ class ApexFile:
     def not_understood(self, node: ast.AST, reason: str) -> NotUnderstood:
         """The exception for a place in this file."""
         return NotUnderstood(self.module, node, reason)
+
+    def check_buffers(self) -> None:
+        """``optimizer.get_optimizer_combined_grads()`` of Ascend's Apex: the runtime keeps its flat buffers to itself.
+
+        Raises:
+            NotUnderstood: the file asks for them.
+        """
+        for node in self.module.nodes:
+            if isinstance(node, ast.Attribute) and node.attr in api.BUFFERS_OF_ASCEND:
+                raise self.not_understood(node, f"the runtime has no `{node.attr}`: it hands out no flat buffers")

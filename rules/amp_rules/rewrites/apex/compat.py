@@ -102,6 +102,7 @@ def _check_uses(file: ApexFile) -> None:
 
 def _check_state(file: ApexFile) -> None:
     """``loss_scaler._overflow_buf``: what Apex keeps for itself, where no object of the file is given such a thing."""
+    file.check_buffers()
     found = [node for node in file.module.nodes if isinstance(node, ast.Attribute) and node.attr in api.MISSING_STATE]
     own = {node.attr for node in found if isinstance(node.ctx, ast.Store)}
     for node in found:

@@ -4,7 +4,8 @@
 `amp.master_params`, `amp.state_dict`, `amp.load_state_dict`, `amp.register_float_function` and their like become the
 runtime's, with the same arguments. `amp._amp_state.loss_scalers[0]` becomes `amp.scaler`, and `to_python_float(loss)`
 becomes `loss.item()`. Where the module itself is handed to what loads and saves checkpoints, as in `load(path,
-model=model, amp=amp)`, that gets `amp.scaler`.
+model=model, amp=amp)`, that gets `amp.scaler`. `optimizer.clip_optimizer_grad_norm_fused(1.0)` of Ascend's Apex becomes
+`torch.nn.utils.clip_grad_norm_` over `amp.master_params(optimizer)`.
 
 ## Why
 The scaler holds what Apex kept in its own state, and reads the `amp` entry of checkpoints that Apex wrote.
@@ -16,7 +17,8 @@ The scaler holds what Apex kept in its own state, and reads the `amp` entry of c
     checkpoint["amp"] = amp.scaler.state_dict()
 
 ## When it declines
-Never by itself: what is not in the list makes the file keep Apex's interface.
+Where the flat buffers of Ascend's Apex are asked for (`get_optimizer_combined_grads` and its like). What else is not in
+the list makes the file keep Apex's interface.
 
 ## Leaving it out
 No: Apex's functions know nothing of the runtime's scaler.
@@ -70,6 +72,32 @@ def changes(file: ApexFile) -> Iterator[Change]:
             code = (file.vocabulary.counterpart(file.module, _STATE) or "").removesuffix(".state_dict")
             message = f"`{code}` has the state that is loaded and saved"
             yield Change(RULE, file.module, use.node, message, [Replace(use.node, substitute(code))])
+    file.check_buffers()
+    yield from _clipping(file)
+
+
+def _clipping(file: ApexFile) -> Iterator[Change]:
+    """``optimizer.clip_optimizer_grad_norm_fused(max_norm)``, by its name: what else would have such a method?"""
+    for node in file.module.nodes:
+        if not isinstance(node, ast.Attribute) or node.attr != api.CLIP_OF_ASCEND:
+            continue
+        call = file.module.parents[node]
+        master = file.vocabulary.counterpart(file.module, "apex.amp.master_params")
+        clip = _written(file, "torch.nn.utils.clip_grad_norm_")
+        if not isinstance(call, ast.Call) or call.func is not node or master is None or clip is None:
+            raise file.not_understood(node, f"`{node.attr}` is a method of Ascend's Apex")
+        given = [f"{master}({file.source(node.value)})", *map(file.source, (*call.args, *call.keywords))]
+        code = f"{clip}({', '.join(given)})"
+        message = "torch clips the same gradients, those of the FP32 masters"
+        yield Change(RULE, file.module, call, message, [Replace(call, substitute(code))])
+
+
+def _written(file: ApexFile, target: str) -> str | None:
+    """A name of torch as the file can write it, by one of its imports; None where it has none for it."""
+    for item in file.names.bindings:
+        if item.scope.parent is None and (item.target == target or target.startswith(f"{item.target}.")):
+            return item.name + target.removeprefix(item.target)
+    return None
 
 
 def _is_handed_on(file: ApexFile, node: ast.expr) -> bool:

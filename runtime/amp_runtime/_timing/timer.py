@@ -2,104 +2,27 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 
+from amp_runtime._core.context import context
 from amp_runtime._core.trees import tensors_in
 from amp_runtime._distributed.group import from_all_processes
+from amp_runtime._saving.atomic import write_atomically
+from amp_runtime._timing import picture
+from amp_runtime._timing.advice import advice
+from amp_runtime._timing.stats import Step, StepStats, Window, combined
+from amp_runtime._timing.trace import TraceOfSteps, write_trace
 
 T = TypeVar("T")
 
 _CUDA = ("host", "synchronize", "events")
-
-
-class Spread(NamedTuple):
-    """The average, the largest and the smallest of a quantity over the steps."""
-
-    avg: float
-    max: float
-    min: float
-
-
-class StepStats(NamedTuple):
-    """What a :class:`StepTimer` measured over its warm steps.
-
-    Attributes:
-        steps: how many they are.
-        reader_cost: seconds of a step that were spent waiting for its batch.
-        batch_cost: seconds of a whole step, reading included.
-        ips: samples a second; steps a second where the number of samples is unknown.
-        reader_ratio: the part of the time that was spent waiting for batches, from 0 to 1.
-    """
-
-    steps: int
-    reader_cost: Spread
-    batch_cost: Spread
-    ips: Spread
-    reader_ratio: float
-
-
-@dataclass
-class _Step:
-    """One step: when it began on the timer's clock, its seconds of reading and altogether, and its samples."""
-
-    begin: float
-    reader: float
-    batch: float
-    samples: int | None
-
-
-@dataclass
-class _Extent:
-    """Total, largest and smallest of what was added."""
-
-    total: float = 0.0
-    max: float = 0.0
-    min: float = float("inf")
-
-    def add(self, value: float) -> None:
-        self.total += value
-        self.max = max(self.max, value)
-        self.min = min(self.min, value)
-
-
-@dataclass
-class _Window:
-    """The steps of some stretch of the training."""
-
-    steps: int = 0
-    items: int = 0
-    in_samples: bool = True
-    reader: _Extent = field(default_factory=_Extent)
-    batch: _Extent = field(default_factory=_Extent)
-    ips: _Extent = field(default_factory=_Extent)
-
-    def add(self, step: _Step) -> None:
-        self.in_samples &= step.samples is not None
-        items = 1 if step.samples is None else step.samples
-        self.steps += 1
-        self.items += items
-        self.reader.add(step.reader)
-        self.batch.add(step.batch)
-        if step.batch > 0:
-            self.ips.add(items / step.batch)
-
-    def stats(self) -> StepStats:
-        if not self.steps:
-            return StepStats(0, Spread(0.0, 0.0, 0.0), Spread(0.0, 0.0, 0.0), Spread(0.0, 0.0, 0.0), 0.0)
-        whole = self.batch.total
-        times = [Spread(e.total / self.steps, e.max, e.min) for e in (self.reader, self.batch)]
-        ips = Spread(self.items / whole, self.ips.max, self.ips.min) if whole > 0 else Spread(0.0, 0.0, 0.0)
-        return StepStats(self.steps, times[0], times[1], ips, self.reader.total / whole if whole > 0 else 0.0)
 
 
 class StepTimer:
@@ -128,7 +51,12 @@ class StepTimer:
             many steps, since the GPU holds up a loop that is ahead of it. ``"synchronize"`` waits for the GPU at
             the end of each step, which makes each one exact and all of them slower. ``"events"`` lets the GPU take the
             time between the ends of steps, and waits only when a report asks. On the CPU all are the same.
-        history: how many of the latest steps :meth:`export_chrome_trace` can show.
+        history: how many of the latest steps :meth:`export_chrome_trace` and the report can show.
+        report: an HTML file with a picture of the steps, the figures and the :meth:`advice`. The main process writes it
+            at the end of each pass over the loader, and :meth:`write_report` at any time.
+        trace: a file for a trace of ``torch.profiler``, with the operations of the steps that ``trace_steps`` names.
+            The main process records it, which slows those steps down; they still count.
+        trace_steps: the first and the last step of the trace, counted from 1 over all passes.
         clock: returns seconds; for tests.
 
     Raises:
@@ -142,12 +70,17 @@ class StepTimer:
         unit: str = "samples",
         cuda: Literal["host", "synchronize", "events"] = "host",
         history: int = 100_000,
+        report: str | os.PathLike[str] | None = None,
+        trace: str | os.PathLike[str] | None = None,
+        trace_steps: tuple[int, int] = (11, 15),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         if not isinstance(warmup, int) or warmup < 0:
             raise ValueError(f"amp.StepTimer got warmup={warmup!r}; allowed: 0, 1, 2, ...")
         if cuda not in _CUDA:
             raise ValueError(f"amp.StepTimer got cuda={cuda!r}; allowed: {', '.join(map(repr, _CUDA))}")
+        if not _is_stretch(trace_steps):
+            raise ValueError(f"amp.StepTimer got trace_steps={trace_steps!r}; allowed: (first, last), from 1")
         self.warmup = warmup
         self.unit = unit
         self._clock = clock
@@ -155,14 +88,19 @@ class StepTimer:
         self._origin = (clock(), time.time_ns())
         self._range: Any = None
         self._event: Any = None
-        self._pending: deque[tuple[_Step, Any, Any]] = deque()
+        self._pending: deque[tuple[Step, Any, Any]] = deque()
         self._begin: float | None = None
         self._loaded: float | None = None
         self._samples: int | None = None
+        self._first = False
+        self._ended = 0
         self._finished = 0
-        self._all = _Window()
-        self._recent = _Window()
-        self._steps: deque[tuple[int, _Step]] = deque(maxlen=history)
+        self._loader: Any = None
+        self._report = None if report is None else Path(report)
+        self._trace = None if trace is None else TraceOfSteps(Path(trace), *trace_steps)
+        self._all = Window()
+        self._recent = Window()
+        self._steps: deque[tuple[int, Step]] = deque(maxlen=history)
 
     def __call__(self, loader: Iterable[T], *, samples: int | Callable[[T], int] | None = None) -> TimedLoader[T]:
         """The same batches, while the steps of the loop over them are measured.
@@ -177,6 +115,8 @@ class StepTimer:
     def start(self) -> None:
         """Begins the first step of a loop: its batch is about to be read."""
         self._close_range()
+        self._first = True
+        self._begin_trace()
         if self._cuda == "events":
             self._event = _recorded_event()
         self._begin = self._clock()
@@ -212,20 +152,34 @@ class StepTimer:
             torch.cuda.synchronize()
         end = self._clock()
         reader = 0.0 if self._loaded is None else self._loaded - self._begin
-        step = _Step(self._begin, reader, end - self._begin, self._samples if samples is None else samples)
+        known = self._samples if samples is None else samples
+        step = Step(self._begin, reader, end - self._begin, known, first=self._first)
         if self._cuda == "events":
             earlier, self._event = self._event, _recorded_event()
             self._pending.append((step, earlier, self._event))
             self._settle(wait=False)
         else:
             self._record(step)
-        self._begin, self._loaded, self._samples = end, None, None
+        self._ended += 1
+        self._first = False
+        self._close_range()
+        if self._trace is not None:
+            self._trace.after(self._ended)
+        self._begin_trace()
+        # The clock is read again after a trace was written, which belongs to no step.
+        self._begin, self._loaded, self._samples = end if self._trace is None else self._clock(), None, None
         self._open_range("reader")
 
     def stop(self) -> None:
         """Ends the loop; a step that has begun does not count."""
         self._close_range()
         self._begin = self._loaded = None
+        if self._report is not None and context.rank == 0:
+            self.write_report(self._report)
+
+    def _begin_trace(self) -> None:
+        if self._trace is not None and context.rank == 0:
+            self._trace.before(self._ended + 1)
 
     def _settle(self, wait: bool) -> None:
         """Takes over the times of the steps that the GPU has finished, or of all."""
@@ -239,14 +193,14 @@ class StepTimer:
             self._pending.popleft()
             self._record(step)
 
-    def _record(self, step: _Step) -> None:
+    def _record(self, step: Step) -> None:
         self._finished += 1
         self._steps.append((self._finished, step))
         self._recent.add(step)
         if self._finished > self.warmup:
             self._all.add(step)
         elif self._finished == self.warmup:
-            self._recent = _Window()
+            self._recent = Window()
 
     def _open_range(self, name: str) -> None:
         self._close_range()
@@ -267,7 +221,7 @@ class StepTimer:
         """
         self._settle(wait=True)
         own = self._all.stats()
-        return _combined(from_all_processes(own)) if all_ranks else own
+        return combined(from_all_processes(own)) if all_ranks else own
 
     def step_info(self) -> str:
         """One line about the steps since the last call, as Paddle prints it; empty if there were none.
@@ -276,7 +230,7 @@ class StepTimer:
         """
         self._settle(wait=True)
         stats, unit = self._recent.stats(), self._unit_of(self._recent)
-        self._recent = _Window()
+        self._recent = Window()
         if not stats.steps:
             return ""
         return (
@@ -284,8 +238,17 @@ class StepTimer:
             f"ips: {stats.ips.avg:.3f} {unit}"
         )
 
+    def advice(self) -> list[str]:
+        """What would make this process wait less for its batches; empty where it hardly waits.
+
+        It is for more than 10 % of waiting (a ``reader_ratio`` above 0.1) over the warm steps. Each string is one
+        sentence; the likeliest comes first.
+        """
+        self._settle(wait=True)
+        return advice(self._all, self._loader)
+
     def summary(self, *, all_ranks: bool = False) -> str:
-        """A table of average, maximum and minimum over the warm steps, as Paddle prints it.
+        """A table of average, maximum and minimum over the warm steps, as Paddle prints it, and the :meth:`advice`.
 
         Args:
             all_ranks: see :meth:`stats`.
@@ -299,9 +262,17 @@ class StepTimer:
             _row("", "avg", "max", "min"),
             *(_row(name, *(f"{value:.5f}" for value in spread)) for name, spread in rows.items()),
         ]
+        lines += [f"Advice: {line}" for line in self.advice()]
         return "\n".join(lines)
 
-    def _unit_of(self, window: _Window) -> str:
+    def write_report(self, path: str | os.PathLike[str]) -> None:
+        """Writes the picture of this process's steps, as ``report`` does; missing folders are made."""
+        stats = self.stats()
+        steps = list(self._steps)
+        text = picture.page(steps, self.warmup, stats, self._unit_of(self._all), self.advice())
+        write_atomically(Path(path), lambda file: file.write(text.encode()))
+
+    def _unit_of(self, window: Window) -> str:
         return f"{self.unit if window.in_samples else 'steps'}/s"
 
     def export_chrome_trace(self, path: str | os.PathLike[str], *, merge: str | os.PathLike[str] | None = None) -> None:
@@ -313,22 +284,8 @@ class StepTimer:
                 on its time axis. It may be ``path`` itself.
         """
         self._settle(wait=True)
-        trace: dict[str, Any] = {"baseTimeNanoseconds": self._origin[1], "displayTimeUnit": "ms"}
-        if merge is not None:
-            trace = json.loads(_read(Path(merge)))
-        base = int(trace.get("baseTimeNanoseconds", 0))
-        trace["traceEvents"] = [*trace.get("traceEvents", []), *self._events(base)]
-        _write(Path(path), json.dumps(trace))
-
-    def _events(self, base: int) -> Iterator[dict[str, Any]]:
-        """The ranges of each step, in microseconds after ``base``, which is in nanoseconds of the Unix time."""
-        clock, nanoseconds = self._origin
-        place = {"ph": "X", "cat": "step_timer", "pid": os.getpid(), "tid": "StepTimer"}
-        for number, step in self._steps:
-            begin = (nanoseconds - base) / 1e3 + (step.begin - clock) * 1e6
-            arguments = {"step": number, "samples": step.samples, "warm": number > self.warmup}
-            yield {**place, "name": f"step {number}", "ts": begin, "dur": step.batch * 1e6, "args": arguments}
-            yield {**place, "name": "reader", "ts": begin, "dur": step.reader * 1e6, "args": {"step": number}}
+        into = None if merge is None else Path(merge)
+        write_trace(Path(path), self._steps, self.warmup, self._origin, into)
 
 
 class TimedLoader(Generic[T]):
@@ -351,6 +308,7 @@ class TimedLoader(Generic[T]):
         return getattr(self._loader, name)
 
     def __iter__(self) -> Iterator[T]:
+        self._timer._loader = self._loader
         self._timer.start()
         try:
             for batch in self._loader:
@@ -368,37 +326,20 @@ class TimedLoader(Generic[T]):
         return next((len(tensor) for tensor in tensors_in(batch) if tensor.dim()), None)
 
 
+def _is_stretch(steps: Any) -> bool:
+    return (
+        isinstance(steps, (tuple, list))
+        and len(steps) == 2
+        and all(isinstance(step, int) for step in steps)
+        and 1 <= steps[0] <= steps[1]
+    )
+
+
 def _recorded_event() -> Any:
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
     return event
 
 
-def _combined(ranks: list[StepStats]) -> StepStats:
-    measured = [stats for stats in ranks if stats.steps] or ranks
-    times = [
-        Spread(
-            sum(spread.avg for spread in spreads) / len(spreads),
-            max(spread.max for spread in spreads),
-            min(spread.min for spread in spreads),
-        )
-        for spreads in ([stats.reader_cost for stats in measured], [stats.batch_cost for stats in measured])
-    ]
-    ips = Spread(*(sum(values) for values in zip(*(stats.ips for stats in measured), strict=True)))
-    whole = sum(stats.batch_cost.avg for stats in measured)
-    ratio = sum(stats.reader_cost.avg for stats in measured) / whole if whole > 0 else 0.0
-    return StepStats(max(stats.steps for stats in measured), times[0], times[1], ips, ratio)
-
-
 def _row(name: str, *values: str) -> str:
     return "|" + "|".join(cell.center(17) for cell in (name, *values)) + "|"
-
-
-def _read(path: Path) -> str:
-    data = path.read_bytes()
-    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-
-
-def _write(path: Path, text: str) -> None:
-    data = text.encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)

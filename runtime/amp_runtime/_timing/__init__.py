@@ -1,0 +1,1 @@
+"""``amp.StepTimer``: what a training step costs, why it waits, and how that looks."""
