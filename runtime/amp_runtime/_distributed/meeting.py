@@ -14,9 +14,9 @@ _PAUSE = 0.02  # seconds
 def agreed_token(store: Any, rank: int, size: int, timeout: timedelta) -> str:
     """A word that all processes of this attempt get, and none of another one.
 
-    torchrun's agents keep a store over restarts, and what processes that have died left in it looks like what the living
-    write. The number of restarts does not tell them apart: each agent counts its own, and one whose processes were only
-    stopped, because those of another machine died, counts none.
+    torchrun's agents keep a store over restarts, and what processes that have died left in it looks like what the
+    living write. The number of restarts does not tell them apart: each agent counts its own, and one whose processes
+    were only stopped, because those of another machine died, counts none.
 
     Rank 0 writes a word of its own; each other rank answers under it with a word of its own, and is told back what it
     answered. Whoever finds another's word there has read a store of before, and looks again.
