@@ -30,7 +30,7 @@ done = {"step": 0}
 state = {"model": model, "optimizer": optimizer, "loader": loader}
 start, step = 0, 0
 if (folder / "last.pt").exists():
-    saved = amp.load_checkpoint(folder / "last.pt", **state, epoch=0, step=0)
+    saved = amp.load_checkpoint(folder / "last.pt", **state)
     start, step = saved["epoch"], saved["step"]
 kill = json.loads(os.environ.get("KILL", "null"))
 seen = []
