@@ -32,13 +32,13 @@ class Launcher:
     def each(self, script: Path, directory: Path, environments: Sequence[dict[str, str]]) -> Finished:
         """What ``python SCRIPT`` does, started once for each environment by nobody who watches them."""
         logs = directory / "stdout", directory / "stderr"
-        starts = [Start((str(script),), _environment(directory) | own, *logs) for own in environments]
+        starts = [Start((str(script),), environment_of(directory) | own, *logs) for own in environments]
         return _finished(script, self._warm.run(starts, directory, seconds=SECONDS), logs)
 
     def together(self, script: Path, directory: Path, ranks: int = 2, **environment: str) -> Finished:
         """What ``torchrun --nproc-per-node RANKS SCRIPT`` does."""
         logs = directory / "stdout", directory / "stderr"
-        env = _environment(directory) | environment
+        env = environment_of(directory) | environment
         ended = self._warm.launch([str(script)], env, directory, [logs] * ranks, seconds=SECONDS)
         return _finished(script, ended, logs)
 
@@ -56,7 +56,7 @@ def torchrun(script: Path, directory: Path, *options: str, **environment: str) -
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port, *options]
     process = subprocess.Popen(
         [*command, str(script)],
-        env=_environment(directory) | environment,
+        env=environment_of(directory) | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -71,7 +71,8 @@ def torchrun(script: Path, directory: Path, *options: str, **environment: str) -
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
-def _environment(directory: Path) -> dict[str, str]:
+def environment_of(directory: Path) -> dict[str, str]:
+    """The variables of a script that is started: without those of another launch."""
     kept = {key: value for key, value in os.environ.items() if key not in LAUNCH}
     return kept | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "CHECK_DIR": str(directory)}
 

@@ -22,12 +22,12 @@ from amp_runtime._distributed.launch import (
     counted_local_rank,
     group_store,
     launched_world_size,
-    warn_of_another_launcher,
 )
+from amp_runtime._distributed.launchers import announced_rank, follow_launcher
+from amp_runtime._distributed.meeting import agreed_token
 
 T = TypeVar("T")
 _depth_of_main_process_first = 0
-_groups_made = 0
 
 
 def warn_of_training_alone() -> None:
@@ -61,13 +61,13 @@ def join_group(backend: str | None) -> None:
         RuntimeError: more processes than GPUs were started on this machine for NCCL.
         ValueError: the environment is incomplete or contradicts itself.
     """
-    global _groups_made
     ready = dist.is_available() and dist.is_initialized()
     if context.distributed:
         return
-    if not ready and launched_world_size() == 1:
-        warn_of_another_launcher()
-        return
+    if not ready:
+        follow_launcher()
+        if launched_world_size() == 1:
+            return
     if not dist.is_available():
         raise RuntimeError("several processes were started, but this build of torch has no torch.distributed")
     local_rank = announced_local_rank()
@@ -80,7 +80,6 @@ def join_group(backend: str | None) -> None:
         # outlives it can abort the process when the interpreter ends.
         importlib.import_module("torch.distributed.nn.functional")
         dist.init_process_group(backend or _default_backend(), **_store_of_this_attempt())
-        _groups_made += 1
         context.owns_group = True
     if local_rank is None:
         local_rank = counted_local_rank()
@@ -96,21 +95,18 @@ def join_group(backend: str | None) -> None:
 
 
 def _store_of_this_attempt() -> dict[str, Any]:
-    """Where ranks that torchrun has restarted, or that join a second time, find one another; nothing at first.
+    """Where the ranks find one another in the store of torchrun's agents; nothing where these have none for them.
 
-    Its static rendezvous keeps one store for all groups. torch does not tell them apart, and a rank may find the
-    address of a process that has ended, or of a group that was left.
+    Such a store can outlive a group, and torch does not tell a group that is made after a restart, or a second time,
+    from the one before: a rank may find the address of a process that has ended.
     """
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if (attempt == "0" and not _groups_made) or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return {}
+    rank, size = int(os.environ["RANK"]), launched_world_size()
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(*address, is_master=False)  # type: ignore[attr-defined]
-    return {
-        "store": dist.PrefixStore(f"amp_attempt_{attempt}_{_groups_made}", store),  # type: ignore[attr-defined]
-        "rank": int(os.environ["RANK"]),
-        "world_size": launched_world_size(),
-    }
+    token = agreed_token(store, rank, size, dist.default_pg_timeout)  # type: ignore[attr-defined]
+    return {"store": dist.PrefixStore(f"amp/{token}", store), "rank": rank, "world_size": size}  # type: ignore[attr-defined]
 
 
 def _take_gpu(local_rank: int, backend: str | None) -> None:
@@ -185,7 +181,7 @@ def is_main_process() -> bool:
 
     Before ``amp.init`` the launcher's environment tells: a script may open its log when it is imported.
     """
-    return context.rank == 0 if context.initialised else os.environ.get("RANK", "0") == "0"
+    return context.rank == 0 if context.initialised else announced_rank() == 0
 
 
 def barrier() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
-import warnings
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from amp_runtime._distributed.integers import whole_number
+
 _NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 _LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID")
-_OTHER_LAUNCHERS = (("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
 
 
 def launched_world_size() -> int:
@@ -21,7 +21,7 @@ def launched_world_size() -> int:
     Raises:
         ValueError: ``WORLD_SIZE`` is set and is not a positive integer.
     """
-    size = _integer("WORLD_SIZE", "1")
+    size = whole_number("WORLD_SIZE", "1")
     if size is None or size < 1:
         raise ValueError(
             f"WORLD_SIZE={os.environ['WORLD_SIZE']!r} in the environment is not a positive integer; torchrun sets it"
@@ -47,27 +47,11 @@ def check_launch() -> None:
             f"WORLD_SIZE={size} in the environment, but not {', '.join(missing)}; start the script with torchrun "
             f"--nproc-per-node {size}, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each process"
         )
-    rank = _integer("RANK", "")
+    rank = whole_number("RANK", "")
     if rank is None or not 0 <= rank < size:
         raise ValueError(
             f"RANK={os.environ['RANK']!r} in the environment; allowed with WORLD_SIZE={size}: 0 to {size - 1}"
         )
-
-
-def warn_of_another_launcher() -> None:
-    """Warns if srun or mpirun started several processes without the variables that connect them."""
-    if "WORLD_SIZE" in os.environ:
-        return
-    for count, number in _OTHER_LAUNCHERS:
-        size = _integer(count, "1")
-        if size is not None and size > 1 and number in os.environ:
-            warnings.warn(
-                f"{size} processes were started ({count}), but WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT are not "
-                f"set: each of them trains alone. Export WORLD_SIZE=${count} and RANK=${number} in each process, "
-                "or start torchrun on each machine",
-                stacklevel=5,  # past join_group, init and what keeps its arguments
-            )
-            return
 
 
 def announced_local_rank() -> int | None:
@@ -78,7 +62,7 @@ def announced_local_rank() -> int | None:
     """
     for name in _LOCAL_RANKS:
         if os.environ.get(name):
-            value = _integer(name, "")
+            value = whole_number(name, "")
             if value is None or value < 0:
                 raise ValueError(f"{name}={os.environ[name]!r} in the environment is not a natural number")
             return value
@@ -105,11 +89,4 @@ def group_store() -> Any:
     try:
         return dist.distributed_c10d._get_default_store()
     except (AttributeError, ValueError):
-        return None
-
-
-def _integer(name: str, default: str) -> int | None:
-    try:
-        return int(os.environ.get(name, default))
-    except ValueError:
         return None
