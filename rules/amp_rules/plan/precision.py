@@ -23,7 +23,7 @@ from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.plan.scale_free import keeps_scale
-from amp_rules.plan.unprepared import without_unprepared
+from amp_rules.plan.unprepared import without_parts_alone, without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
@@ -129,6 +129,8 @@ def plan(
     regions = evaluation.with_evaluation(found.runs)
     if not over_losses:
         regions = geometry.before_geometry(program, regions)
+        # In plain PyTorch no model casts what it gives, so there a region goes on to what is made of it.
+        regions = without_parts_alone(program, found.training, regions) if found.homes else regions
     regions = without_unprepared(program, found.homes, found.training, own_off.without_off(program, regions))
     regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
     found.runs = within_cells(program, _without_idle(regions, found.full_precision))
