@@ -10,6 +10,7 @@ from amp_rules.plan import (
     declining,
     geometry,
     gradient_functions,
+    gradients_in_regions,
     left_unfollowed,
     method_values,
     other_frameworks,
@@ -133,6 +134,8 @@ def plan(
         regions = without_parts_alone(program, found.training, regions) if found.homes else regions
     regions = without_unprepared(program, found.homes, found.training, own_off.without_off(program, regions))
     regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
+    alone = gradients_in_regions.alone(program, regions, found.full_precision)
+    found.full_precision = within_cells(program, merged([*found.full_precision, *alone]))
     found.runs = within_cells(program, _without_idle(regions, found.full_precision))
     return found
 
