@@ -25,14 +25,12 @@ def notes(program: Program) -> Iterator[Note]:
             if call in told:
                 continue
             told.add(call)
-            guard = f"torch.isfinite({access.what}).all()" if access.owner is not None else "they are finite"
-            yield note(
-                OVERFLOWN_HISTOGRAM,
-                access.module,
-                call,
-                f"`{access.what}` is infinite or NaN after a step that overflowed, and `{access.module.text(call.func)}` "
-                f"fails where nothing else is in it: leave it out unless `{guard}`",
+            guard = f"torch.isfinite({access.what}).all()"
+            text = f"`{access.what}` is infinite or NaN after a step that overflowed, and "
+            text += (
+                f"`{access.module.text(call.func)}` fails where nothing else is in it: leave it out unless `{guard}`"
             )
+            yield note(OVERFLOWN_HISTOGRAM, access.module, call, text)
 
 
 def _histograms(program: Program, access: GradientAccess) -> Iterator[ast.Call]:

@@ -1,7 +1,7 @@
 """Closures that set the gradients of an optimizer's tensors themselves: ``x.grad = torch.autograd.grad(loss, x)[0]``.
 
-These gradients are true: nothing scales what ``torch.autograd.grad`` gives. So does a search by LBFGS for the input that a
-flow maps to a given output.
+These gradients are true: nothing scales what ``torch.autograd.grad`` gives. So does a search by LBFGS for the input
+that a flow maps to a given output.
 """
 
 from __future__ import annotations

@@ -56,9 +56,23 @@ def first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
 
 def widened(node: cst.BaseExpression) -> cst.BaseExpression:
     """``x`` becomes ``x.float()``."""
-    if not isinstance(node, (cst.Name, cst.Attribute, cst.Subscript, cst.Call)) and not node.lpar:
-        node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    return cst.Call(cst.Attribute(node, cst.Name("float")))
+    return cst.Call(cst.Attribute(_before_a_dot(node), cst.Name("float")))
+
+
+def in_type(dtype: str) -> ExpressionEdit:
+    """``x + y`` becomes ``(x + y).to(dtype)``."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        return cst.Call(cst.Attribute(_before_a_dot(node), cst.Name("to")), [cst.Arg(cst.parse_expression(dtype))])
+
+    return edit
+
+
+def _before_a_dot(node: cst.BaseExpression) -> cst.BaseExpression:
+    """In parentheses where it needs them."""
+    if isinstance(node, (cst.Name, cst.Attribute, cst.Subscript, cst.Call)) or node.lpar:
+        return node
+    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def substitute(code: str) -> ExpressionEdit:
