@@ -50,7 +50,8 @@ def _set_in(closure: ast.AST, is_differentiated: Callable[[ast.Call], bool]) -> 
             continue
         if isinstance(node.ctx, ast.Load) and _names_function(node):
             continue
-        statement = next((item for item in blocks.walk_body(closure) if _assigns(item, node)), None)
+        assigning = (item for item in blocks.walk_body(closure) if isinstance(item, ast.Assign))
+        statement = next((item for item in assigning if item.targets == [node]), None)
         if statement is None or not isinstance(node.value, ast.Name) or not _gives(statement.value, is_differentiated):
             return set()
         found.add(node.value.id)
@@ -60,10 +61,6 @@ def _set_in(closure: ast.AST, is_differentiated: Callable[[ast.Call], bool]) -> 
 def _names_function(node: ast.Attribute) -> bool:
     """``torch.autograd.grad``, which is no gradient."""
     return isinstance(node.value, ast.Attribute) and node.value.attr == "autograd"
-
-
-def _assigns(statement: ast.AST, target: ast.Attribute) -> bool:
-    return isinstance(statement, ast.Assign) and statement.targets == [target]
 
 
 def _gives(node: ast.expr, is_differentiated: Callable[[ast.Call], bool]) -> bool:

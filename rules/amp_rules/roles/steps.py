@@ -675,7 +675,7 @@ def _apart(program: Program, steps: Sequence[Step], backwards: Sequence[Backward
     others = [step for step in steps if step not in closures]
     if not closures or not others:
         return []
-    searches = [one for step, given in closures.items() if (one := _search(program, step, given, backwards)) is not None]
+    searches = [one for step, given in closures.items() if (one := _search(program, step, given, backwards))]
     elsewhere = {model for step in others for model in _models_of_step(program, step) or ()}
     is_known = all(_models_of_step(program, step) is not None for step in others)
     found = []
