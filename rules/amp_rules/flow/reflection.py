@@ -71,12 +71,16 @@ class Reflection:
     # ---- names ---------------------------------------------------------------------------------------------
 
     def _texts(self, node: ast.expr, scope: Scope, overlay: Overlay | None) -> set[str]:
-        """The strings that the expression can be, where all of them are known."""
+        """The strings that the expression, which is a name, can be, where all of them are known.
+
+        No list is a name: after ``if isinstance(names, str): names = [names]`` each of them seems to be one, too.
+        """
         if isinstance(node, ast.Constant):
             return {node.value} if isinstance(node.value, str) else set()
         if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             return set()
         values = self._evaluation.expressions.evaluate(node, scope, overlay)
+        values = {value for value in values if value.kind != "sequence"}
         found = {value.ref for value in values if value.kind == "constant" and isinstance(value.ref, str)}
         return found if len(found) == len(values) else set()
 

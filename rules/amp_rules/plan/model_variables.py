@@ -104,7 +104,7 @@ class Homes:
         homes: dict[tuple[CellKey, ast.AST], Home] = {}
         missing: list[Value] = []
         housed: list[Value] = []
-        for value in self._roots():
+        for value in self.roots():
             candidates = self._candidates(value)
             chosen = self._choose(candidates, value)
             if chosen is None:
@@ -142,7 +142,7 @@ class Homes:
 
     # ---- models --------------------------------------------------------------------------------------------
 
-    def _roots(self) -> list[Value]:
+    def roots(self) -> list[Value]:
         """Trained models, each replaced by the model that holds it as a part."""
         trained = {value for value in self.program.trained if is_module(value) or value.kind in ("object", "attribute")}
         sited = {value.ref for value in trained if value.kind == "instance" and value.site is not None}
@@ -218,7 +218,8 @@ class Homes:
         """
         above = self._all_holders(value)
         found = {item for item in above if all(item in self._all_holders(other) for other in self._all_holders(item))}
-        return {item for item in found if not any(self._hands_out(other, item) for other in found)}
+        # What a factory made and another model keeps is a part, though the factory's own variable is none.
+        return {item for item in found if not any(self._hands_out(other, item) for other in above)}
 
     def _all_holders(self, value: Value) -> set[Value]:
         """What keeps ``value``, what keeps that, and so on; ``value`` itself among it where it comes round."""

@@ -28,7 +28,8 @@ _PAGES = {
 
         ## What is noted
         A step that evaluates a closure, as LBFGS does for a probe of features, beside an ordinary training: its
-        optimizer trains models that no other one does, and its backward pass runs within the closure.
+        optimizer trains models that no other one does, and its backward pass runs within the closure. Or one whose
+        closure sets the gradients itself, by `torch.autograd.grad`, as a search for the input of a flow does.
 
         ## Why
         The scaler cannot step it, as its scale would change between two evaluations of the closure. It has no part in
@@ -37,6 +38,21 @@ _PAGES = {
         ## What to do by hand
         Nothing. With several processes each of them does the same; where it would be given other data in each, they are
         declined (AMP293).
+        """,
+    notes.OVERFLOWN_HISTOGRAM: """
+        A histogram of gradients fails after an overflow.
+
+        ## What is noted
+        A histogram of gradients: `writer.add_histogram(name, p.grad)`, `np.histogram`, `plt.hist`, `wandb.Histogram`.
+
+        ## Why
+        The loss scale is found by trying: a step whose gradients overflow is skipped, the first ones of a run often.
+        Until the next backward pass they stay infinite or NaN, and a histogram has no bins for these: TensorBoard's
+        raises where a tensor holds nothing else, NumPy's at the first.
+
+        ## What to do by hand
+        Leave the histogram out then: `if torch.isfinite(p.grad).all():` above it. In full precision that changes
+        nothing.
         """,
     notes.NPU_LEFT: """
         What asks for an NPU stays.

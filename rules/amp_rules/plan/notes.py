@@ -21,6 +21,9 @@ PLAIN_TORCH = Rule("AMP183", "not-kept-by-torch", "What plain PyTorch does not k
 OTHERS = Rule("AMP184", "autocast-for-others", "A script that is not migrated runs under autocast, too.", "precision")
 NO_SWITCH = Rule("AMP185", "no-level-switch", "The script's own options got none for the level.", "precision")
 IN_FULL_PRECISION = Rule("AMP186", "step-in-full-precision", "A step beside the training stays as it is.", "precision")
+OVERFLOWN_HISTOGRAM = Rule(
+    "AMP187", "histogram-of-gradients", "A histogram of gradients fails after an overflow.", "precision"
+)
 NPU_LEFT = Rule("AMP188", "npu-left", "What asks for an NPU stays.", "precision")
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"

@@ -10,6 +10,7 @@ from amp_rules.plan import (
     declining,
     geometry,
     gradient_functions,
+    gradients_in_regions,
     left_unfollowed,
     method_values,
     other_frameworks,
@@ -23,7 +24,7 @@ from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.plan.scale_free import keeps_scale
-from amp_rules.plan.unprepared import without_unprepared
+from amp_rules.plan.unprepared import without_parts_alone, without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
@@ -129,8 +130,12 @@ def plan(
     regions = evaluation.with_evaluation(found.runs)
     if not over_losses:
         regions = geometry.before_geometry(program, regions)
+        # In plain PyTorch no model casts what it gives, so there a region goes on to what is made of it.
+        regions = without_parts_alone(program, found.training, regions) if found.homes else regions
     regions = without_unprepared(program, found.homes, found.training, own_off.without_off(program, regions))
     regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
+    alone = gradients_in_regions.alone(program, regions, found.full_precision)
+    found.full_precision = within_cells(program, merged([*found.full_precision, *alone]))
     found.runs = within_cells(program, _without_idle(regions, found.full_precision))
     return found
 

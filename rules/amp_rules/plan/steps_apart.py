@@ -64,10 +64,8 @@ def notes(program: Program) -> Iterator[Note]:
     """Yield what stays as it is."""
     for one in program.apart:
         step = one.step
-        yield note(
-            IN_FULL_PRECISION,
-            step.module,
-            step.node,
-            f"`{step.module.text(step.call)}` stays as it is, in full precision: it evaluates a closure, and no other "
-            "step trains its model",
-        )
+        why = "it evaluates a closure, and no other step trains its model"
+        if one.closures:
+            why = "it evaluates a closure whose gradients `torch.autograd.grad` gives, which nothing scales"
+        text = f"`{step.module.text(step.call)}` stays as it is, in full precision: {why}"
+        yield note(IN_FULL_PRECISION, step.module, step.node, text)

@@ -1,13 +1,19 @@
-"""Evaluations of models that a script never prepares: what they give in half would stay half, which NumPy refuses."""
+"""Evaluations of what a script never prepares: what that gives in half would stay half, which NumPy refuses.
+
+A model that is prepared gives float32. A part of it, called by itself, does not: a product of what it gave with another
+tensor would stop outside of the region, and an exponential would overflow there.
+"""
 
 from __future__ import annotations
 
 import ast
 
-from amp_rules.plan.model_variables import Home
+from amp_rules.flow.values import Value
+from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.roles.steps import Program, calling
 from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
 
 
 def without_unprepared(
@@ -22,6 +28,28 @@ def without_unprepared(
     paths = _Paths(program, {home.body for home in homes})
     starts = {run.first for run in training}
     return [run for run in runs if run.first in starts or paths.lead_past(blocks.body_of(run.module, run.first))]
+
+
+def without_parts_alone(program: Program, training: list[StatementRun], runs: list[StatementRun]) -> list[StatementRun]:
+    """The regions but for those that evaluate nothing but parts of the models that are prepared."""
+    roots = Homes(program).roots()
+    starts = {run.first for run in training}
+    return [run for run in runs if run.first in starts or not _runs_parts_alone(program, roots, run)]
+
+
+def _runs_parts_alone(program: Program, roots: list[Value], run: StatementRun) -> bool:
+    calls = [node for item in run.statements() for node in walk(item) if isinstance(node, ast.Call)]
+    located = [(call, where[1]) for call in calls if (where := program.locate(call)) is not None]
+    called = {value for call, scope in located for value in program.called_models(call, scope)}
+    trained = {value for value in called if program.is_trained(value)}
+    return bool(trained) and not any(_is_one_of(value, roots) for value in trained)
+
+
+def _is_one_of(value: Value, roots: list[Value]) -> bool:
+    """Whether a model is prepared, or an object of a class of which one is."""
+    return value in roots or (
+        value.kind == "instance" and any(root.kind == "instance" and root.ref is value.ref for root in roots)
+    )
 
 
 class _Paths:

@@ -51,7 +51,7 @@ _KNOWN: WeakKeyDictionary[Program, list[GradientAccess]] = WeakKeyDictionary()
 
 
 def gradient_accesses(program: Program) -> list[GradientAccess]:
-    """Every access that can run, without those of optimizers' own steps, which see true gradients.
+    """Every access that can run, without those of optimizers' own steps and of closures that set true gradients.
 
     Found once a program: the plan asks, and the check of each file of its draft does.
     """
@@ -63,8 +63,11 @@ def gradient_accesses(program: Program) -> list[GradientAccess]:
 
 def _found(program: Program) -> list[GradientAccess]:
     steps = _OwnSteps(program)
+    closures = {body for one in program.apart for body in one.closures}
     found = []
     for node, body, scope in program.nodes():
+        if body in closures:
+            continue
         for what, owner in _reached(program, node, scope):
             never_runs = owner is not None and is_always_none(program.flow, owner, scope)
             if not steps.run_all_of(body) and not never_runs:

@@ -13,6 +13,7 @@ from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import CallSite, ClassInfo, Value
 from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.kinds import is_module, is_optimizer, is_without_parameters
+from amp_rules.roles.own_gradients import sets_all_gradients
 from amp_rules.roles.value_roles import Roles
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -78,10 +79,12 @@ class Apart:
     Attributes:
         step: the step.
         backwards: the backward passes of its closure.
+        closures: the closures, where they set the gradients themselves and run no backward pass.
     """
 
     step: Step
     backwards: tuple[Backward, ...]
+    closures: tuple[ast.AST, ...] = ()
 
 
 def calling(caller: CallSite) -> Site:
@@ -672,6 +675,7 @@ def _apart(program: Program, steps: Sequence[Step], backwards: Sequence[Backward
     others = [step for step in steps if step not in closures]
     if not closures or not others:
         return []
+    searches = [one for step, given in closures.items() if (one := _search(program, step, given, backwards))]
     elsewhere = {model for step in others for model in _models_of_step(program, step) or ()}
     is_known = all(_models_of_step(program, step) is not None for step in others)
     found = []
@@ -684,7 +688,30 @@ def _apart(program: Program, steps: Sequence[Step], backwards: Sequence[Backward
         if functions and inside and _stays_within(program, functions, step, inside, own, backwards):
             found.append(Apart(step, inside))
     left = {item for one in found for item in one.backwards}
-    return found if len(left) < len(backwards) else []
+    return [*searches, *found] if len(left) < len(backwards) else searches
+
+
+def _search(program: Program, step: Step, given: ast.expr, backwards: Sequence[Backward]) -> Apart | None:
+    """A step that has nothing to do with the scale, as its closure sets all gradients by ``torch.autograd.grad``."""
+    values = program.flow.values(step.optimizer, step.scope)
+    made = [value.site for value in values if isinstance(value.site, ast.Call)]
+    functions = [value.ref for value in program.flow.values(given, step.scope) if value.kind == "function"]
+    bodies = tuple(info.node for info in functions)
+
+    def is_differentiated(call: ast.Call) -> bool:
+        located = program.locate(call)
+        return located is not None and "torch.autograd.grad" in program.callee_names(call, located[1])
+
+    if not functions or len(made) != len(values) or not sets_all_gradients(made, bodies, is_differentiated):
+        return None
+    if any((located := program.locate(call)) is None or located[0] is not step.body for call in made):
+        return None  # the names are those of another function
+    if any(caller.call is not step.call for info in functions for caller in program.flow.callers(info)):
+        return None
+    called = program.called_from(node for body in bodies for node in blocks.walk_body(body)) | set(bodies)
+    if any(item.body in called for item in backwards):
+        return None
+    return Apart(step, (), bodies)
 
 
 def _closure_of(step: Step) -> ast.expr | None:

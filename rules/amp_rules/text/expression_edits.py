@@ -30,11 +30,23 @@ def as_function(function: str) -> ExpressionEdit:
             given = [cst.Arg(first, comma=comma), cst.Arg(second)]
         else:
             call = cst.ensure_type(node, cst.Call)
-            receiver = cst.ensure_type(call.func, cst.Attribute).value
+            receiver = _as_argument(cst.ensure_type(call.func, cst.Attribute).value)
             given = [cst.Arg(receiver, comma=comma if call.args else cst.MaybeSentinel.DEFAULT), *call.args]
         return cst.Call(cst.parse_expression(function), given)
 
     return edit
+
+
+def _as_argument(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Without the parentheses that an operation needs before a dot, as far as nothing but the operation is in them."""
+    if not (node.lpar and isinstance(node, (cst.BinaryOperation, cst.UnaryOperation))):
+        return node
+    inner = [item.whitespace_after for item in node.lpar] + [item.whitespace_before for item in node.rpar]
+    return node.with_changes(lpar=(), rpar=()) if all(_is_empty(item) for item in inner) else node
+
+
+def _is_empty(space: cst.BaseParenthesizableWhitespace) -> bool:
+    return isinstance(space, cst.SimpleWhitespace) and not space.value
 
 
 def first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
@@ -44,9 +56,23 @@ def first_argument(node: cst.BaseExpression) -> cst.BaseExpression:
 
 def widened(node: cst.BaseExpression) -> cst.BaseExpression:
     """``x`` becomes ``x.float()``."""
-    if not isinstance(node, (cst.Name, cst.Attribute, cst.Subscript, cst.Call)) and not node.lpar:
-        node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    return cst.Call(cst.Attribute(node, cst.Name("float")))
+    return cst.Call(cst.Attribute(_before_a_dot(node), cst.Name("float")))
+
+
+def in_type(dtype: str) -> ExpressionEdit:
+    """``x + y`` becomes ``(x + y).to(dtype)``."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        return cst.Call(cst.Attribute(_before_a_dot(node), cst.Name("to")), [cst.Arg(cst.parse_expression(dtype))])
+
+    return edit
+
+
+def _before_a_dot(node: cst.BaseExpression) -> cst.BaseExpression:
+    """In parentheses where it needs them."""
+    if isinstance(node, (cst.Name, cst.Attribute, cst.Subscript, cst.Call)) or node.lpar:
+        return node
+    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def substitute(code: str) -> ExpressionEdit:

@@ -104,3 +104,11 @@ LOG_KEEPERS = frozenset(
     }
 )  # fmt: skip
 """What keeps the record of a run, of which one is wanted."""
+
+HISTOGRAMS = frozenset(
+    {
+        "numpy.histogram", "matplotlib.pyplot.hist", "torch.histc", "torch.histogram", "wandb.Histogram",
+        "torch.utils.tensorboard.SummaryWriter.add_histogram", "tensorboardX.SummaryWriter.add_histogram",
+    }
+)  # fmt: skip
+"""Calls that refuse numbers that are all infinite or NaN, and some of them a single one."""

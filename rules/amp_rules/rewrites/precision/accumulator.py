@@ -6,9 +6,12 @@ What a model counts, numbers or sums up in a tensor of an activation's type gets
 `total = total + part` in a loop), positions (`torch.arange(n, dtype=x.dtype)`), indices
 (`x.new_tensor(places).long()`), and whole numbers beyond 256.
 
+A weight that a model sets from an activation (`self.bias.data = -x.mean(0)`) keeps its type: `.to(self.bias.dtype)`.
+
 ## Why
 Under autocast the activation is half. In bfloat16 256 + 1 is 256: counters stand still, positions beyond are alike,
-small parts are lost in sums, all without a word. float16 ends likewise at 2048.
+small parts are lost in sums, all without a word. float16 ends likewise at 2048. And a weight that is given a half
+tensor is a half weight from then on, to which small steps of the optimizer add nothing.
 
 ## Before
     degree = x.new_zeros(nodes).index_add_(0, target, ones)
@@ -36,8 +39,9 @@ from amp_rules.plan.rule import Rule
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.text.actions import Replace
-from amp_rules.text.expression_edits import add_keyword, substitute
+from amp_rules.text.expression_edits import add_keyword, in_type, substitute
 from amp_rules.torch.accumulation import (
     ACCUMULATING,
     LIKE_ANOTHER,
@@ -66,6 +70,7 @@ def changes(context: Context) -> Iterator[Change]:
         message = f"`{module.text(site.node)}` has at least FP32: in bfloat16, whole numbers end at 256"
         yield Change(RULE, module, site.node, message, [action], needs_import=True)
     yield from _converted(context)
+    yield from _set_weights(context)
 
 
 def _type_of_another(program: Program, call: ast.Call, site: Site) -> ast.expr | None:
@@ -179,3 +184,46 @@ def _converted(context: Context) -> Iterator[Change]:
             wide = context.vocabulary.at_least_float32(module, f"{name}.dtype")
             code = f"{module.text(made)}.to({name}.device, {wide})"
             yield Change(RULE, module, call, message, [Replace(call, substitute(code))], needs_import=True)
+
+
+_CHOOSES_TYPE = frozenset({"to", "float", "double", "half", "bfloat16", "type", "type_as"})
+"""Methods that give a tensor of the type that the script asks for."""
+
+
+def _set_weights(context: Context) -> Iterator[Change]:
+    """``self.bias.data = -x.mean(0)``, in a model's method that is given ``x``."""
+    program = context.program
+    for site in nodes_in(program, context.precision.runs, context.precision.full_precision):
+        statement = site.node
+        if not isinstance(statement, ast.Assign) or not program.is_model_code(site.body):
+            continue
+        target, value = statement.targets[-1], statement.value
+        if not (isinstance(target, ast.Attribute) and target.attr == "data" and _is_of_model(target.value)):
+            continue
+        is_chosen = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
+        if is_chosen and value.func.attr in _CHOOSES_TYPE:  # type: ignore[attr-defined]
+            continue
+        if not blocks.touches(blocks.reads(value), _given_in(site)):
+            continue
+        owner = ast.unparse(target.value)
+        message = f"`{owner}` keeps its type: set from a half activation it would be half from then on"
+        yield Change(RULE, site.module, statement, message, [Replace(value, in_type(f"{owner}.dtype"))])
+
+
+def _is_of_model(node: ast.expr) -> bool:
+    """``self.bias``."""
+    return (blocks.path_of(node) or "").startswith("self.")
+
+
+def _given_in(site: Site) -> set[str]:
+    """The variables of a method that hold what it was given, or what it computed of that."""
+    assert isinstance(site.body, FunctionNode)
+    found = {item.arg for item in arguments_of(site.body)} - {"self"}
+    nodes = [node for node in blocks.walk_body(site.body) if isinstance(node, (ast.Assign, ast.AugAssign))]
+    while True:
+        before = len(found)
+        for node in nodes:
+            if blocks.touches(blocks.reads(node.value), found):
+                found |= {path for path in blocks.writes(node) if not path.startswith("self.")}
+        if len(found) == before:
+            return found

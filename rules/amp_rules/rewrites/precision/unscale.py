@@ -33,7 +33,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amp_rules.plan import gradient_histograms
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 
 RULE = Rule("AMP105", "unscale-before-use", "Gradients are unscaled before they are read.", "precision")
@@ -45,3 +47,8 @@ def changes(context: Context) -> Iterator[Change]:
         message = f"`{item.what}` sees true gradients, not scaled ones"
         written = context.vocabulary.unscale(item.module, item.statement, item.optimizers)
         yield Change.written(RULE, item.module, item.statement, message, written)
+
+
+def notes(context: Context) -> Iterator[Note]:
+    """Yield what looks at gradients and fails where they overflowed."""
+    yield from gradient_histograms.notes(context.program)

@@ -1,0 +1,60 @@
+"""Histograms of gradients, which are infinite or NaN after an overflow: a histogram of nothing else fails."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.notes import OVERFLOWN_HISTOGRAM, note
+from amp_rules.plan.report import Note
+from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
+from amp_rules.torch.writers import HISTOGRAMS
+
+_METHOD = "add_histogram"
+"""Of writers that a script is given, and of which nothing is known, no other object has a method of that name."""
+
+
+def notes(program: Program) -> Iterator[Note]:
+    """Yield one for each histogram."""
+    told: set[ast.AST] = set()
+    for access in gradient_accesses(program):
+        for call in _histograms(program, access):
+            if call in told:
+                continue
+            told.add(call)
+            guard = f"torch.isfinite({access.what}).all()"
+            text = f"`{access.what}` is infinite or NaN after a step that overflowed, and "
+            text += (
+                f"`{access.module.text(call.func)}` fails where nothing else is in it: leave it out unless `{guard}`"
+            )
+            yield note(OVERFLOWN_HISTOGRAM, access.module, call, text)
+
+
+def _histograms(program: Program, access: GradientAccess) -> Iterator[ast.Call]:
+    """Yield the calls that are given the gradient: itself, or the variable that its statement assigns."""
+    statement = access.statement
+    yield from _around(program, access, access.node)
+    if not isinstance(statement, ast.Assign):
+        return
+    names = blocks.writes(statement)
+    where = blocks.place(access.module, statement)
+    for later in where.suite[where.index + 1 :]:
+        for node in walk(later):
+            if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load):
+                yield from _around(program, access, node)
+        if blocks.writes(later) & names:
+            break
+
+
+def _around(program: Program, access: GradientAccess, node: ast.AST) -> Iterator[ast.Call]:
+    for parent in access.module.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            return
+        if isinstance(parent, ast.Call) and not any(inner is node for inner in walk(parent.func)):
+            own = isinstance(parent.func, ast.Attribute) and parent.func.attr == _METHOD
+            if (own and not program.flow.callees(parent)) or program.callee_names(parent, access.scope) & HISTOGRAMS:
+                yield parent
+                return
