@@ -276,7 +276,8 @@ class DataFlow:
                 if self._is_batch(node.iter, scope) or self.program.runs_backward(node.iter):
                     continue
                 if not self.loaders.hands_on(node.iter, site):
-                    yield from ((site, use) for use in self.loaders.iterated(node.iter, site))
+                    uses = self.loaders.iterated(node.iter, site)
+                    yield from ((site, use) for use in uses if not self.loaders.iterates_itself(use))
 
     def _is_batch(self, node: ast.expr, scope: Scope) -> bool:
         """Whether this is one batch, of which a loop takes the parts: ``[part.to(device) for part in batch]``."""
