@@ -188,7 +188,10 @@ class Loaders:
     def _is_same(self, node: ast.expr, site: Site, where: Site) -> bool:
         """Whether the assignment is one of the variable itself."""
         key = self.program.flow.key(node, site.scope)
-        targets = where.statement.targets if isinstance(where.statement, ast.Assign) else []
+        statement = where.statement
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        if isinstance(statement, ast.With):
+            targets = [item.optional_vars for item in statement.items if item.optional_vars is not None]
         return key is not None and any(
             self.program.flow.key(blocks.reading(target), where.scope) == key for target in targets
         )
@@ -246,6 +249,11 @@ class Loaders:
                     path = blocks.path_of(target)
                     if path is not None:
                         found[path.rpartition(".")[2]].append((node.value, Site(scope.module, scope, body, node)))
+            # ``with tqdm(enumerate(loader)) as bar``: what such a manager gives is what it was given.
+            for item in node.items if isinstance(node, ast.With) else ():
+                path = blocks.path_of(item.optional_vars) if item.optional_vars is not None else None
+                if path is not None:
+                    found[path.rpartition(".")[2]].append((item.context_expr, Site(scope.module, scope, body, node)))
         return found
 
     # ---- inside functions and wrappers ---------------------------------------------------------------------
