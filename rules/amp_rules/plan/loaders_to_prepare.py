@@ -86,7 +86,7 @@ def _run_by_imports(program: Program) -> set[ast.AST]:
         if not (isinstance(statement, ast.If) and is_main_guard(statement))
         for node in blocks.walk_own(statement)
     ]
-    return modules | program.called_from(nodes)
+    return {*modules, *program.called_from(nodes)}
 
 
 def _taken_for_training(program: Program, use: LoaderUse, data: TrainingData) -> Taken | None:
@@ -94,9 +94,7 @@ def _taken_for_training(program: Program, use: LoaderUse, data: TrainingData) ->
 
     None where what is evaluated may be read from that variable.
     """
-    evaluated = [
-        before_the_bar(program, other) for other in data.evaluated if not use.values.isdisjoint(other.values)
-    ]
+    evaluated = [before_the_bar(program, other) for other in data.evaluated if not use.values.isdisjoint(other.values)]
     place = None
     if evaluated:
         modules = set(program.flow.modules)

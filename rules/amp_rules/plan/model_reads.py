@@ -123,7 +123,8 @@ def may_come_from(program: Program, place: Taken, site: Site, made: Collection[V
         if source.node in ends or mark in seen:
             continue
         seen.add(mark)
-        statements = {(item.statement, blocks.path_of(item.target)) for item in assignments.get(key, ()) if key}
+        given = assignments.get(key, []) if key is not None else []
+        statements = {(item.statement, blocks.path_of(item.target)) for item in given}
         if (place.statement, place.variable) in statements:
             return True
         found = list(_sources(program, assignments, source, key))

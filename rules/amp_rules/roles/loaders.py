@@ -152,7 +152,7 @@ class Loaders:
         return not blocks.reads(node).isdisjoint(info.parameters)
 
     def iterates_itself(self, use: LoaderUse) -> bool:
-        """Whether a loader's own ``__iter__`` iterates it: who iterates the loader stands elsewhere, if anybody does."""
+        """Whether a loader's own ``__iter__`` iterates it: whoever iterates the loader stands elsewhere."""
         info = self.program.function_of(use.body)
         if info is None or info.name != "__iter__" or not isinstance(use.loader, ast.Name):
             return False
