@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from amp_rules.flow.values import CallSite
-from amp_rules.plan.loaders_to_prepare import Rebinding
+from amp_rules.plan.loaders_to_prepare import Rebinding, behind_opened_bar
 from amp_rules.plan.model_reads import assignment_of
 from amp_rules.plan.training_flags import NOTHING, Flag, flag_in, followed
 from amp_rules.roles.batches import TrainingData
@@ -16,7 +16,7 @@ from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.loaders import LoaderUse, is_loader
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
-from amp_rules.torch.wrappers import PROGRESS_BARS, RETURNS_FIRST_ARGUMENT
+from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Apart:
 
 def tell_apart(program: Program, use: LoaderUse, flag: Flag, data: TrainingData) -> Apart | None:
     """Find the training loader among those that the loop iterates; None where that is not certain."""
-    use = _behind_bar(program, use)
+    use = behind_opened_bar(program, use)
     if isinstance(use.loader, ast.Subscript):
         return _item(program, use, use.loader, flag, data)
     if not isinstance(use.loader, ast.Name):
@@ -59,43 +59,20 @@ def tell_apart(program: Program, use: LoaderUse, flag: Flag, data: TrainingData)
     return found if found.training and all(use.values for use in found.training) else None
 
 
-def _behind_bar(program: Program, use: LoaderUse) -> LoaderUse:
-    """What a bar shows that a ``with`` around the loop opens: ``with tqdm(loaders[phase]) as bar``."""
-    name = blocks.path_of(use.loader)
-    for around in blocks.enclosing(use.module, use.loader) if isinstance(use.loader, ast.Name) else ():
-        for item in around.items if isinstance(around, ast.With) else ():
-            if item.optional_vars is None or blocks.path_of(item.optional_vars) != name:
-                continue
-            made = item.context_expr
-            if any(name in _assigned(node) for node in program.nodes_of(use.body)):
-                return use
-            if isinstance(made, ast.Call) and made.args and program.callee_names(made, use.scope) & PROGRESS_BARS:
-                return replace(use, loader=made.args[0], node=made.args[0])
-            return use
-    return use
-
-
 def _parameter_behind(program: Program, use: LoaderUse, name: str, parameters: Collection[str]) -> str:
     """The parameter that a variable goes through: ``loader`` of ``bar = tqdm(loader)``; else the name itself."""
     seen: set[str] = set()
     current = name
     while current not in parameters and current not in seen:
         seen.add(current)
-        given = [node for node in program.nodes_of(use.body) if current in _assigned(node)]
+        given = [node for node in program.nodes_of(use.body) if current in blocks.writes_itself(node)]
         value = _given_to(given[0], current) if len(given) == 1 else None
         if isinstance(value, ast.Call) and program.callee_names(value, use.scope) & RETURNS_FIRST_ARGUMENT:
             value = value.args[0] if value.args else None
         if not isinstance(value, ast.Name):
             return name
         current = value.id
-    return name if any(current in _assigned(node) for node in program.nodes_of(use.body)) else current
-
-
-def _assigned(node: ast.AST) -> set[str]:
-    """What a statement assigns itself, not in its suites."""
-    if isinstance(node, (ast.For, ast.AsyncFor)):
-        return blocks.writes_target(node)
-    return blocks.writes(node) if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) else set()
+    return name if any(current in blocks.writes_itself(node) for node in program.nodes_of(use.body)) else current
 
 
 def _given_to(statement: ast.AST, name: str) -> ast.expr | None:

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Value
-from amp_rules.plan.model_reads import taken_from_call
+from amp_rules.plan.model_reads import Taken, may_come_from, taken_from_call
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loaders import Loaders, LoaderUse
@@ -36,21 +37,31 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
     """The expressions to wrap and the variables to rebind.
 
     A loader is prepared where it is made; where it is iterated when it is also evaluated; or at the variable that takes
-    it from a function of another file, when nothing else changes in that file.
+    it from a function, when nothing else changes in that function's file, or when the same function makes the loaders
+    for evaluation.
     """
     evaluated = {value for use in data.evaluated for value in use.values}
     found: dict[ast.AST, Site] = {}
     taken: dict[tuple[ast.AST, str], Rebinding] = {}
     late: set[Value] = set()
+    imported = _run_by_imports(program)
     for use in [before_the_bar(program, use) for use in data.uses]:
         sites = _loader_sites(program, use, evaluated)
+        if use.body not in imported and any(site.body in imported for site in sites):
+            sites = [Site(use.module, use.scope, use.body, use.loader)]
         if not any(site.module in changed for site in sites):
             place = taken_from_call(program, Site(use.module, use.scope, use.body, use.loader), changed)
-            if place is not None:
+        else:
+            place = _taken_for_training(program, use, data)
+        if place is not None and blocks.body_of(place.module, place.statement) not in imported:
+            whole = _whole_value(program, place)
+            if whole is not None:
+                found[whole.node] = whole
+            else:
                 taken[place.statement, place.variable] = Rebinding(
                     place.module, place.statement, place.variable, after=True
                 )
-                continue
+            continue
         for site in sites:
             found[site.node] = site
             if site.node is use.loader:
@@ -65,8 +76,55 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
     return [*kept, *lengths], [*rebindings, *taken.values()]
 
 
+def _run_by_imports(program: Program) -> set[ast.AST]:
+    """Bodies that run while the entry's imports do, before ``init``: nothing is shared out yet."""
+    modules = {module.tree for module in program.flow.modules if module is not program.entry}
+    nodes = [
+        node
+        for tree in modules
+        for statement in tree.body
+        if not (isinstance(statement, ast.If) and is_main_guard(statement))
+        for node in blocks.walk_own(statement)
+    ]
+    return {*modules, *program.called_from(nodes)}
+
+
+def _taken_for_training(program: Program, use: LoaderUse, data: TrainingData) -> Taken | None:
+    """The variable that takes the loader for training from a function that makes those for evaluation too.
+
+    None where what is evaluated may be read from that variable.
+    """
+    evaluated = [before_the_bar(program, other) for other in data.evaluated if not use.values.isdisjoint(other.values)]
+    place = None
+    if evaluated:
+        modules = set(program.flow.modules)
+        place = taken_from_call(program, Site(use.module, use.scope, use.body, use.loader), modules)
+    if place is None:
+        return None
+    is_read = any(
+        may_come_from(program, place, Site(other.module, other.scope, other.body, other.loader), other.values)
+        for other in evaluated
+    )
+    return None if is_read else place
+
+
+def _whole_value(program: Program, place: Taken) -> Site | None:
+    """The call that gives a variable its loader, if that is all that the statement does."""
+    statement = place.statement
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    located = program.locate(statement.value) if isinstance(statement.value, ast.Call) else None
+    if located is None or isinstance(statement.targets[0], ast.Tuple):
+        return None
+    body, scope = located
+    return Site(place.module, scope, body, statement.value)
+
+
 def before_the_bar(program: Program, use: LoaderUse) -> LoaderUse:
     """What a progress bar is given, for a variable that holds the bar: ``bar = tqdm(self.train_loader)``."""
+    opened = behind_opened_bar(program, use)
+    if opened is not use:
+        return opened
     name = blocks.path_of(use.loader)
     given = [
         node
@@ -76,11 +134,28 @@ def before_the_bar(program: Program, use: LoaderUse) -> LoaderUse:
     made = given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else None
     if made is None or isinstance(made, ast.Tuple):
         made = Loaders(program).bar(use.loader, use)
-    if not isinstance(made, ast.Call) or not made.args or blocks.path_of(made.args[0]) is None:
-        return use
-    if not program.callee_names(made, use.scope) & PROGRESS_BARS:
-        return use
-    return replace(use, loader=made.args[0], node=made.args[0])
+    return _given_to_bar(program, use, made) or use
+
+
+def behind_opened_bar(program: Program, use: LoaderUse) -> LoaderUse:
+    """What a bar shows that a ``with`` around the loop opens: ``with tqdm(loaders[phase]) as bar``."""
+    name = blocks.path_of(use.loader)
+    for around in blocks.enclosing(use.module, use.loader) if isinstance(use.loader, ast.Name) else ():
+        for item in around.items if isinstance(around, ast.With) else ():
+            if item.optional_vars is None or blocks.path_of(item.optional_vars) != name:
+                continue
+            if any(name in blocks.writes_itself(node) for node in program.nodes_of(use.body)):
+                return use
+            return _given_to_bar(program, use, item.context_expr) or use
+    return use
+
+
+def _given_to_bar(program: Program, use: LoaderUse, made: ast.expr | None) -> LoaderUse | None:
+    """The use with the one loader that a call of a bar is given, however deep in it; None where it is no such call."""
+    if not isinstance(made, ast.Call) or not made.args or not program.callee_names(made, use.scope) & PROGRESS_BARS:
+        return None
+    inner = list(Loaders(program).direct(made.args[0], use))
+    return replace(use, loader=inner[0].loader, node=inner[0].loader) if len(inner) == 1 else None
 
 
 def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[Value]) -> Iterator[Site]:
@@ -169,7 +244,9 @@ def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[li
         # attribute may be read elsewhere.
         own = wrapped if isinstance(site.node, ast.Name) else set()
         is_handed_on = any(_is_argument(site.module, node) for node in others if node not in own)
-        if not is_variable or not others or key in evaluated or (is_evaluated and is_handed_on):
+        # A function that assigns a variable of the file would have one of its own, which nothing is assigned before.
+        is_others = isinstance(site.node, ast.Name) and site.scope.owner(site.node.id).node is not site.body
+        if not is_variable or not others or is_others or key in evaluated or (is_evaluated and is_handed_on):
             kept.append(site)
             continue
         assert path is not None

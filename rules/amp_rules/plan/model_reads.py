@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from amp_rules.flow.cells import CellKey
+from amp_rules.flow.values import Value
 from amp_rules.plan.model_variables import Home
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
@@ -99,6 +100,38 @@ def taken_from_call(program: Program, site: Site, modules: set[Module]) -> Taken
             is_own = bool(program.flow.callees(source.node)) and first.scope.module in modules
             return Taken(first.scope.module, first.statement, variable) if is_own and variable is not None else None
     return None
+
+
+def may_come_from(program: Program, place: Taken, site: Site, made: Collection[Value]) -> bool:
+    """Whether an expression may hold what a statement gives its variable.
+
+    Args:
+        program: the program.
+        place: the statement and its variable.
+        site: the expression.
+        made: what it may hold: the way back ends where one of these is made.
+    """
+    assert isinstance(site.node, ast.expr)
+    assignments = _assignments(program)
+    ends = {value.site for value in made}
+    pending = [_Source(site.node, site.scope, site.body)]
+    seen: set[tuple[object, ...]] = set()
+    while pending:
+        source = _plain(program, pending.pop())
+        key = program.flow.key(source.node, source.scope)
+        mark = (key or source.node, source.path)
+        if source.node in ends or mark in seen:
+            continue
+        seen.add(mark)
+        given = assignments.get(key, []) if key is not None else []
+        statements = {(item.statement, blocks.path_of(item.target)) for item in given}
+        if (place.statement, place.variable) in statements:
+            return True
+        found = list(_sources(program, assignments, source, key))
+        if not found or len(seen) > _MAX_STEPS:
+            return True
+        pending.extend(found)
+    return False
 
 
 def assignment_of(program: Program, site: Site) -> Taken | None:

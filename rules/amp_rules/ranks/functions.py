@@ -2,7 +2,8 @@
 
 What tells ways apart is what an analysis of ranks can see: where it is called, which parameters differ between ranks,
 which are known constants, of which object the method is, and the state of the program. A validation loop is so told
-from the training loop that has the same helper. Ways of one kind are joined.
+from the training loop that has the same helper. Ways of one kind are joined; of a function that is called in very many
+ways, those remain apart in which something differs between ranks.
 """
 
 from __future__ import annotations
@@ -175,15 +176,12 @@ class Functions:
 
     def _way(self, info: FunctionFacts, given: Given, bound: dict[str, RankValue]) -> Way:
         frame = given.frame
-        key: Key = (
-            (bool(self._world.deep(bound.values())), *frame.state.key())
-            if info.is_forward
-            else self._told_apart(info, given, bound)
-        )
+        differs: Key = (bool(self._world.deep(bound.values())), bool(frame.control_origins))
+        key = (*(differs[:1] if info.is_forward else self._told_apart(info, given, bound)), *frame.state.key())
         ways = self._ways[info.node]
         if key not in ways and len(ways) >= _MAX_WAYS:
             # What is given a rank's own is still not what others are given.
-            key = (bool(self._world.deep(bound.values())), bool(frame.control_origins), *frame.state.key())
+            key = (*differs, *frame.state.key())
         way = ways.get(key)
         if way is None:
             self._count += 1
@@ -191,13 +189,11 @@ class Functions:
         return way
 
     def _told_apart(self, info: FunctionFacts, given: Given, bound: dict[str, RankValue]) -> Key:
-        """What tells a way of calling from others."""
-        frame = given.frame
+        """What tells a way of calling from others, besides the state of the program."""
         return (
             given.site,
             given.receiver,
-            frame.state.key(),
-            bool(frame.control_origins),
+            bool(given.frame.control_origins),
             *(
                 (name, bool(self._memory.deep(value)), bool(value.size), _constant(value))
                 for name, value in sorted(bound.items())

@@ -13,6 +13,7 @@ from amp_rules.roles.drawn_batches import DrawnBatches
 from amp_rules.roles.loaders import Loaders, LoaderUse, is_loader
 from amp_rules.roles.receivers import Receivers
 from amp_rules.roles.steps import Backward, Program, Site, calling
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
@@ -66,11 +67,13 @@ class DataFlow:
         self._drawn = DrawnBatches(program)
 
     def training_data(self) -> TrainingData:
-        """Find what feeds every backward pass of the program."""
+        """Find what feeds every backward pass that the program runs."""
         data = TrainingData()
         receivers = Receivers(self.program)
         training_nodes: set[ast.AST] = set()
         for site in self.program.backwards:
+            if site.body in self._uncalled:
+                continue
             feeding = self.feeding(site)
             for loop, uses in feeding.loops:
                 found = [receivers.trained_on(use) for use in uses]
@@ -273,15 +276,21 @@ class DataFlow:
             site = Site(scope.module, scope, body, node)
             if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
                 # A generator that trains takes its batches itself.
-                if self._is_batch(node.iter, scope) or self.program.runs_backward(node.iter):
+                if body in self._uncalled or self._is_batch(node.iter, scope) or self.program.runs_backward(node.iter):
                     continue
                 if not self.loaders.hands_on(node.iter, site):
-                    yield from ((site, use) for use in self.loaders.iterated(node.iter, site))
+                    uses = self.loaders.iterated(node.iter, site)
+                    yield from ((site, use) for use in uses if not self.loaders.iterates_itself(use))
 
     def _is_batch(self, node: ast.expr, scope: Scope) -> bool:
         """Whether this is one batch, of which a loop takes the parts: ``[part.to(device) for part in batch]``."""
         values = self.program.flow.values(node, scope)
         return any(value.kind == "batch" for value in values) and not any(map(is_loader, values))
+
+    @cached_property
+    def _uncalled(self) -> set[ast.AST]:
+        """Functions that the program does not run."""
+        return uncalled(self.program)
 
     @cached_property
     def has_dropout(self) -> bool:

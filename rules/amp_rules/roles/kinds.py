@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amp_rules.flow.values import UNKNOWN_MEMBER, Value
-from amp_rules.torch.data import LOADER_CLASSES, LOADER_PREFIXES
+from amp_rules.torch.data import LOADER_CLASSES, LOADER_PREFIXES, MODULES_OF_LOADERS
 from amp_rules.torch.models import CHAINS, MODEL_FACTORIES, NOT_MODULES, is_module_base
 from amp_rules.torch.optimizers import is_optimizer_name, is_scheduler_name
 from amp_rules.torch.varying import WITHOUT_PARAMETERS
@@ -64,6 +64,8 @@ def is_loader_value(value: Value) -> bool:
     """Whether the value is a DataLoader of torch or of a library, or of a project class derived from one."""
     if value.kind == "object" and not value.is_result:
         head, _, last = value.ref.rpartition(".")
+        if last == UNKNOWN_MEMBER:
+            return head in MODULES_OF_LOADERS
         return last in LOADER_CLASSES and (head.startswith(LOADER_PREFIXES) or not head)
     if value.kind == "instance":
         return any(name.rpartition(".")[2] in LOADER_CLASSES for name in value.ref.external_bases())

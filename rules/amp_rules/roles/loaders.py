@@ -76,10 +76,10 @@ class Loaders:
         if not isinstance(node, ast.Call) or way.has(node, _TAKING) or way.depth > _MAX_DEPTH:
             return
         if "builtins.next" in self.program.callee_names(node, site.scope) and node.args:
-            yield from self._sources(node.args[0], site)
+            yield from self._sources(node.args[0], site, way)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in ("next", "__next__") and not node.args:
             inside = list(self._in_object(node.func.value, site, self._inside(node, way), way))
-            yield from inside or self._sources(node.func.value, site)
+            yield from inside or self._sources(node.func.value, site, way)
 
     def fetched(self, node: ast.AST, site: Site) -> Iterator[LoaderUse]:
         """The loaders behind a call of a function of the project that gives back a batch: ``self.get_batch()``."""
@@ -151,12 +151,19 @@ class Loaders:
             return True
         return not blocks.reads(node).isdisjoint(info.parameters)
 
+    def iterates_itself(self, use: LoaderUse) -> bool:
+        """Whether a loader's own ``__iter__`` iterates it: whoever iterates the loader stands elsewhere."""
+        info = self.program.function_of(use.body)
+        if info is None or info.name != "__iter__" or not isinstance(use.loader, ast.Name):
+            return False
+        return use.loader.id == info.receiver
+
     # ---- behind variables ----------------------------------------------------------------------------------
 
-    def _sources(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
+    def _sources(self, node: ast.expr, site: Site, way: Way) -> Iterator[LoaderUse]:
         """The loaders behind an iterator: ``batches`` of ``batches = iter(loader)``."""
         if isinstance(node, ast.Call):
-            yield from self.iterated(node, site)
+            yield from self._from(node, site, way)
             return
         path = blocks.path_of(node)
         made: list[tuple[ast.expr, Site]] = []
@@ -172,12 +179,19 @@ class Loaders:
         for value, where in own or made:
             yield from self.direct(value, where)
         if not made:
-            yield from self.iterated(node, site)
+            yield from self._from(node, site, way)
+
+    def _from(self, node: ast.expr, site: Site, way: Way) -> list[LoaderUse]:
+        """The loaders behind what a search has come to: it goes on, for a new one could come back here without end."""
+        return self._at(node, site, way) if way.depth else self.iterated(node, site)
 
     def _is_same(self, node: ast.expr, site: Site, where: Site) -> bool:
         """Whether the assignment is one of the variable itself."""
         key = self.program.flow.key(node, site.scope)
-        targets = where.statement.targets if isinstance(where.statement, ast.Assign) else []
+        statement = where.statement
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        if isinstance(statement, ast.With):
+            targets = [item.optional_vars for item in statement.items if item.optional_vars is not None]
         return key is not None and any(
             self.program.flow.key(blocks.reading(target), where.scope) == key for target in targets
         )
@@ -235,6 +249,11 @@ class Loaders:
                     path = blocks.path_of(target)
                     if path is not None:
                         found[path.rpartition(".")[2]].append((node.value, Site(scope.module, scope, body, node)))
+            # ``with tqdm(enumerate(loader)) as bar``: what such a manager gives is what it was given.
+            for item in node.items if isinstance(node, ast.With) else ():
+                path = blocks.path_of(item.optional_vars) if item.optional_vars is not None else None
+                if path is not None:
+                    found[path.rpartition(".")[2]].append((item.context_expr, Site(scope.module, scope, body, node)))
         return found
 
     # ---- inside functions and wrappers ---------------------------------------------------------------------

@@ -239,6 +239,13 @@ def writes_target(loop: ast.For | ast.AsyncFor) -> set[str]:
     return found
 
 
+def writes_itself(node: ast.AST) -> set[str]:
+    """Paths that a statement assigns itself, not in its suites."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return writes_target(node)
+    return writes(node) if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) else set()
+
+
 def touches(paths: set[str], others: set[str]) -> bool:
     """Whether one of ``paths`` is one of ``others``, or a part or an owner of it."""
     return any(

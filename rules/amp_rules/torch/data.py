@@ -9,6 +9,9 @@ LOADERS_OF_TORCH = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.d
 
 LOADER_PREFIXES = ("torch.utils.data", "torch_geometric", "dgl.dataloading", "monai.data")
 
+MODULES_OF_LOADERS = frozenset({"torch_geometric.loader"})
+"""Modules in which whatever a training loop can iterate is a loader, so that the name need not be known."""
+
 DATASETS = frozenset(
     {"torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset", "torchvision.datasets.VisionDataset"}
 )

@@ -29,7 +29,7 @@ class Number:
     """The number of an epoch.
 
     Attributes:
-        name: the variable.
+        name: the variable, or an attribute: ``self.epoch``.
         renames: a ``_`` that it takes the place of.
     """
 
@@ -102,6 +102,8 @@ def number_of(own: OwnDdp, site: Site) -> Number | None:
     target = loop.target
     if isinstance(target, ast.Tuple) and last_name(getattr(loop.iter, "func", loop.iter)) == "enumerate":
         target = target.elts[0]
+    if isinstance(target, ast.Attribute) and (path := blocks.path_of(target)) is not None:
+        return Number(path)
     if not isinstance(target, ast.Name):
         return None
     if target.id != "_":
@@ -130,15 +132,10 @@ def _counts(own: OwnDdp, node: ast.expr, site: Site, depth: int) -> bool:
 
 def _counted_up(loop: ast.While) -> Number | None:
     """``while epoch < epochs: ...; epoch += 1``: a variable that each round counts up once, at its end."""
-    asked = {node.id for node in walk(loop.test) if isinstance(node, ast.Name)}
+    asked = {blocks.path_of(node) for node in walk(loop.test) if isinstance(node, (ast.Name, ast.Attribute))}
     for item in loop.body:
-        if (
-            isinstance(item, ast.AugAssign)
-            and isinstance(item.op, ast.Add)
-            and isinstance(item.target, ast.Name)
-            and literal(item.value) == 1
-            and item.target.id in asked
-            and "epoch" in item.target.id.lower()
-        ):
-            return Number(item.target.id)
+        if isinstance(item, ast.AugAssign) and isinstance(item.op, ast.Add) and literal(item.value) == 1:
+            path = blocks.path_of(item.target) if isinstance(item.target, (ast.Name, ast.Attribute)) else None
+            if path is not None and path in asked and "epoch" in path.rpartition(".")[2].lower():
+                return Number(path)
     return None

@@ -1,0 +1,77 @@
+"""Functions that nothing in the program can call: what stands in them is not run with it."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from amp_rules.roles.steps import Program
+from amp_rules.source.syntax import last_name, walk
+
+_BY_TEXT = frozenset(
+    {"__dict__", "__import__", "Fire", "eval", "exec", "getmembers", "globals", "import_module", "locals", "vars"}
+)
+"""By these a function is found without its name being written."""
+
+
+def uncalled(program: Program) -> set[ast.AST]:
+    """The plain functions of a script that trains by itself whose names are written nowhere but in each other.
+
+    Methods, decorated and nested functions may be called by others, as may everything in a notebook, in a file that
+    runs no training by itself, and where functions are looked up by a text.
+    """
+    if program.entry.cells or not any(map(program.runs_backward, program.entry.tree.body)):
+        return set()
+    candidates = _candidates(program)
+    if not candidates:
+        return set()
+    written: defaultdict[str, set[ast.AST]] = defaultdict(set)
+    for module in program.flow.modules:
+        for statement in module.tree.body:
+            for node in walk(statement):
+                if _finds_by_text(program, node):
+                    return set()
+                for name in _names(node):
+                    written[name].add(statement)
+    alive = set(candidates)
+    found: set[ast.AST] = set()
+    # What only uncalled functions call is not called either.
+    while added := {node for node in alive if written[candidates[node]] <= {*found, node}}:
+        found |= added
+        alive -= added
+    return found
+
+
+def _candidates(program: Program) -> dict[ast.AST, str]:
+    """Plain functions of the files, undecorated, each with its name."""
+    return {
+        statement: statement.name
+        for module in program.flow.modules
+        for statement in module.tree.body
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and not statement.decorator_list
+    }
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """The names that a node writes, as code or as a text: ``__all__``, a table of names."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.alias):
+        yield node.name.rpartition(".")[2]
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value.rpartition(".")[2]
+
+
+def _finds_by_text(program: Program, node: ast.AST) -> bool:
+    """Whether a node may give a function whose name it does not write."""
+    if isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) in _BY_TEXT:
+        return True
+    if not (isinstance(node, ast.Call) and last_name(node.func) == "getattr" and len(node.args) > 1):
+        return False
+    located = None if isinstance(node.args[1], ast.Constant) else program.locate(node)
+    if located is None:
+        return not isinstance(node.args[1], ast.Constant)
+    return any(value.kind == "module" for value in program.flow.values(node.args[0], located[1]))
