@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
@@ -27,7 +28,12 @@ _LOOKED = frozenset({"exists", "isfile", "is_file", "lexists"})
 
 
 class FileOrder:
-    """Reads of files that the main process alone has written."""
+    """Reads of files that the main process alone has written.
+
+    Attributes:
+        reasons: where no barrier helps.
+        readers: by the calls that change a file, the reads of it that have to wait for them, or to come first.
+    """
 
     def __init__(self, program: Program, paths: Paths, guards: FileGuards) -> None:
         self._program = program
@@ -40,6 +46,7 @@ class FileOrder:
         self._of_samples = bodies_of_samples(program)
         self._effects = [item for item in guards.effects if item.call in inner or item.call.func in left]
         self.reasons: list[Declined] = []
+        self.readers: defaultdict[ast.AST, list[Site]] = defaultdict(list)
         self._declined: set[ast.Call] = set()
 
     def barriers(self) -> list[tuple[Module, ast.stmt, str]]:
@@ -65,6 +72,7 @@ class FileOrder:
                         if isinstance(met.statement, ast.While) and self._writes_before(met, effect, met.statement):
                             self._decline_rounds(met, effect)
                             continue
+                        self.readers[effect.call].append(site)
                         place = self._before_the_look(met, effect)
                         found.setdefault(place, (met.module, "the file is read once the main process has written it"))
                         waits.setdefault(place, []).append((met, effect))
@@ -72,6 +80,7 @@ class FileOrder:
             del found[place]
         for site, path in reads:
             for change in () if self._in_data_set(site) else self._changed_next(site, path):
+                self.readers[change.node].append(site)
                 for met in self._where_all_come(change, HELPERS):
                     place = self._whole_guard(met.module, self._before_folder_is_made(met.module, met.statement))
                     found.setdefault(place, (met.module, "the file is changed once all processes have looked at it"))
@@ -230,6 +239,7 @@ class FileOrder:
         if effect.call in self._declined:
             return
         self._declined.add(effect.call)
+        self.readers[effect.call].append(site)
         self.reasons.append(
             declining.decline(
                 declining.FILES,
@@ -259,6 +269,7 @@ class FileOrder:
         if effect is None or effect.call in self._declined:
             return
         self._declined.add(effect.call)
+        self.readers[effect.call].append(site)
         self.reasons.append(
             declining.decline(
                 declining.FILES,

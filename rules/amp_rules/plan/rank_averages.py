@@ -44,7 +44,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
             reads += blocks.walk_own(item)
         for path in place.sums:
             adding = next((node for node in walk(place.node) if path in added_to(node)), None)
-            if adding is None or path in place.counters or path in reduced or not _is_number(adding):
+            if adding is None or path in place.counters or path in reduced or not _is_of_batch(adding):
                 continue
             if (place.body, path) in summed:
                 continue
@@ -79,6 +79,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
     """
     for loop in processes.loops:
         made = {blocks.path_of(item) for node in loop.inner if isinstance(node, ast.Assign) for item in node.targets}
+        losses = {variable(site.loss) for site in program.backwards if site.body is loop.body} - {None}
         given: list[tuple[ast.Call, str, set[object]]] = []
         classes: set[object] = set()
         for node in loop.inner:
@@ -91,9 +92,12 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 values = program.flow.values(node.func.value, loop.scope)
                 of = {value.ref for value in values if value.kind == "instance"}
                 given.append((node, path, of))
-                classes |= of if _is_number(node.args[0]) else set()
+                classes |= of if _is_of_batch(node.args[0]) else set()
         for node, path, of in given:
-            if _is_number(node.args[0]) or (of and of <= classes and len(node.args) > 1):
+            # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
+            is_loss = variable(_bare(node.args[0])) in losses
+            is_told = _is_number(node.args[0]) or ((of or is_loss) and _is_of_batch(node.args[0]))
+            if is_told or (of and of <= classes and len(node.args) > 1):
                 yield Told(
                     Site(loop.module, loop.scope, loop.body, node),
                     path,
@@ -165,6 +169,24 @@ def is_shown(loop: Site, node: ast.expr) -> bool:
             if name in SHOWING:
                 return True
     return False
+
+
+_OF_TENSORS = frozenset({"detach", "data", "sum", "item", "cpu"})
+"""Methods and attributes that give a number of a tensor, or the tensor of one number without what made it."""
+
+
+def _is_of_batch(node: ast.AST) -> bool:
+    """Whether something is made of a tensor: ``loss.item()``, ``loss.detach()``, ``(predicted == y).sum()``."""
+    return _is_number(node) or any(isinstance(part, ast.Attribute) and part.attr in _OF_TENSORS for part in walk(node))
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    """The tensor that a chain of such methods begins with: ``loss`` of ``loss.detach().cpu()``."""
+    while True:
+        inner = node.func if isinstance(node, ast.Call) else node
+        if not (isinstance(inner, ast.Attribute) and inner.attr in _OF_TENSORS):
+            return node
+        node = inner.value
 
 
 def _is_number(node: ast.AST) -> bool:

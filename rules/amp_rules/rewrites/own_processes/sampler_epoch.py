@@ -77,7 +77,9 @@ def _change(own: OwnDdp, sampler: Sampler, loop: EpochLoop) -> Iterator[Change]:
     number = number_of(own, loop)
     line = sampler.line_at(own, loop, loop.loader, number.name) if number is not None else None
     if number is None or line is None:
-        own.leave(RULE, loop.module, loop.node, "the sampler is not told the epoch, and is not at hand here")
+        call = f"set_epoch({number.name if number is not None else 'epoch'})"
+        text = f"the sampler is not told the epoch, and is not at hand here for certain: call its `{call}` by hand"
+        own.leave(RULE, loop.module, loop.node, text)
         return
     assert isinstance(loop.node, (ast.For, ast.While))
     first = loop.node.body[0]
