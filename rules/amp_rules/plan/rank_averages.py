@@ -55,14 +55,15 @@ def averages(processes: Distribution) -> Iterator[Told]:
                 if is_shown(place, node) or sums.is_handed_on_to_show(place, node)
             ]
             site = Site(place.module, place.scope, place.body, adding)
+            by_callers = _is_shown_by_callers(processes, place, path)
             unclear = [item for node in shown if (item := sums.divided_unclearly(place, node)) is not None]
             if unclear:
                 text = f"adds up what one process sees, and `{place.module.text(unclear[0])}` may count what all see"
                 yield Told(site, path, text, text)
-            elif not shown and _is_shown_by_callers(processes.program, place, path) == "alone":
+            elif not (shown or place.is_changed(path)) and by_callers == "alone":
                 rest = "what one process sees, about one Nth of the whole"
                 yield Told(site, path, f"adds up {rest}", f"add up {rest}")
-            elif shown or _is_shown_by_callers(processes.program, place, path):
+            elif shown or by_callers is not None:
                 yield Told(
                     site,
                     path,
@@ -106,8 +107,13 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 )
 
 
-def _is_shown_by_callers(program: Program, place: Site, path: str) -> Literal["alone", "divided"] | None:
-    """Whether callers show a sum that a function gives back, and how: divided by something, here or there, or alone."""
+def _is_shown_by_callers(processes: Distribution, place: Site, path: str) -> Literal["alone", "divided"] | None:
+    """Whether callers show a sum that a function gives back, and how: divided by something, here or there, or alone.
+
+    What they make a number of all, they show as that.
+    """
+    program = processes.program
+    reduced = {item.place.statement for item in processes.sums.after}
     info = program.function_of(place.body)
     found: Literal["alone", "divided"] | None = None
     for value in info.returns if info is not None else ():
@@ -116,6 +122,8 @@ def _is_shown_by_callers(program: Program, place: Site, path: str) -> Literal["a
             if path not in {variable(item) for item in walk(part)}:
                 continue
             for caller in program.flow.callers(info):
+                if calling(caller).statement in reduced:
+                    continue
                 for node in _reads_of_result(program, calling(caller), caller.call, index, value):
                     if is_shown(calling(caller), node):
                         if variable(part) != path or _is_divided(calling(caller), node):
