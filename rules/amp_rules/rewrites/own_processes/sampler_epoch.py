@@ -62,10 +62,12 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for sampler in samplers(own):
         if not sampler.shuffles or told(own, sampler):
             continue
-        for use in sampler.uses:
-            loops = list(epoch_loops(own, use))
-            if not loops:
-                own.leave(RULE, use.module, use.loader, "no loop over epochs was found for its sampler, which shuffles")
+        found = [(use, list(epoch_loops(own, use))) for use in sampler.uses]
+        if not any(loops for _, loops in found):
+            # Beside a loop over epochs, what a container holds for another use need not be of this sampler.
+            use = sampler.uses[0]
+            own.leave(RULE, use.module, use.loader, "no loop over epochs was found for its sampler, which shuffles")
+        for _, loops in found:
             for loop in loops:
                 if loop.node in done:
                     continue
