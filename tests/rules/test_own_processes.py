@@ -326,3 +326,24 @@ def test_processes_of_other_packages_are_not_said_to_be_complete(tmp_path):
     report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
     assert report.distribution == "already"
     assert report.refusals[0].recipe.startswith("what these processes may lack was not looked at;")
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("    model = DistributedDataParallel(model, device_ids=[rank])\n", ""),
+        ('    dist.init_process_group("nccl")\n', ""),
+    ],
+)
+@pytest.mark.parametrize("is_understood", [True, False])
+def test_several_processes_are_said_to_be_written_anew_only_where_the_step_is_understood(
+    is_understood, old, new, tmp_path
+):
+    text = LACKING.replace(old, new).replace("import DistributedDataParallel\n", "import DataParallel\n")
+    if not is_understood:
+        text = text.replace("            optimizer.step()\n", "            update(optimizer)\n")
+    report, _ = completed(tmp_path, text)
+    (refusal,) = [item for item in report.refusals if item.code == "AMP290"]
+    assert ("several processes are written anew" in refusal.recipe) is (
+        is_understood and report.precision == "migrated"
+    )

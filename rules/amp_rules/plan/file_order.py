@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
@@ -28,7 +29,12 @@ _LOOKED = frozenset({"exists", "isfile", "is_file", "lexists"})
 
 
 class FileOrder:
-    """Reads of files that the main process alone has written."""
+    """Reads of files that the main process alone has written.
+
+    Attributes:
+        reasons: where no barrier helps.
+        readers: by the calls that change a file, the reads of it that have to wait for them, or to come first.
+    """
 
     def __init__(self, program: Program, paths: Paths, guards: FileGuards) -> None:
         self._program = program
@@ -41,6 +47,7 @@ class FileOrder:
         self._of_samples = bodies_of_samples(program)
         self._effects = [item for item in guards.effects if item.call in inner or item.call.func in left]
         self.reasons: list[Declined] = []
+        self.readers: defaultdict[ast.AST, list[Site]] = defaultdict(list)
         self._declined: set[ast.Call] = set()
 
     def barriers(self) -> list[tuple[Module, ast.stmt, str]]:
@@ -66,13 +73,18 @@ class FileOrder:
                         if isinstance(met.statement, ast.While) and self._writes_before(met, effect, met.statement):
                             self._decline_rounds(met, effect)
                             continue
+                        self.readers[effect.call].append(site)
                         place = self._before_the_look(met, effect)
                         found.setdefault(place, (met.module, "the file is read once the main process has written it"))
                         waits.setdefault(place, []).append((met, effect))
         for place in [item for item in found if self._waits_outside(item, waits)]:
             del found[place]
         for site, path in reads:
-            for place, module in () if self._in_data_set(site) else self._waits_for_look(site, path):
+            if self._in_data_set(site):
+                continue
+            for change in self._changed_next(site, path):
+                self.readers[change.node].append(site)
+            for place, module in self._waits_for_look(site, path):
                 found.setdefault(place, (module, "the file is changed once all processes have looked at it"))
         return [
             (module, item, why)
@@ -263,6 +275,7 @@ class FileOrder:
         if effect.call in self._declined:
             return
         self._declined.add(effect.call)
+        self.readers[effect.call].append(site)
         self.reasons.append(
             declining.decline(
                 declining.FILES,
@@ -292,6 +305,7 @@ class FileOrder:
         if effect is None or effect.call in self._declined:
             return
         self._declined.add(effect.call)
+        self.readers[effect.call].append(site)
         self.reasons.append(
             declining.decline(
                 declining.FILES,

@@ -398,7 +398,7 @@ def _distribution_left_alone(program: Program, options: Options) -> Outcome:
 def _distribution_without_step(program: Program, declined: Declined) -> tuple[Outcome, Refusal]:
     """Why distribution is left alone when the step itself was not migrated."""
     try:
-        decline_at_first(own_processes.reasons(program))
+        decline_at_first(own_processes.reasons(program, is_understood=False))
     except Declined as own:
         return "already" if own.already else "declined", own.refusal
     cause = declined.refusal

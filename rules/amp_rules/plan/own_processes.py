@@ -23,27 +23,34 @@ from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 _SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed.destroy_process_group"}
 """What is used within a group of processes, and joins none."""
 
-COMPLETE = "AMP230 to AMP237 find nothing to add; remove its own set-up first to have it written anew"
+COMPLETE = "AMP230 to AMP237 find nothing to add; it stays as it is"
 """What is said of processes that were looked at, where nothing is told to be left as it is."""
 
-_NOT_LOOKED_AT = (
-    "what these processes may lack was not looked at; remove the script's own set-up first to have it written anew"
-)
+_NOT_LOOKED_AT = "what these processes may lack was not looked at; it stays as it is"
+_KEPT_IDLE = "in one process it stays as it is; for several, join them and wrap the model by hand"
 _WITH_TORCHRUN = "start the processes with torchrun instead, and train one model in each"
 
 
-def reasons(program: Program) -> Iterator[Declined]:
-    """Yield where the program starts or joins processes of its own."""
+def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Declined]:
+    """Yield where the program starts or joins processes of its own.
+
+    Args:
+        program: the program.
+        is_understood: whether its training step is: what is taken out is written anew only then.
+    """
     found = first_use(program, OWN_DISTRIBUTION, lambda name, node, module: name in ASKS_GROUP)
     if found is not None:
         module, node, name = found
         message = f"the script sets up several processes itself (`{name}`)"
         recipe = COMPLETE if is_own(program) else _NOT_LOOKED_AT
         lacking = _lacking(program, name)
-        if lacking:
-            message = lacking
-            recipe = "remove its own set-up, with what only serves it, to have it written anew; or complete it by hand"
-        yield declining.decline(declining.OWN_DISTRIBUTION, module, node, message, recipe, already=not lacking)
+        if lacking is not None:
+            message, by_hand = lacking
+            # Without its set-up, what uses it (``model.module``, ``if rank == 0:``) stops a script; others may need it.
+            elsewhere = "" if module is program.entry else ", unless other scripts need it"
+            anew = f", or take its set-up out with all that uses it{elsewhere}, and several processes are written anew"
+            recipe = by_hand + (anew if is_understood else "")
+        yield declining.decline(declining.OWN_DISTRIBUTION, module, node, message, recipe, already=lacking is None)
     elif (asked := first_use(program, OWN_DISTRIBUTION, lambda _, *place: _is_idle(program, *place))) is not None:
         module, node, name = asked
         yield declining.decline(
@@ -52,7 +59,7 @@ def reasons(program: Program) -> Iterator[Declined]:
             node,
             f"`{name}` asks for a group of processes, which nothing that the script runs joins: what the code around "
             "it does in several processes is not known",
-            "take it out, with what only serves it; or keep it, and join the processes and wrap the model by hand",
+            _KEPT_IDLE + (", or write what one process does in its place" if is_understood else ""),
         )
     yield from _started(program)
 
@@ -92,17 +99,19 @@ def _started(program: Program) -> Iterator[Declined]:
         yield declining.decline(declining.OWN_DISTRIBUTION, site.module, site.node, message, _WITH_TORCHRUN)
 
 
-def _lacking(program: Program, name: str) -> str:
-    """What processes of the script's own lack for certain; empty where they may be complete."""
+def _lacking(program: Program, name: str) -> tuple[str, str] | None:
+    """What processes of the script's own lack for certain, and how it is added; None where they may be complete."""
     used = {used for _, _, used in uses(program, OWN_DISTRIBUTION)}
     texts = [module.source.text for module in program.flow.modules]
     if not used <= ASKS_GROUP | EXCHANGES | JOINS | _SERVES:
-        return ""
+        return None
     if not used & JOINS and not any(word in text for word in JOINING_WORDS for text in texts):
-        return f"`{name}` is for a group of processes, which nothing that the script runs joins"
+        message = f"`{name}` is for a group of processes, which nothing that the script runs joins"
+        return message, "join them by hand with `torch.distributed.init_process_group`"
     if used & JOINS and not may_wrap(program) and not may_average(program):
-        return f"`{name}` joins processes, but nothing averages their gradients: each would train a model of its own"
-    return ""
+        message = f"`{name}` joins processes, but nothing averages their gradients: each would train a model of its own"
+        return message, "wrap the model by hand in `torch.nn.parallel.DistributedDataParallel`"
+    return None
 
 
 def _is_idle(program: Program, node: ast.AST, module: Module) -> bool:

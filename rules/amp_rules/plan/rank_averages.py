@@ -44,7 +44,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
             reads += blocks.walk_own(item)
         for path in place.sums:
             adding = next((node for node in walk(place.node) if path in added_to(node)), None)
-            if adding is None or path in place.counters or path in reduced or not _is_number(adding):
+            if adding is None or path in place.counters or path in reduced or not _is_of_batch(adding):
                 continue
             if (place.body, path) in summed:
                 continue
@@ -55,14 +55,15 @@ def averages(processes: Distribution) -> Iterator[Told]:
                 if is_shown(place, node) or sums.is_handed_on_to_show(place, node)
             ]
             site = Site(place.module, place.scope, place.body, adding)
+            by_callers = _is_shown_by_callers(processes, place, path)
             unclear = [item for node in shown if (item := sums.divided_unclearly(place, node)) is not None]
             if unclear:
                 text = f"adds up what one process sees, and `{place.module.text(unclear[0])}` may count what all see"
                 yield Told(site, path, text, text)
-            elif not shown and _is_shown_by_callers(processes.program, place, path) == "alone":
+            elif not (shown or place.is_changed(path)) and by_callers == "alone":
                 rest = "what one process sees, about one Nth of the whole"
                 yield Told(site, path, f"adds up {rest}", f"add up {rest}")
-            elif shown or _is_shown_by_callers(processes.program, place, path):
+            elif shown or by_callers is not None:
                 yield Told(
                     site,
                     path,
@@ -79,6 +80,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
     """
     for loop in processes.loops:
         made = {blocks.path_of(item) for node in loop.inner if isinstance(node, ast.Assign) for item in node.targets}
+        losses = {variable(site.loss) for site in program.backwards if site.body is loop.body} - {None}
         given: list[tuple[ast.Call, str, set[object]]] = []
         classes: set[object] = set()
         for node in loop.inner:
@@ -91,9 +93,12 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 values = program.flow.values(node.func.value, loop.scope)
                 of = {value.ref for value in values if value.kind == "instance"}
                 given.append((node, path, of))
-                classes |= of if _is_number(node.args[0]) else set()
+                classes |= of if _is_of_batch(node.args[0]) else set()
         for node, path, of in given:
-            if _is_number(node.args[0]) or (of and of <= classes and len(node.args) > 1):
+            # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
+            is_loss = variable(_bare(node.args[0])) in losses
+            is_told = _is_number(node.args[0]) or ((of or is_loss) and _is_of_batch(node.args[0]))
+            if is_told or (of and of <= classes and len(node.args) > 1):
                 yield Told(
                     Site(loop.module, loop.scope, loop.body, node),
                     path,
@@ -102,8 +107,13 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 )
 
 
-def _is_shown_by_callers(program: Program, place: Site, path: str) -> Literal["alone", "divided"] | None:
-    """Whether callers show a sum that a function gives back, and how: divided by something, here or there, or alone."""
+def _is_shown_by_callers(processes: Distribution, place: Site, path: str) -> Literal["alone", "divided"] | None:
+    """Whether callers show a sum that a function gives back, and how: divided by something, here or there, or alone.
+
+    What they make a number of all, they show as that.
+    """
+    program = processes.program
+    reduced = {item.place.statement for item in processes.sums.after}
     info = program.function_of(place.body)
     found: Literal["alone", "divided"] | None = None
     for value in info.returns if info is not None else ():
@@ -112,6 +122,8 @@ def _is_shown_by_callers(program: Program, place: Site, path: str) -> Literal["a
             if path not in {variable(item) for item in walk(part)}:
                 continue
             for caller in program.flow.callers(info):
+                if calling(caller).statement in reduced:
+                    continue
                 for node in _reads_of_result(program, calling(caller), caller.call, index, value):
                     if is_shown(calling(caller), node):
                         if variable(part) != path or _is_divided(calling(caller), node):
@@ -165,6 +177,24 @@ def is_shown(loop: Site, node: ast.expr) -> bool:
             if name in SHOWING:
                 return True
     return False
+
+
+_OF_TENSORS = frozenset({"detach", "data", "sum", "item", "cpu"})
+"""Methods and attributes that give a number of a tensor, or the tensor of one number without what made it."""
+
+
+def _is_of_batch(node: ast.AST) -> bool:
+    """Whether something is made of a tensor: ``loss.item()``, ``loss.detach()``, ``(predicted == y).sum()``."""
+    return _is_number(node) or any(isinstance(part, ast.Attribute) and part.attr in _OF_TENSORS for part in walk(node))
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    """The tensor that a chain of such methods begins with: ``loss`` of ``loss.detach().cpu()``."""
+    while True:
+        inner = node.func if isinstance(node, ast.Call) else node
+        if not (isinstance(inner, ast.Attribute) and inner.attr in _OF_TENSORS):
+            return node
+        node = inner.value
 
 
 def _is_number(node: ast.AST) -> bool:

@@ -257,8 +257,9 @@ _PAGES = {
         ## What to do by hand
         Where the script joins its processes by `torch.distributed`, AMP230 to AMP237 add what they lack; the reason
         says whether they found nothing to add, or that notes (AMP288) name what is left. Other processes are not looked
-        at. The precision is migrated all the same. To use the runtime's, remove the script's own set-up first, and
-        start it with `torchrun`.
+        at. The precision is migrated all the same. What is complete is best kept. To use the runtime's, take the
+        script's own set-up out first, with all that uses it (`model.module`, ranks, samplers), so that it trains in one
+        process; then migrate it, and start it with `torchrun`. A module that other scripts share keeps it.
         """,
     declining.HAND_BATCHES: """
         Batches are made in a way that cannot be shared out.

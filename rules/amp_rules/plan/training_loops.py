@@ -52,7 +52,7 @@ class TrainingLoop(Site):
         """What the loop adds to in each round and does not begin anew: ``correct += ...``, ``total = total + ...``."""
         found = dict.fromkeys(path for node in self.inner for path in added_to(node))
         for node in self.inner:
-            for path in [path for path in found if _assigns(node, path)]:
+            for path in [path for path in found if _assigns(node, path) or _scales(node, path)]:
                 del found[path]
         return tuple(found)
 
@@ -128,6 +128,14 @@ class Counted(Site):
         for item in self.following():
             yield from blocks.walk_own(item)
 
+    def is_changed(self, path: str) -> bool:
+        """Whether something else than a sum is made of a variable after it: ``total /= len(loader)``, on any way."""
+        return any(
+            _scales(node, path) or (path in blocks.writes(node) and path not in added_to(node))
+            for node in self.nodes_following()
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign))
+        )
+
     def begins(self, path: str) -> bool:
         """Whether the sum begins anew each time: it is assigned before, within the loops around, or just there."""
         if not isinstance(self.node, blocks.LOOPS):
@@ -160,7 +168,7 @@ def handed_back(program: Program, place: Counted, kept: set[str]) -> Iterator[Co
         index: path
         for value in info.returns
         for index, part in enumerate(value.elts if isinstance(value, ast.Tuple) else [value])
-        if (path := variable(part)) in kept
+        if (path := variable(part)) in kept and not place.is_changed(path)
     }
     for caller in program.flow.callers(info) if given else ():
         site = calling(caller)
@@ -228,6 +236,11 @@ def _sums_of(target: ast.expr, value: ast.expr) -> Iterator[str]:
         path = variable(target)
         if path is not None and path in (variable(value.left), variable(value.right)):
             yield path
+
+
+def _scales(node: ast.AST, path: str) -> bool:
+    """Whether a statement makes another number of a variable by itself: ``total /= steps``."""
+    return isinstance(node, ast.AugAssign) and not isinstance(node.op, ast.Add) and variable(node.target) == path
 
 
 def _assigns(node: ast.AST, path: str) -> bool:

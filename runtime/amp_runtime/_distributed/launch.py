@@ -31,7 +31,7 @@ def launched_world_size() -> int:
 
 def processes_of_this_machine() -> int:
     """How many processes the launcher started here; 1 where it does not say."""
-    return max(1, _integer("LOCAL_WORLD_SIZE", "1") or 1)
+    return max(1, whole_number("LOCAL_WORLD_SIZE", "1") or 1)
 
 
 def check_launch() -> None:

@@ -270,7 +270,7 @@ class RankPaths:
         several = in_several(test)
         if several is not None:
             return Reach.EVERY if several is holds else Reach.ONE
-        if not depends_on_process(self.index, test) and not self._asks_helper(test):
+        if not depends_on_process(self.index, test) and not self._asks_helper(test) and not self._is_flag(test):
             return Reach.EVERY
         if _is_of_number(test) or (not holds and _leaves_by_mistake(test)):
             return Reach.EVERY
@@ -284,6 +284,20 @@ class RankPaths:
             if isinstance(item, ast.Call)
             for function in functions_called(self.module, item)
         )
+
+    def _is_flag(self, test: ast.expr) -> bool:
+        """Whether a test reads a switch that is set by the process: ``if rank == 0: saves = True``."""
+        return any(
+            isinstance(value, ast.Constant) and isinstance(value.value, bool) and self._is_by_rank(value)
+            for item in walk(test)
+            if isinstance(item, (ast.Name, ast.Attribute)) and isinstance(item.ctx, ast.Load)
+            for value in self.index.values_of(item)
+        )
+
+    def _is_by_rank(self, node: ast.expr) -> bool:
+        """Whether a test around says which process this is by a rank; how many there are is alike on all."""
+        tests = (test for test, _ in self.index.branches(node))
+        return any(names_rank(test) and in_several(test) is None and not _is_of_number(test) for test in tests)
 
     def _is_local(self, test: ast.expr) -> bool:
         """Whether a test asks for the local rank and for nothing else."""

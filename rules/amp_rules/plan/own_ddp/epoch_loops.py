@@ -50,7 +50,7 @@ class EpochLoop(Site):
 
 def epoch_loops(own: OwnDdp, use: LoaderUse) -> Iterator[EpochLoop]:
     """Yield the nearest loops that count, around the loop over a loader or around the calls that lead there."""
-    inner = next((item for item in _loops(use) if _goes_through(item, use.loader)), None)
+    inner = next((item for item in _loops(use) if _goes_through(item, use.loader)), None) or _loop_over_bar(use)
     if inner is not None:
         yield from _counting(own, Site(use.module, use.scope, use.body, inner), use.loader, frozenset())
 
@@ -63,6 +63,21 @@ def _loops(site: Site) -> Iterator[ast.For | ast.AsyncFor | ast.While]:
 
 def _goes_through(loop: ast.stmt, loader: ast.expr) -> bool:
     return isinstance(loop, (ast.For, ast.AsyncFor)) and any(node is loader for node in walk(loop.iter))
+
+
+def _loop_over_bar(use: LoaderUse) -> ast.For | None:
+    """The loop over a variable that holds the loader in a bar: ``bar = tqdm(loader)`` some lines above ``in bar``."""
+    statement = use.statement
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if not isinstance(target, ast.Name):
+        return None
+    where = blocks.place(use.module, statement)
+    for item in where.suite[where.index + 1 :]:
+        if isinstance(item, ast.For) and any(isinstance(n, ast.Name) and n.id == target.id for n in walk(item.iter)):
+            return item
+        if target.id in blocks.writes(item):
+            return None
+    return None
 
 
 def _counting(own: OwnDdp, site: Site, loader: ast.expr | None, seen: frozenset[ast.AST]) -> Iterator[EpochLoop]:

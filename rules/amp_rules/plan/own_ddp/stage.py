@@ -56,7 +56,7 @@ def _with_what_is_left(refusal: Refusal) -> Refusal:
     """A refusal that does not say that nothing lacks, where notes name what does."""
     if refusal.code != declining.OWN_DISTRIBUTION.code or refusal.recipe != own_processes.COMPLETE:
         return refusal
-    left = "what they lack is told by AMP288; remove the script's own set-up first to have all of it written anew"
+    left = "what they lack is told by AMP288; the rest stays as it is"
     return replace(refusal, recipe=left)
 
 

@@ -16,8 +16,9 @@ Several clients in one folder make curves that jump back and forth, and N proces
     writer = SummaryWriter("runs") if rank == 0 else None
 
 ## When it declines
-Where not every process gets there; where `wandb.init` has a `group` or a `mode`; and where the client is used in
-another way than to log (AMP288).
+Where not every process gets there; where `wandb.init` has a `group` or a `mode`; where the script reads the run's
+configuration, which a sweep can fill, or takes artifacts from it; and where the client is used in another way than to
+log (AMP288).
 
 ## Leaving it out
 Yes: training and checkpoints are the same; each process then has curves of its own.
@@ -39,6 +40,7 @@ from amp_rules.plan.own_ddp.first_rank import FirstRank, Test
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.writers import Client, clients
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.run_settings import read_from_run
 from amp_rules.text.actions import ExpressionEdit, Replace, Wrap
 from amp_rules.text.expression_edits import add_keyword
 from amp_rules.torch.writers import RUNS
@@ -55,6 +57,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     first_rank = FirstRank(own)
     for client in clients(own):
         yield from _change(own, client, first_rank)
+    read = read_from_run(own.program)
     for site in own.program.calls_to(RUNS):
         call = site.node
         if (
@@ -64,6 +67,12 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         ):
             continue
         if own.reach(site.module, call) is not Reach.EVERY:
+            continue
+        if read is not None:
+            text = (
+                f"every process begins a run: `{read}` is taken from it, which a disabled run need not hold in a sweep"
+            )
+            own.leave(RULE, site.module, call, text)
             continue
         test = first_rank.at(site.module, call)
         if test is not None:

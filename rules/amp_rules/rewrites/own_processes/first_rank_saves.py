@@ -42,9 +42,10 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.file_effects import file_effects
 from amp_rules.roles.file_paths import Paths
+from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Wrap
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
 
@@ -71,22 +72,37 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()
     saves = _lifted(guards.statements)
-    told = False
-    for module, first, last in adjacent(saves):
-        if is_left(module, first) or own.told_by_rank(module, first):
-            continue
-        if order.reasons or waits:
-            place = order.reasons[0].refusal.message if order.reasons else waits[0][0].text(waits[0][1])
-            if not told:
-                own.leave(RULE, module, first, f"every process writes this file, and reads one again: `{place}`")
-            told = True
-            continue
+    saves = [row for row in saves if not is_left(*row) and not own.told_by_rank(*row)]
+    read = {row: _read_elsewhere(own, order, *row) for row in saves} if order.reasons or waits else {}
+    for module, first, last in adjacent([row for row in saves if read.get(row) is None]):
         test = first_rank.at(module, first)
         if test is None:
             own.leave(RULE, module, first, "every process writes this file, and nothing here says which one it is")
             continue
         message = f"`{module.text(first)}` is left to the first process"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
+    _leave_read(own, [found for found in read.values() if found is not None])
+
+
+def _read_elsewhere(own: OwnDdp, order: FileOrder, module: Module, statement: ast.stmt) -> tuple[Site, Site] | None:
+    """What a statement writes that another place may read, and that place: the nearest of them."""
+    for node in walk(statement):
+        located = own.program.locate(node) if isinstance(node, ast.Call) and node in order.readers else None
+        if located is not None:
+            body, scope = located
+            nearest = min(order.readers[node], key=lambda site: (site.body is not body, site.module is not module))
+            return Site(module, scope, body, node), nearest
+    return None
+
+
+def _leave_read(own: OwnDdp, read: list[tuple[Site, Site]]) -> None:
+    """Note files that are read again: the first of them, and how many more there are."""
+    for write, reader in read[:1]:
+        where = "" if reader.module is write.module else f" in `{reader.module.path.name}`"
+        text = f"every process writes this file, and `{reader.module.text(reader.node)}`{where} may read it"
+        rest = f"; so it is at {len(read) - 1} more places" if len(read) > 1 else ""
+        barrier = "left to one process, the others would have to wait for it"
+        own.leave(RULE, write.module, write.node, f"{text}: {barrier}{rest}")
 
 
 def _leave_calls(own: OwnDdp, guards: FileGuards, is_left: Callable[[Module, ast.AST], bool]) -> None:

@@ -91,6 +91,8 @@ def {name}(meter):
     if meter.count:
         meter.avg = meter.sum / meter.count'''
 
+_NO_WORDS = "nothing at the head of this file imports torch for certain, or it has another `all_reduce_...` already"
+
 _CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN, "meter": _METER}
 _NEEDS: dict[Kind, tuple[Kind, ...]] = {"sum": ("sum",), "mean": ("mean",), "meter": ("sum", "meter")}
 
@@ -118,7 +120,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             if kind not in known:
                 known[kind] = _helper(own, module, kind)
         if any(known[kind] is None for kind in _NEEDS[metric.kind]):
-            own.leave(RULE, module, metric.site.node, "a number of one process; nothing in this file is called torch")
+            own.leave(RULE, module, metric.site.node, f"a number of one process; {_NO_WORDS}")
             continue
         if metric.path is None:
             yield _change(metric)

@@ -62,10 +62,12 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for sampler in samplers(own):
         if not sampler.shuffles or told(own, sampler):
             continue
-        for use in sampler.uses:
-            loops = list(epoch_loops(own, use))
-            if not loops:
-                own.leave(RULE, use.module, use.loader, "no loop over epochs was found for its sampler, which shuffles")
+        found = [(use, list(epoch_loops(own, use))) for use in sampler.uses]
+        if not any(loops for _, loops in found):
+            # Beside a loop over epochs, what a container holds for another use need not be of this sampler.
+            use = sampler.uses[0]
+            own.leave(RULE, use.module, use.loader, "no loop over epochs was found for its sampler, which shuffles")
+        for _, loops in found:
             for loop in loops:
                 if loop.node in done:
                     continue
@@ -77,7 +79,9 @@ def _change(own: OwnDdp, sampler: Sampler, loop: EpochLoop) -> Iterator[Change]:
     number = number_of(own, loop)
     line = sampler.line_at(own, loop, loop.loader, number.name) if number is not None else None
     if number is None or line is None:
-        own.leave(RULE, loop.module, loop.node, "the sampler is not told the epoch, and is not at hand here")
+        call = f"set_epoch({number.name if number is not None else 'epoch'})"
+        text = f"the sampler is not told the epoch, and is not at hand here for certain: call its `{call}` by hand"
+        own.leave(RULE, loop.module, loop.node, text)
         return
     assert isinstance(loop.node, (ast.For, ast.While))
     first = loop.node.body[0]

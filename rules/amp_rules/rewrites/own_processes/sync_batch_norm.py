@@ -78,7 +78,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         reason = _against(own.program, site)
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
-            text = reason or "nothing in this file is called torch"
+            text = reason or "nothing at the head of this file imports torch for certain"
             own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
             found.append(None)
         else:
