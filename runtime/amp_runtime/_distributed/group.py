@@ -105,7 +105,7 @@ def _store_of_this_attempt() -> dict[str, Any]:
     rank, size = int(os.environ["RANK"]), launched_world_size()
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(*address, is_master=False)  # type: ignore[attr-defined]
-    token = agreed_token(store, rank, size, dist.default_pg_timeout)  # type: ignore[attr-defined]
+    token = agreed_token(store, rank, size, dist.default_pg_timeout)
     return {"store": dist.PrefixStore(f"amp/{token}", store), "rank": rank, "world_size": size}  # type: ignore[attr-defined]
 
 

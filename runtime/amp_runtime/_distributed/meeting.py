@@ -41,7 +41,7 @@ def agreed_token(store: Any, rank: int, size: int, timeout: timedelta) -> str:
     answered = ""
     while time.monotonic() < deadline:
         if store.check([_TOKEN]):
-            token = store.get(_TOKEN).decode()
+            token = str(store.get(_TOKEN).decode())
             if token != answered:
                 store.set(_answer(token, rank), own)
                 answered = token
