@@ -35,7 +35,11 @@ class Averaging:
 
 
 def averaging(program: Program, precision: Precision) -> Averaging:
-    """Decide whether the plain wrapper is enough: it supports one forward and one backward pass a step."""
+    """Decide whether the plain wrapper is enough: it supports one backward pass for each forward pass.
+
+    Over rounds without a step it averages in each backward pass, which comes to the same: the sum of averages is the
+    average of sums. Once, at the step, is faster; where the script's own scaler steps, only the wrapper averages.
+    """
     reason = _why_delayed(program, precision)
     return Averaging(bool(reason), reason)
 
@@ -51,7 +55,7 @@ def _why_delayed(program: Program, precision: Precision) -> str:
     home = precision.homes[0]
     calls = _training_calls(program, precision)
     for part in _rounds(program, calls, precision):
-        reason = _why_delayed_in(part, program, home)
+        reason = _why_delayed_in(part, program, precision, home)
         if reason:
             return reason
     if not all(reaches(program, home, call) for call in calls):
@@ -102,7 +106,7 @@ def _freezes(program: Program) -> bool:
     )
 
 
-def _why_delayed_in(part: _Round, program: Program, home: Home) -> str:
+def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: Home) -> str:
     calls = part.calls
     if not _always_the_same_runs(program, part.backwards):
         return "a step has several backward passes"
@@ -118,7 +122,7 @@ def _why_delayed_in(part: _Round, program: Program, home: Home) -> str:
         met = [call for call in calls if _choice_between(call, backward) is None]
         if not met or not all(_same_round(program, call, backward) for call in met):
             return "a step adds up several forward passes"
-        for step in part.steps:
+        for step in () if precision.scales_itself else part.steps:
             if _choice_between(step, backward) is None and (
                 _under_condition(step, backward, part.steps) or _outside_loop(step, backward)
             ):

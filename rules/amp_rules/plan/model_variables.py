@@ -597,7 +597,8 @@ class Homes:
                 if trained and (not turns or any(self._is_new(given, item) for given in inside)):
                     turns.append([])
                 turns[-1].extend(inside)
-                trained = False
+                # A loop or a branch may make its model and train it.
+                trained = statement not in inside and self.program.runs_backward(statement)
             elif turns and self.program.runs_backward(statement):
                 trained = True
         return [replace(item, assignments=turn) for turn in turns]

@@ -55,7 +55,10 @@ _HELPERS = 2
 
 @dataclass
 class Precision:
-    """What mixed precision takes in one program."""
+    """What mixed precision takes in one program.
+
+    ``scales_itself`` says that the program has a scaler of its own, which goes on stepping its optimizers.
+    """
 
     runs: list[StatementRun] = field(default_factory=list)
     training: list[StatementRun] = field(default_factory=list)
@@ -65,6 +68,7 @@ class Precision:
     unscales: list[Unscale] = field(default_factory=list)
     homes: list[Home] = field(default_factory=list)
     given: list[Given] = field(default_factory=list)
+    scales_itself: bool = False
 
 
 def plan(
@@ -149,7 +153,7 @@ def keep(program: Program) -> Precision:
     reasons = declining.Reasons()
     reasons.extend(_steps_not_understood(program))
     reasons.decline()
-    kept = Precision(backwards=list(program.backwards), steps=list(program.steps))
+    kept = Precision(backwards=list(program.backwards), steps=list(program.steps), scales_itself=True)
     kept.training, _ = Regions(program).training(program.backwards)
     kept.full_precision = _full_precision(program, EvaluationRegions(program))
     kept.homes = homes(program)

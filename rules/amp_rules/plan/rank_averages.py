@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.training_loops import SHOWING, added_to, variable
+from amp_rules.plan.training_loops import SHOWING, Counted, added_to, variable
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
@@ -70,6 +70,18 @@ def averages(processes: Distribution) -> Iterator[Told]:
                     "adds up what one process sees: an average of it is of rank 0's share",
                     "add up what one process sees: averages of them are of rank 0's share",
                 )
+    yield from _running_means(processes)
+
+
+def _running_means(processes: Distribution) -> Iterator[Told]:
+    for loop in processes.loops:
+        for path, node in loop.means.items():
+            place = Counted(loop.module, loop.scope, loop.body, loop.loop, ())
+            reads = [*place.nodes_following(), *loop.inner]
+            if any(isinstance(item, ast.expr) and variable(item) == path and is_shown(place, item) for item in reads):
+                text = "what one process sees: rank 0's share"
+                site = Site(loop.module, loop.scope, loop.body, node)
+                yield Told(site, path, f"is a mean of {text}", f"are means of {text}")
 
 
 def meters(program: Program, processes: Distribution) -> Iterator[Told]:

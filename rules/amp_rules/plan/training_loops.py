@@ -50,11 +50,16 @@ class TrainingLoop(Site):
     @cached_property
     def sums(self) -> tuple[str, ...]:
         """What the loop adds to in each round and does not begin anew: ``correct += ...``, ``total = total + ...``."""
-        found = dict.fromkeys(path for node in self.inner for path in added_to(node))
+        found = dict.fromkeys(path for node in self.inner for path in added_to(node) if path not in self.means)
         for node in self.inner:
             for path in [path for path in found if _assigns(node, path) or _scales(node, path)]:
                 del found[path]
         return tuple(found)
+
+    @cached_property
+    def means(self) -> dict[str, ast.AST]:
+        """What the loop keeps a running mean in, and where: ``mean += (loss - mean) / step``."""
+        return {path: node for node in self.inner for path in _additions(node) if path not in added_to(node)}
 
     @cached_property
     def lists(self) -> tuple[str, ...]:
@@ -217,7 +222,18 @@ def _counts_up(node: ast.AST) -> bool:
 
 
 def added_to(node: ast.AST) -> Iterator[str]:
-    """Yield the variables that a statement adds to: ``total`` of ``total += n`` and of ``total = total + n``."""
+    """Yield the variables that a statement adds to: ``total`` of ``total += n`` and of ``total = total + n``.
+
+    Not those of which it adds what they hold, as in ``mean += (n - mean) / count``: they hold no sum.
+    """
+    for path in _additions(node):
+        reads = [item for item in walk(node) if isinstance(getattr(item, "ctx", None), ast.Load)]
+        count = sum(variable(item) == path for item in reads)
+        if count <= (0 if isinstance(node, ast.AugAssign) else 1):
+            yield path
+
+
+def _additions(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
         # ``hits[label] += 1`` adds to the whole.
         item = isinstance(node.target, ast.Subscript) and variable(node.target) is None
@@ -245,7 +261,7 @@ def _scales(node: ast.AST, path: str) -> bool:
 
 def _assigns(node: ast.AST, path: str) -> bool:
     """Whether a statement gives the variable a value that does not rest on the one that it had."""
-    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or path in added_to(node):
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or path in _additions(node):
         return False
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]

@@ -1,4 +1,4 @@
-"""Apex's ``amp`` where it is None unless a condition of the script holds, and where functions are given it.
+"""Apex's ``amp`` where functions are given it, and where it is None unless a condition of the script holds.
 
 ``if args.fp16: from apex import amp`` with ``else: amp = None`` says by the variable what the condition says. What asks
 the variable asks the condition instead, in functions of the file that are given it too.
@@ -63,6 +63,25 @@ def amp_or_none(file: ApexFile) -> Iterator[AmpOrNone]:
                 yield found
 
 
+def amp_given(file: ApexFile) -> Iterator[Receiver]:
+    """Yield the functions of a file that are given the module itself, which they can name as well."""
+    scopes = {item.scope: None for item in file.references.bindings if item.target == AMP and item.name == "amp"}
+    for scope in scopes:
+        names = list(_names(file, "amp", scope))
+        others = [item for item in file.names.bindings if item.name == "amp" and item.scope is scope]
+        if any(not isinstance(node.ctx, ast.Load) for node in names) or any(item.target != AMP for item in others):
+            continue
+        given: dict[str, list[tuple[ast.Call, int]]] = {}
+        for node in names:
+            place = _given(file, node)
+            if place is not None:
+                given.setdefault(place[0], []).append(place[1:])
+        for function, calls in given.items():
+            receiver = _receiver(file, function, calls, "amp", None)
+            if receiver is not None:
+                yield receiver
+
+
 def _understood(file: ApexFile, binding: Binding) -> AmpOrNone | None:
     name, scope = binding.name, binding.scope
     stores = [node for node in _names(file, name, scope) if not isinstance(node.ctx, ast.Load)]
@@ -87,12 +106,11 @@ def _understood(file: ApexFile, binding: Binding) -> AmpOrNone | None:
         if not isinstance(node.ctx, ast.Load):
             continue
         asked = _asked(file, node, file.source(condition.test), condition.test)
-        call = file.module.parents[node]
-        owner = file.module.parents[call] if isinstance(call, ast.keyword) else call
+        place = _given(file, node)
         if asked is not None:
             found.tests.append(asked)
-        elif isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func is not node:
-            given.setdefault(owner.func.id, []).append((owner, _index(owner, call, node)))
+        elif place is not None:
+            given.setdefault(place[0], []).append(place[1:])
         elif not _is_called(file, node):
             return None
     for function, calls in given.items():
@@ -144,6 +162,15 @@ def _asked(file: ApexFile, node: ast.Name, text: str, test: ast.expr) -> tuple[a
     return asked, text if alone else f"({text})"
 
 
+def _given(file: ApexFile, node: ast.Name) -> tuple[str, ast.Call, int] | None:
+    """The function that is given a variable, the call, and the place of the argument in it."""
+    call = file.module.parents[node]
+    owner = file.module.parents[call] if isinstance(call, ast.keyword) else call
+    if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func is not node:
+        return owner.func.id, owner, _index(owner, call, node)
+    return None
+
+
 def _index(call: ast.Call, argument: ast.AST, node: ast.Name) -> int:
     """The place of an argument among all of a call, in the order of the text."""
     given: list[ast.AST] = [*call.args, *call.keywords]
@@ -155,8 +182,9 @@ def _index(call: ast.Call, argument: ast.AST, node: ast.Name) -> int:
 
 
 def _receiver(
-    file: ApexFile, function: str, calls: list[tuple[ast.Call, int]], name: str, test: ast.expr
+    file: ApexFile, function: str, calls: list[tuple[ast.Call, int]], name: str, test: ast.expr | None
 ) -> Receiver | None:
+    """What is known of a function that is given ``amp``; without a test it never asks whether it is there."""
     definitions = [
         node for node in file.module.tree.body if isinstance(node, ast.FunctionDef) and node.name == function
     ]
@@ -168,7 +196,7 @@ def _receiver(
     if {file.module.parents[node] for node in uses} != {call for call, _ in calls} or len(uses) != len(calls):
         return None
     given = definition.args
-    if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
+    if given.vararg or given.kwarg or given.posonlyargs:
         return None
     names = [item.arg for item in given.args]
     required = names[: len(names) - len(given.defaults)]
@@ -181,7 +209,7 @@ def _receiver(
         value = arguments.get(name)
         if not (isinstance(value, ast.Name) and value.id == name):
             return None
-        text = _there(file, test, arguments, inside, top)
+        text = _there(file, test, arguments, inside, top) if test is not None else ""
         if text is None:
             return None
         told.add(text)
@@ -190,7 +218,7 @@ def _receiver(
         return None
     tests: list[tuple[ast.expr, str]] = []
     for node in _names(file, name, inside):
-        asked = _asked(file, node, next(iter(told)), test)
+        asked = _asked(file, node, next(iter(told)), test) if test is not None else None
         if asked is not None:
             tests.append(asked)
         elif not (isinstance(node.ctx, ast.Load) and _is_called(file, node)):

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from amp_rules.source import blocks
 from amp_rules.source.resolver import Binding, Names, bound_name, imported, names_of
+from amp_rules.source.scopes import Scope
 from amp_rules.torch import apex as api
 
 
@@ -20,7 +21,23 @@ class References(Names):
         found = [item for item in super().bindings if is_apex(item.target)]
         for node in self.star_imports:
             found.extend(self._of_star(node))
-        return found
+        return [*found, *self._for_others(found)]
+
+    def _for_others(self, found: list[Binding]) -> Iterator[Binding]:
+        """What one function imports and others use though nothing binds it there: they end there, as the file is.
+
+        Nobody means that. An import at the head of the file, where rewrites have theirs, is one for all.
+        """
+        top = self.scopes[self.module.tree]
+        if any(any(alias.name == "*" for alias in node.names) for node in self.import_statements):
+            return
+        for item in found:
+            if item.scope.is_function and not any(item.name in scope.bound for scope in (top, *self._classes)):
+                yield Binding(item.name, item.target, item.statement, top)
+
+    @cached_property
+    def _classes(self) -> list[Scope]:
+        return [scope for scope in self.scopes.values() if scope.is_class]
 
     def _of_star(self, node: ast.ImportFrom) -> Iterator[Binding]:
         """The names of a ``*`` that the file uses and nothing else binds."""

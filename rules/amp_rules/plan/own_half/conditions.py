@@ -79,8 +79,9 @@ def _tests(call: ast.Call, scope: Scope) -> tuple[ast.expr, ...]:
     module = scope.module
     found: list[ast.expr] = []
     node: ast.AST = call
+    statement: ast.AST = blocks.statement_of(module, call)
     for parent in blocks.enclosing(module, call):
-        if isinstance(parent, FunctionNode):
+        if isinstance(parent, FunctionNode) or _is_made_before(module, call, statement):
             break
         if isinstance(parent, ast.If) and not is_main_guard(parent):
             if not _contains(parent.body, call) or any(isinstance(item, ast.Call) for item in walk(parent.test)):
@@ -88,7 +89,25 @@ def _tests(call: ast.Call, scope: Scope) -> tuple[ast.expr, ...]:
             found.insert(0, parent.test)
         elif isinstance(parent, (ast.For, ast.While, ast.Try)):
             raise NotUnderstood(module, call, "the model is made half in a loop or a `try`")
+        statement = parent
     return tuple(found)
+
+
+def _is_made_before(module: Module, call: ast.Call, statement: ast.AST) -> bool:
+    """Whether the model is made in the same suite: what stands around that asks whether there is a model at all."""
+    path = blocks.path_of(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    if path is None or not isinstance(statement, ast.stmt):
+        return False
+    where = blocks.place(module, statement)
+    return any(_makes(item, path) for item in where.suite[: where.index])
+
+
+def _makes(item: ast.stmt, path: str) -> bool:
+    if isinstance(item, ast.If):
+        return all(any(_makes(part, path) for part in suite) for suite in (item.body, item.orelse))
+    if not (isinstance(item, ast.Assign) and isinstance(item.value, ast.Call)):
+        return False
+    return path in {blocks.path_of(target) for target in item.targets} and path not in blocks.reads(item.value)
 
 
 def _contains(suite: list[ast.stmt], node: ast.AST) -> bool:

@@ -1,8 +1,10 @@
 """Import Apex's interface from the runtime.
 
 ## What it does
-`from apex import amp` becomes `from amp_runtime.apex import amp`, and so on: the imports change and nothing else. The
-fallback for projects in which some use of Apex is not understood, or on request (`--apex compat`).
+`from apex import amp` becomes `from amp_runtime.apex import amp`, and so on: the imports change, and what is said
+where they fail. A `try` goes whose handler does nothing but end the script with a message; where a handler does
+something else, its advice to install Apex becomes one to install the runtime. The fallback for projects in which some
+use of Apex is not understood, or on request (`--apex compat`).
 
 ## Why
 `amp_runtime.apex` has Apex's functions with Apex's arguments and behaviour, on a current PyTorch and on every device.
@@ -34,13 +36,16 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.guards import guards
+from amp_rules.plan.apex.install_messages import messages, only_stops
 from amp_rules.plan.apex.installed import questions
 from amp_rules.plan.apex.references import is_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
 from amp_rules.source.resolver import imported, root_of
-from amp_rules.text.actions import Action, Insert, Remove
+from amp_rules.text.actions import Action, Insert, Remove, Replace, Unwrap
+from amp_rules.text.expression_edits import substitute
 from amp_rules.torch import apex as api
 from amp_rules.torch.canonical_names import canonical
 
@@ -54,6 +59,10 @@ def changes(file: ApexFile) -> Iterator[Change]:
     _check_uses(file)
     for question in questions(file.module):
         raise file.not_understood(question, "it asks for Apex by its name, which no import of the runtime answers")
+    guards_gone = list(_unguarded(file))
+    if guards_gone:
+        yield from guards_gone  # the imports are taken in the next round
+        return
     statements = [*file.references.statements, *file.references.star_imports]
     there: set[str] = set()
     for statement in sorted(set(statements), key=lambda node: node.lineno):
@@ -66,6 +75,21 @@ def changes(file: ApexFile) -> Iterator[Change]:
         actions.append(Remove(statement))
         message = "the runtime has the same functions with the same arguments"
         yield Change(RULE, file.module, statement, message, actions)
+
+
+def _unguarded(file: ApexFile) -> Iterator[Change]:
+    """Yield what is untrue once the runtime has all that a guard imports: that Apex is to be installed."""
+    for guard in guards(file):
+        imports = [*file.references.statements, *file.references.star_imports]
+        if any(item in guard.node.body and _stays(file, item) for item in imports):
+            continue
+        if only_stops(guard) and not guard.node.orelse:
+            message = "the import itself says what is missing"
+            yield Change(RULE, file.module, guard.node, message, [Unwrap(guard.node, ("body",))])
+            continue
+        for node, text in messages(file, guard, file.vocabulary.drop_in("").partition(".")[0]):
+            message = "it is the runtime that is missing where the import fails"
+            yield Change(RULE, file.module, node, message, [Replace(node, substitute(text))])
 
 
 def _stays(file: ApexFile, statement: ast.Import | ast.ImportFrom) -> bool:

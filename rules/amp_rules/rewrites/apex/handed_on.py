@@ -3,8 +3,8 @@
 ## What it does
 Where a script keeps the module in an attribute of another object, `args.amp = amp`, and calls it there,
 `args.amp.scale_loss(...)`, the calls name the module, and the attribute goes. Where a variable is the module under a
-condition and `None` otherwise, what asks the variable asks the condition, and functions of the file that are given it
-lose that parameter. The other rewrites then do the rest.
+condition and `None` otherwise, what asks the variable asks the condition. Functions of the file that are
+given the module lose that parameter. The other rewrites then do the rest.
 
 ## Why
 Scripts import Apex only where it is asked for, and hand it on to functions of other files. The runtime is imported by
@@ -22,7 +22,8 @@ every file that uses it.
 ## When it declines
 When something else is put into an attribute of this name anywhere in the program, when the attribute is used for
 something else than a call of Apex's functions, and when the file has another use for the name `amp`. A module that is
-handed on as an argument is followed within the file, to functions that ask for the same condition by the same names.
+handed on as an argument is followed within the file, to functions that call it by the same name and, where it may be
+None, ask for the same condition by the same names.
 
 ## Leaving it out
 No: the attribute would hold a module that does not have these functions.
@@ -36,7 +37,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan.apex.amp_or_none import amp_or_none
+from amp_rules.plan.apex.amp_or_none import Receiver, amp_given, amp_or_none
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.flag_conditions import emptied
 from amp_rules.plan.apex.handed_on import AMP
@@ -88,17 +89,31 @@ def _conditions(file: ApexFile) -> Iterator[Change]:
         places: list[ast.AST] = [node for node, _ in tests]
         for receiver in found.receivers:
             is_given = True
-            actions.append(RemoveParameter(receiver.definition, _NAME))
-            actions += [Replace(call, without_argument(place)) for call, place in receiver.calls]
-            places += [item for item in receiver.definition.args.args if item.arg == _NAME]
-            places += [call for call, _ in receiver.calls]
+            actions += _without_parameter(receiver)
+            places += _places(receiver)
         message = f"`{_NAME}` is there always; the condition decides"
         # One edit does it all: a part of it alone would be wrong. The others name its places.
         yield Change(RULE, file.module, found.condition, message, actions)
         inside = set(walk(found.condition))
         yield from (Change(RULE, file.module, node, message, []) for node in places if node not in inside)
+    for receiver in amp_given(file):
+        is_given = True
+        message = f"`{receiver.definition.name}` names the module itself"
+        yield Change(RULE, file.module, _places(receiver)[0], message, _without_parameter(receiver))
+        yield from (Change(RULE, file.module, node, message, []) for node in _places(receiver)[1:])
     if is_given:
         yield from _import(file)
+
+
+def _without_parameter(receiver: Receiver) -> list[Action]:
+    removed: list[Action] = [RemoveParameter(receiver.definition, _NAME)]
+    return [*removed, *(Replace(call, without_argument(place)) for call, place in receiver.calls)]
+
+
+def _places(receiver: Receiver) -> list[ast.AST]:
+    """The parameter, and the calls that give it."""
+    parameter = [item for item in receiver.definition.args.args if item.arg == _NAME]
+    return [*parameter, *(call for call, _ in receiver.calls)]
 
 
 def _import(file: ApexFile) -> Iterator[Change]:
