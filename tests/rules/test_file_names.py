@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from amp_rules.roles.file_paths import NUMBER, may_be_same
+from amp_rules.roles.file_paths import may_be_same
+from amp_rules.roles.gapped_texts import NUMBER
 
 
 @pytest.mark.parametrize(

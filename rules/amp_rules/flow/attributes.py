@@ -22,6 +22,8 @@ class Attributes:
         self._store = store
         self._reached = reached
         self._records = records
+        # The same attribute is asked of the same value again and again.
+        self._members: dict[tuple[Value, str], Value] = {}
 
     def of(self, owner: Value, name: str) -> set[Value]:
         """What ``owner.name`` can hold; empty when nothing is known."""
@@ -40,14 +42,13 @@ class Attributes:
             return self._of_object(owner, name)
         if owner.ref is Form.COMPOSED:
             held = self._store.read(element_key(owner, name)) | self._store.read(attribute_key(owner, name))
-            return held or {_member(owner, name)}
+            return held or {self._member(owner, name)}
         if owner.kind == "sequence":
-            return self._store.read(attribute_key(owner, name)) | {_member(owner, name)}
+            return self._store.read(attribute_key(owner, name)) | {self._member(owner, name)}
         if owner.kind in ("batch", "parameters"):
             return {owner}
         if owner.kind == "attribute":
-            of = MemberOf.DICTIONARY if owner.is_dictionary else MemberOf.RESULT
-            return {Value("attribute", Member(of, name), receiver=owner.receiver)}
+            return {self._member(owner, name)}
         return set()
 
     def _of_library(self, owner: str, name: str) -> Value:
@@ -91,8 +92,8 @@ class Attributes:
         if values:
             return values
         if owner.kind == "class" and name in MAKES_OWN_CLASS and owner.ref.external_bases():
-            return {_member(owner, name)}
-        return {_member(owner, name)} if owner.kind == "instance" else set()
+            return {self._member(owner, name)}
+        return {self._member(owner, name)} if owner.kind == "instance" else set()
 
     def _of_object(self, owner: Value, name: str) -> set[Value]:
         stored = self._store.read(attribute_key(owner, name))
@@ -105,10 +106,20 @@ class Attributes:
             return {owner}
         if name in ("weight", "bias") and is_module(owner):
             return {Value("parameters", owner)}
-        return {_member(owner, name), *options_of(owner, name, self._store)}
+        return {self._member(owner, name), *options_of(owner, name, self._store)}
+
+    def _member(self, owner: Value, name: str) -> Value:
+        """An attribute of which no more is known."""
+        key = owner, name
+        known = self._members.get(key)
+        if known is None:
+            known = self._members[key] = _member(owner, name)
+        return known
 
 
 def _member(owner: Value, name: str) -> Value:
-    """An attribute of which no more is known."""
-    of = MemberOf.RESULT if owner.is_result else MemberOf.RECEIVER
-    return Value("attribute", Member(of, name), receiver=owner)
+    """An attribute of which no more is known; of what an attribute gives, that of its owner."""
+    if owner.kind == "attribute":
+        of = MemberOf.DICTIONARY if owner.is_dictionary else MemberOf.RESULT
+        return Value("attribute", Member(of, name), receiver=owner.receiver)
+    return Value("attribute", Member(MemberOf.RESULT if owner.is_result else MemberOf.RECEIVER, name), receiver=owner)

@@ -19,6 +19,7 @@ class CallGraph:
         self._reached = reached
         self._callees: dict[ast.Call, set[FunctionFacts]] = {}
         self._callers: dict[FunctionFacts, list[CallSite]] = {}
+        self._noted: set[tuple[ast.Call, Scope, FunctionFacts]] = set()
 
     def callees(self, call: ast.Call) -> set[FunctionFacts]:
         """Functions that the call can run."""
@@ -30,8 +31,10 @@ class CallGraph:
 
     def add(self, call: ast.Call, scope: Scope, info: FunctionFacts) -> None:
         """Note that a call can run a function; calls that stand in no file are left out."""
-        if self._store.frozen or not hasattr(call, "lineno"):
+        # Calls are evaluated again whenever something grows that they read.
+        if self._store.frozen or (call, scope, info) in self._noted or not hasattr(call, "lineno"):
             return
+        self._noted.add((call, scope, info))
         self._callees.setdefault(call, set()).add(info)
         site = self._site(call, scope)
         callers = self._callers.setdefault(info, [])

@@ -51,11 +51,12 @@ class ExpressionEvaluator:
         self._attributes = attributes
         self._variables = variables
         self._depth = 0
+        self._constants: dict[ast.Constant, Value] = {}
         self._by_class: dict[type[ast.AST], _Evaluate] = {
             ast.Name: self._name,
             ast.Attribute: self._attribute,
             ast.Call: calls.call,
-            ast.Constant: _constant,
+            ast.Constant: self._constant,
             ast.List: self._display,
             ast.Tuple: self._display,
             ast.Set: self._display,
@@ -118,6 +119,14 @@ class ExpressionEvaluator:
             return self._by_class.get(node.__class__, self._parts)(node, scope, overlay)
         finally:
             self._depth -= 1
+
+    def _constant(self, node: ast.Constant, scope: Scope, overlay: Overlay | None) -> set[Value]:
+        if not isinstance(node.value, (str, int, bool)):
+            return set()
+        known = self._constants.get(node)
+        if known is None:
+            known = self._constants[node] = Value("constant", node.value)
+        return {known}
 
     def _parts(self, node: ast.expr, scope: Scope, overlay: Overlay | None) -> set[Value]:
         """Evaluate what an expression is put together from; it is a number, or of no interest."""
@@ -264,10 +273,6 @@ class ExpressionEvaluator:
         key = self.key(owner, scope) if is_plain else None
         if key is not None:
             self.uses.setdefault(key, set()).add(node.attr)
-
-
-def _constant(node: ast.Constant, scope: Scope, overlay: Overlay | None) -> set[Value]:
-    return {Value("constant", node.value)} if isinstance(node.value, (str, int, bool)) else set()
 
 
 def _index(node: ast.expr) -> object:

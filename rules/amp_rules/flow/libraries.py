@@ -34,6 +34,8 @@ class Libraries:
         self._reflection = reflection
         self._evaluation = evaluation
         self._factory_calls: dict[ast.expr, ast.Call] = {}
+        # Calls are evaluated again and again; what a method gives is the same each time.
+        self._results: dict[tuple[Value, ast.Call, Value | None], Value] = {}
         self._functions: dict[str, Callable[[Invocation], set[Value]]] = {
             "builtins.next": lambda given: containers.elements(given.first),
             "builtins.enumerate": self._enumerate,
@@ -170,7 +172,12 @@ class Libraries:
             return {Value("object", "", is_result=True)}
         # Whose method it was is of interest for models: an optimizer may be given what it gave.
         owner = receiver if is_module(receiver) else None
-        return {Value("object", f"{receiver.ref}.{name}", given.node, owner, is_result=True)}
+        key = target, given.node, owner
+        made = self._results.get(key)
+        if made is None:
+            made = Value("object", f"{receiver.ref}.{name}", given.node, owner, is_result=True)
+            self._results[key] = made
+        return {made}
 
     def _container_method(self, receiver: Value, name: str, given: Invocation) -> set[Value]:
         last = given.arguments[-1] if given.arguments else set()

@@ -51,7 +51,12 @@ class Store:
 
         The set is the cell's own: callers copy it before they change it, or write while they go through it.
         """
-        return self._read(self.cells, key)
+        cell = self.cells.get(key)
+        if cell is None:
+            return self._read(self.cells, key)
+        if self._current is not None:
+            cell.readers[self._current] = None
+        return cell.values
 
     def read_elements(self, owner: Value) -> set[Value]:
         """What the elements of a container hold, whatever their keys; read as a cell is."""
@@ -74,7 +79,7 @@ class Store:
         cell = self.cells.get(key)
         if cell is None:
             cell = self.cells[key] = Cell()
-        fresh = set(values) - cell.values
+        fresh = (values if isinstance(values, set) else set(values)) - cell.values
         if not fresh or len(cell.values) >= _MAX_VALUES:
             return set()
         if not cell.values and key[0].__class__ is ast.ClassDef:

@@ -69,7 +69,7 @@ class Member(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Value:
     """One abstract value; ``site`` tells values of one kind apart by where they were made.
 
@@ -88,10 +88,24 @@ class Value:
     is_result: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        ref: Any,
+        site: ast.AST | None = None,
+        receiver: Value | None = None,
+        is_result: bool = False,
+    ) -> None:
+        # Nothing is made as often: what a dataclass does for this takes half as long again.
+        put = object.__setattr__
+        put(self, "kind", kind)
+        put(self, "ref", ref)
+        put(self, "site", site)
+        put(self, "receiver", receiver)
+        put(self, "is_result", is_result)
         # Values are looked up more often than anything else. The receiver counts: a container can hold the attribute of
         # one name of each of its elements, and each look would compare them one by one.
-        object.__setattr__(self, "_hash", hash((self.kind, self.ref, self.site, self.receiver)))
+        put(self, "_hash", hash((kind, ref, site, receiver)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -132,6 +146,7 @@ class ClassInfo:
         self.facts = facts
         self._bases: list[Value] = []
         self._family: list[ClassInfo] = []
+        self._external: frozenset[str] | None = None
         self._derived: list[ClassInfo] = []
 
     def __repr__(self) -> str:
@@ -146,7 +161,7 @@ class ClassInfo:
     def bases(self, bases: list[Value]) -> None:
         self._bases = bases
         for info in self._derived:
-            info._family = []
+            info._family, info._external = [], None
         self._derived = []
 
     def mro(self) -> list[ClassInfo]:
@@ -168,9 +183,12 @@ class ClassInfo:
             pending.extend(base.ref for base in info.bases if base.kind == "class")
         return found
 
-    def external_bases(self) -> set[str]:
+    def external_bases(self) -> frozenset[str]:
         """Qualified names of the bases that come from libraries."""
-        return {base.ref for info in self.mro() for base in info.bases if base.kind == "external"}
+        family = self.mro()
+        if self._external is None:
+            self._external = frozenset(base.ref for info in family for base in info.bases if base.kind == "external")
+        return self._external
 
     def find_method(self, name: str) -> FunctionFacts | None:
         """The method that attribute access would find."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable
-from functools import lru_cache
 
 from amp_rules.roles.file_effects import FileEffect, mode_of
-from amp_rules.roles.file_paths import NOW, NUMBER, OWN, UNKNOWN, Paths, meets
+from amp_rules.roles.file_paths import NOW, OWN, Paths
+from amp_rules.roles.gapped_texts import NUMBER, UNKNOWN, share_piece
 from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -26,8 +26,6 @@ from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS
 
 _DEPTH = 6
 """Variables behind variables."""
-_ENOUGH = 2
-"""Characters in a row that two texts share; one alone is chance."""
 _EXTENSION = re.compile(r"\.\w+$")
 _LOOKS_FOR_FILES = frozenset({"isfile", "is_file"})
 
@@ -150,18 +148,4 @@ def _share_text(one: str, other: str, without_extension: bool) -> bool:
     if without_extension:
         one, other = _EXTENSION.sub("", one), _EXTENSION.sub("", other)
     one, other = (re.sub("|".join((NOW, OWN, NUMBER)), UNKNOWN, text) for text in (one, other))
-    return _share(one, other, 0, False)
-
-
-@lru_cache(maxsize=8192)
-def _share(one: str, other: str, length: int, has_word: bool) -> bool:
-    if length >= _ENOUGH and has_word:
-        return meets(one, other)
-    if not one or not other:
-        return False
-    if UNKNOWN in (one[0], other[0]):
-        # The gap ends here, or takes in what the other has next.
-        return _share(one[1:], other, 0, False) or _share(one, other[1:], 0, False)
-    if one[0] == other[0]:
-        return _share(one[1:], other[1:], min(length + 1, _ENOUGH), has_word or one[0].isalnum())
-    return False
+    return share_piece(one, other)

@@ -49,6 +49,7 @@ class FileOrder:
         self.reasons: list[Declined] = []
         self.readers: defaultdict[ast.AST, list[Site]] = defaultdict(list)
         self._declined: set[ast.Call] = set()
+        self._known_ways: dict[tuple[ast.AST, ast.AST], dict[ast.AST, list[Site]]] = {}
 
     def barriers(self) -> list[tuple[Module, ast.stmt, str]]:
         """Statements before which all processes wait, each with the reason."""
@@ -253,6 +254,13 @@ class FileOrder:
 
     def _ways(self, site: Site) -> dict[ast.AST, list[Site]]:
         """The statements, by their bodies, that lead to a call: its own, and those that call its function."""
+        key = site.node, site.body
+        known = self._known_ways.get(key)
+        if known is None:
+            known = self._known_ways[key] = self._found_ways(site)
+        return known
+
+    def _found_ways(self, site: Site) -> dict[ast.AST, list[Site]]:
         found: dict[ast.AST, list[Site]] = {site.body: [site]}
         pending = [site]
         for _ in range(_FAR):

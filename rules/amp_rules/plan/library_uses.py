@@ -9,7 +9,6 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
 
 Spared = Callable[[str, ast.AST, Module], bool]
 """Whether a use, by its name, node and file, does not count."""
@@ -64,13 +63,13 @@ def _imported(node: ast.AST) -> list[str]:
 def uses(program: Program, prefixes: tuple[str, ...]) -> Iterator[tuple[Module, ast.AST, str]]:
     """The places where code that can run uses something by one of these names, or below one of them."""
     bound = _bound(program, prefixes)
-    for node, scope in _running(program):
+    for node, scope in program.reads:
         module = scope.module
         if isinstance(node, ast.ImportFrom):
             if not node.level and node.names[0].name == "*" and _is_below(node.module or "", prefixes):
                 if program.project.find(module, (node.module or "").split(".")[0]) is None:
                     yield module, node, node.module or ""
-        elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+        else:
             parent = module.parents.get(node)
             if isinstance(parent, ast.Attribute) and parent.value is node and isinstance(parent.ctx, ast.Load):
                 if _named(program, parent, scope, bound, prefixes) is not None:
@@ -78,16 +77,6 @@ def uses(program: Program, prefixes: tuple[str, ...]) -> Iterator[tuple[Module, 
             name = _named(program, node, scope, bound, prefixes)
             if name is not None and not _only_says(program, module, node):
                 yield module, node, name
-
-
-def _running(program: Program) -> Iterator[tuple[ast.AST, Scope]]:
-    """The nodes that run, with the decorators of functions that do."""
-    for body, scope in program.bodies:
-        for decorator in getattr(body, "decorator_list", ()):
-            for node in walk(decorator):
-                yield node, scope.parent or scope
-        for node in program.nodes_of(body):
-            yield node, scope
 
 
 def _named(

@@ -133,7 +133,7 @@ def _no_tensor(program: Program, backward: Backward) -> Iterator[Declined]:
 
 def _passes_on(value: Value) -> bool:
     """Whether an object of the project can have a backward() that another object runs."""
-    bases: set[str] = value.ref.external_bases()
+    bases: frozenset[str] = value.ref.external_bases()
     if any(base.startswith("torch.Tensor") for base in bases):
         return False
     is_plain = is_module(value) or bases <= {"builtins.object"}

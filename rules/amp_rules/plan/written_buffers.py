@@ -6,6 +6,7 @@ Each rank would write its own from its own batches. Prepared like models, they h
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
@@ -62,25 +63,32 @@ def _writers(program: Program, precision: Precision) -> list[Value]:
     """The modules that run in training steps, write buffers, and have nothing that is trained, nor are part of it."""
     covered = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
     called = program.called_from(covered)
+    instances = _instances(program)
     writing = {
         owner
         for owner in program.flow.classes.values()
         if is_module(Value("instance", owner))
-        and not any(map(program.is_trained, _instances(program, owner)))
+        and not any(map(program.is_trained, instances[owner]))
         and any(_writes(owner, method) for method in owner.facts.methods.values() if method.node in called)
     }
-    found = {value for owner in writing for value in _instances(program, owner)}
+    found = {value for owner in writing for value in instances[owner]}
     parts = {value for value in found if _is_part(program, value)}
     return sorted(found - parts, key=lambda value: getattr(value.site, "lineno", 0))
 
 
-def _instances(program: Program, owner: ClassInfo) -> set[Value]:
-    return {
+def _instances(program: Program) -> defaultdict[ClassInfo, set[Value]]:
+    """The objects of each class, those of classes derived from it among them."""
+    made = {
         value
         for cell in program.flow.cells.values()
         for value in cell.values
-        if value.kind == "instance" and value.site is not None and owner in value.ref.mro()
+        if value.kind == "instance" and value.site is not None
     }
+    found: defaultdict[ClassInfo, set[Value]] = defaultdict(set)
+    for value in made:
+        for owner in value.ref.mro():
+            found[owner].add(value)
+    return found
 
 
 def _is_part(program: Program, value: Value) -> bool:

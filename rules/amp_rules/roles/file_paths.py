@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 from itertools import product
 
+from amp_rules.roles.gapped_texts import NUMBER, UNKNOWN, meets
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -15,11 +15,8 @@ from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
 from amp_rules.torch.file_access import OF_THIS_MOMENT, TEMPORARY
 
-UNKNOWN = "*"
 OWN = "\0own"
 """Stands for a file or folder that each process gets for itself."""
-NUMBER = "\2"
-"""Stands for a whole number, which ``%d`` writes."""
 NOW = "\0now"
 """Stands for what each process gets for itself when it asks: the clock, its number."""
 
@@ -288,19 +285,3 @@ def _may_share_name(one: str, other: str) -> bool:
     """
     name, file = one.rpartition("/")[2], other.rpartition("/")[2]
     return not (_EXTENSION.search(file) and not name.startswith(UNKNOWN)) or meets(name, file)
-
-
-@lru_cache(maxsize=4096)
-def meets(one: str, other: str) -> bool:
-    """Whether two texts with gaps can be one."""
-    if not one or not other:
-        return not one.strip("*") and not other.strip("*")
-    if one[0] == "*":
-        return meets(one[1:], other) or meets(one, other[1:])
-    if other[0] == "*":
-        return meets(one, other[1:]) or meets(one[1:], other)
-    if one[0] == NUMBER and other[0].isdigit():
-        return meets(one[1:], other[1:]) or meets(one, other[1:])
-    if other[0] == NUMBER and one[0].isdigit():
-        return meets(one[1:], other[1:]) or meets(one[1:], other)
-    return one[0] == other[0] and meets(one[1:], other[1:])

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from amp_rules.flow.flow import Flow
@@ -22,7 +23,7 @@ from amp_rules.source.phases import phase
 from amp_rules.source.project import Project
 from amp_rules.source.reach import Reach
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import is_super
+from amp_rules.source.syntax import is_super, walk
 from amp_rules.torch.functions import TENSOR_MAKERS
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS
 from amp_rules.torch.mixed_precision import SCALERS
@@ -120,6 +121,7 @@ class Program:
             self.flow = Flow(project)
         self.roles = Roles(self.flow)
         self._calls_by_body: dict[ast.AST, list[ast.Call]] = {}
+        self._names: dict[tuple[ast.expr, Scope], frozenset[str]] = {}
 
     @property
     def entry(self) -> Module:
@@ -203,9 +205,28 @@ class Program:
     def _calls(self) -> list[tuple[ast.Call, ast.AST, Scope]]:
         return [(node, body, scope) for node, body, scope in self.nodes() if isinstance(node, ast.Call)]
 
+    @cached_property
+    def reads(self) -> list[tuple[ast.Name | ast.Attribute | ast.ImportFrom, Scope]]:
+        """What reads a name or an attribute, or imports from a module; in decorators of functions that run, too."""
+        found: list[tuple[ast.Name | ast.Attribute | ast.ImportFrom, Scope]] = []
+        for body, scope in self.bodies:
+            decorators = getattr(body, "decorator_list", ())
+            above = ((node, scope.parent or scope) for item in decorators for node in walk(item))
+            for node, where in chain(above, ((node, scope) for node in self._nodes[body])):
+                if isinstance(node, ast.ImportFrom) or (
+                    isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+                ):
+                    found.append((node, where))
+        return found
+
     def names(self, node: ast.expr, scope: Scope) -> set[str]:
         """Qualified names of the library objects that the expression can be."""
-        return {value.ref for value in self.flow.values(node, scope) if value.kind == "external"}
+        key = node, scope
+        known = self._names.get(key)
+        if known is None:
+            values = self.flow.values(node, scope)
+            known = self._names[key] = frozenset(value.ref for value in values if value.kind == "external")
+        return set(known)
 
     def callee_names(self, call: ast.Call, scope: Scope) -> set[str]:
         """Qualified names of the library functions that a call by name can run."""
@@ -213,11 +234,18 @@ class Program:
 
     def calls_to(self, names: frozenset[str]) -> list[Site]:
         """Calls of library functions or classes by their qualified names."""
-        return [
-            Site(scope.module, scope, body, call)
-            for call, body, scope in self.calls()
-            if self.callee_names(call, scope) & names
-        ]
+        places = {place for name in names & self._calls_by_name.keys() for place in self._calls_by_name[name]}
+        found = [self._calls[place] for place in sorted(places)]
+        return [Site(scope.module, scope, body, call) for call, body, scope in found]
+
+    @cached_property
+    def _calls_by_name(self) -> dict[str, list[int]]:
+        """The places among all calls of those that can run a library's function, by its name."""
+        found: dict[str, list[int]] = {}
+        for place, (call, _, scope) in enumerate(self._calls):
+            for name in self.callee_names(call, scope):
+                found.setdefault(name, []).append(place)
+        return found
 
     def is_model_code(self, body: ast.AST) -> bool:
         """Whether the body belongs to a class of models."""

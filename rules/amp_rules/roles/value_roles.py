@@ -110,7 +110,7 @@ class Roles:
         names: set[str] = set()
         for info in value.ref.mro():
             names |= self.flow.attribute_names.get(info.facts.node, set()) | info.facts.methods.keys()
-        bases: set[str] = value.ref.external_bases()
+        bases: frozenset[str] = value.ref.external_bases()
         is_plain = (is_module(value) or bases <= {"builtins.object"}) and not _hands_on(value)
         return bool(names & HOLDS_OPTIMIZER) or ("step" not in names and is_plain)
 

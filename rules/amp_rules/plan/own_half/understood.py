@@ -101,21 +101,19 @@ def _is_one_of(models: set[Value], trained: set[Value]) -> bool:
 def _parts_of_trained(program: Program) -> set[Value]:
     """What the trained models keep in their attributes."""
     found: set[Value] = set()
-    pending = [value for value in program.trained if value.kind == "instance"]
-    owners = {value.ref.facts.node for value in pending}
-    while pending:
-        pending.pop()
+    owners: set[object] = set()
+    fresh = {value.ref.facts.node for value in program.trained if value.kind == "instance"}
+    while fresh:
         held = {
             value
             for (owner, _), cell in program.flow.cells.items()
-            if owner in owners
+            if owner in fresh
             for value in cell.values
             if value.kind in ("instance", "object")
-        } - found
+        }
         found |= held
-        more = [value for value in held if value.kind == "instance" and value.ref.facts.node not in owners]
-        owners |= {value.ref.facts.node for value in more}
-        pending.extend(more)
+        owners |= fresh
+        fresh = {value.ref.facts.node for value in held if value.kind == "instance"} - owners
     return found
 
 
