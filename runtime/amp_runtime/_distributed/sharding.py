@@ -32,7 +32,7 @@ _WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.Parameter
 _CONTAINERS = (nn.ModuleList, nn.Sequential)
 
 _replaced: TensorMap[str] = TensorMap()
-_models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+_sharded = False
 _handle: Any = None
 
 
@@ -137,8 +137,11 @@ def refuse_model(model: nn.Module, find_unused_parameters: bool) -> None:
 
 
 def has_sharded_models() -> bool:
-    """Whether a model that was sharded here is alive."""
-    return bool(_models)
+    """Whether a model was sharded since ``amp.init``.
+
+    Not whether it is alive still: ranks collect garbage at other times, and what is decided by this has to be equal.
+    """
+    return _sharded
 
 
 # ---- sharding -----------------------------------------------------------------------------------------------------
@@ -167,6 +170,7 @@ def shard(
     Raises:
         RuntimeError: an optimizer on some rank holds the parameters as they are now.
     """
+    global _sharded
     _refuse_early_optimizers(model)
     fsdp = engine()
     mesh = importlib.import_module("torch.distributed.device_mesh").init_device_mesh(
@@ -193,7 +197,7 @@ def shard(
         if module._parameters:
             module._register_load_state_dict_pre_hook(Hook(load_shards), with_module=True)  # type: ignore[no-untyped-call]
     model.register_forward_pre_hook(Hook(_refuse_to_run_alone), prepend=True)
-    _models.add(model)
+    _sharded = True
     _watch_steps()
     return blocks
 
@@ -337,10 +341,10 @@ def _refuse_replaced_in(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 def forget_all() -> None:
     """Forgets the models; ``amp.shutdown`` does it."""
-    global _handle
+    global _handle, _sharded
     if _handle is not None:
         _handle.remove()
         _handle = None
+    _sharded = False
     _replaced.clear()
-    _models.clear()
     _seen.clear()

@@ -120,6 +120,20 @@ def check_ranks_without_data_shadow_the_others() -> None:
     torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-5, atol=1e-5)
 
 
+def check_the_prefix_of_wrapped_models_stays_in_their_checkpoints() -> None:
+    begin("O1", True)
+    kept = amp.prepare_model(amp.keep_module_prefix(Net()))
+    assert all(map(is_sharded, kept.parameters()))
+    state = Net().state_dict()
+    kept.load_state_dict({f"module.{name}": value for name, value in state.items()})
+    assert all(
+        torch.equal(whole(value), state[name.removeprefix("module.")]) for name, value in kept.state_dict().items()
+    )
+    model = amp.prepare_model(Net())
+    model.load_state_dict({f"module.{name}": value for name, value in state.items()})
+    assert torch.equal(whole(model.head.weight), state["head.weight"])
+
+
 def check_blocks_are_what_is_repeated_and_made_of_modules() -> None:
     net = Net()
     assert blocks_of(net) == list(net.blocks)[::-1]

@@ -66,7 +66,9 @@ def check_a_checkpoint_goes_from_whole_to_sharded_and_back() -> None:
                 assert saved["epoch"] == 3 and ema.updates == 1
                 assert all(is_sharded(p) == second for p in model.parameters())
                 found = train(model, optimizer, first=3, steps=3)
-                tolerance = 0.0 if first == second else 2e-6 if level == "O0" else 2e-2
+                # torch DDP lays its buckets out anew after a first step: gloo then adds more than two ranks otherwise.
+                exact = first == second and (first or amp.world_size() == 2)
+                tolerance = 0.0 if exact else 2e-6 if level == "O0" else 2e-2
                 torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
