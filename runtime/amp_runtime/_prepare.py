@@ -73,7 +73,8 @@ def prepare_model(
             passes before a step, or whose parameters are not always used; the model itself is returned. Its
             synchronised batch norm can be differentiated twice, as a gradient penalty does, also on CUDA.
         find_unused_parameters: let torch DDP search each graph for parameters that take no part in it. With shards,
-            from torch 2.13 on, the gradients of such are zero.
+            from torch 2.13 on, the gradients of such are zero, and no block is whole by itself: ranks may leave out
+            others.
         static_graph: promise torch DDP that every step uses the same parameters in the same way; it then needs no
             search for unused ones and allows checkpointed activations to be used twice.
         sync_bn: synchronise batch norm, whatever ``amp.init`` was told.

@@ -30,6 +30,7 @@ from amp_runtime._distributed.group import from_all_processes, inside_main_proce
 
 _WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 _CONTAINERS = (nn.ModuleList, nn.Sequential)
+_COUNT_UNUSED = "set_reduce_scatter_unused_params"  # since torch 2.13
 
 _replaced: TensorMap[str] = TensorMap()
 _sharded = False
@@ -129,7 +130,7 @@ def refuse_model(model: nn.Module, find_unused_parameters: bool) -> None:
         raise ValueError(
             f"amp.prepare_model got a {kind} to shard with a parameter of no dimension; allowed: one of shape (1,)"
         )
-    if find_unused_parameters and not hasattr(fsdp.FSDPModule, "set_reduce_scatter_unused_params"):
+    if find_unused_parameters and not hasattr(fsdp.FSDPModule, _COUNT_UNUSED):
         raise ValueError(
             "amp.prepare_model got find_unused_parameters=True with shards; allowed: False before torch 2.13, where "
             "all ranks have to use the same parameters"
@@ -162,13 +163,14 @@ def shard(
         kept: its modules that compute in the type of the shards.
         half: the type in which all others compute; ``None`` is that of the shards.
         always_fp32: half gradients are averaged in float32.
-        unused: parameters without a gradient on some rank count as zero there.
+        unused: parameters without a gradient on some rank count as zero there, and all are whole at once.
 
     Returns:
         The blocks that are whole one at a time, without the model itself.
 
     Raises:
         RuntimeError: an optimizer on some rank holds the parameters as they are now.
+        ValueError: ``unused`` is asked for, and some modules have to be sharded by themselves.
     """
     global _sharded
     _refuse_early_optimizers(model)
@@ -183,20 +185,28 @@ def shard(
     before = [(parameter, f"{kind}.{name}") for name, parameter in model.named_parameters()]
     alone = _outermost(model, kept) if half is not None else []
     covered = {id(module) for part in alone for module in part.modules()}
-    blocks = [block for block in blocks_of(model) if id(block) not in covered]
+    # A block that some rank leaves out would keep the others waiting for its shards, so there is none then.
+    blocks = [] if unused else [block for block in blocks_of(model) if id(block) not in covered]
+    if unused and any(part is not model for part in alone):
+        raise ValueError(
+            f"amp.prepare_model got find_unused_parameters=True for a {kind} to shard at O2 in which a "
+            f"{type(alone[0]).__name__} keeps float32 weights and so is sharded by itself; allowed: O0 or O1, or "
+            "amp.init(keep_batchnorm_fp32=False) for batch norm"
+        )
     for part in (*(part for part in alone if part is not model), *blocks, model):
         # Also the model itself is sharded again after a forward pass: else its own weights stay whole where no backward
         # pass follows, and whoever reads parameters then finds others than those of the optimizer.
         policy = plain if part in alone else cast
         fsdp.fully_shard(part, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
     if unused:
-        model.set_reduce_scatter_unused_params(True)  # type: ignore[operator]
+        getattr(model, _COUNT_UNUSED)(True)
     for parameter, name in before:
         _replaced[parameter] = name
     for module in model.modules():
         if module._parameters:
             module._register_load_state_dict_pre_hook(Hook(load_shards), with_module=True)  # type: ignore[no-untyped-call]
     model.register_forward_pre_hook(Hook(_refuse_to_run_alone), prepend=True)
+    model.register_forward_hook(Hook(_shard_again))
     _sharded = True
     _watch_steps()
     return blocks
@@ -253,6 +263,11 @@ def _refuse_to_run_alone(model: nn.Module, args: Any) -> None:
             "a sharded model was called in a loop over amp.share_evaluation, where the ranks have different numbers of "
             "batches; evaluate on a loader that every rank reads alike"
         )
+
+
+def _shard_again(model: Any, args: Any, output: Any) -> None:
+    """A forward hook: older torch leaves the model's own weights whole, whatever it was told."""
+    model.reshard()
 
 
 # ---- state of whole tensors ---------------------------------------------------------------------------------------

@@ -157,6 +157,27 @@ def check_parameters_that_one_rank_does_not_use_count_as_zero_there() -> None:
     torch.testing.assert_close(*found)
 
 
+def check_blocks_that_one_rank_leaves_out() -> None:
+    class Dropping(Net):
+        def forward(self, x: torch.Tensor) -> Any:
+            x = self.stem(x) * self.scale
+            for number, block in enumerate(self.blocks):
+                if number != amp.rank():
+                    x = block(x)
+            return self.head(x)
+
+    found = []
+    for shard in (False, True):
+        begin("O0", shard)
+        model = amp.prepare_model(Dropping(), find_unused_parameters=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        found.append((train(model, optimizer, steps=3), [whole(p.grad).clone() for p in model.parameters()]))
+    torch.testing.assert_close(*found)
+    begin("O2", True)
+    text = raised(ValueError, lambda: amp.prepare_model(Net("batch"), find_unused_parameters=True))
+    assert "BatchNorm1d keeps float32 weights" in text
+
+
 def check_an_optimizer_that_was_built_before_is_refused() -> None:
     begin("O1", True, dtype="bf16")
     model = Net()
