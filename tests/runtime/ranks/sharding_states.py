@@ -187,6 +187,21 @@ def check_each_rank_keeps_its_part_of_weights_gradients_and_states() -> None:
         assert bytes_kept(parameters) < 0.6 * total
 
 
+def check_what_autograd_keeps_of_weights_between_the_passes() -> None:
+    """At O1 the half copies that autocast has made of all weights, at O2 none."""
+    kept = {}
+    for level in ("O1", "O2"):
+        model, _ = made(level, True, lambda: Net(width=61))
+        shapes = {tuple(sorted(p.shape)) for p in model.parameters() if p.dim() == 2}
+        saved: list[torch.Tensor] = []
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda t, s=saved: s.append(t) or t, lambda t: t)
+        with hooks, amp.autocast():
+            model(batch(0, rows=2)[0])
+        weights = [t for t in saved if t.dtype is torch.bfloat16 and tuple(sorted(t.shape)) in shapes]
+        kept[level] = bytes_kept(weights) / (2 * sum(p.numel() for p in model.parameters() if p.dim() == 2))
+    assert 0.9 < kept["O1"] <= 1.0 and kept["O2"] < 0.1, kept
+
+
 def check_weights_are_shards_again_after_an_evaluation() -> None:
     model, optimizer = made("O1", True)
     model.eval()
