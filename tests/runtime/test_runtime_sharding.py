@@ -100,7 +100,11 @@ def rows() -> list[list[str]]:
 
 def keywords() -> set[str]:
     given = (amp.init, amp.prepare_model, amp.prepare_loader, amp.EMA)
-    return {name for function in given for name in inspect.signature(function).parameters} | {"fused"}
+    return {name for function in given for name in inspect.signature(function).parameters} | {
+        "fused",
+        "retain_graph",
+        "create_graph",
+    }
 
 
 def found(name: str) -> bool:

@@ -76,6 +76,44 @@ def check_what_would_need_whole_parameters() -> None:
     assert "DTensor" in raised(RuntimeError, lambda: model.stem(x))
 
 
+def check_several_passes_before_a_step() -> None:
+    found = []
+    for shard in (False, True):
+        model, _ = made("O0", shard)
+        x, _ = batch(0)
+        (model(x).square().mean() + model(2 * x).square().mean()).backward()
+        loss = model(x).square().mean()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        found.append([whole(p.grad).clone() for p in model.parameters()])
+    torch.testing.assert_close(*found)
+
+
+def check_a_gradient_penalty_is_refused_by_torch() -> None:
+    model, _ = made("O0", True)
+    x = batch(0)[0].requires_grad_()
+
+    def penalised() -> None:
+        (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        gradient.square().mean().backward()
+
+    assert "storage of size 0" in raised(RuntimeError, penalised)
+
+
+def check_an_overflow_is_located() -> None:
+    model, _ = made("O1", True)
+
+    def step() -> None:
+        with amp.autocast():
+            loss = model(batch(0)[0] * 1e38).square().mean()
+        amp.scaler.scale(loss).backward()
+
+    before = [whole(p).clone() for p in model.parameters()]
+    location = amp.scaler.locate_overflow(step)
+    assert location is not None and location.what in ("output", "loss")
+    assert all(torch.equal(whole(p), value) for p, value in zip(model.parameters(), before, strict=True))
+
+
 def check_passes_that_not_all_ranks_make() -> None:
     model, _ = made("O0", True)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(3, 5)))
