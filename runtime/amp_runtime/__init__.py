@@ -75,6 +75,7 @@ from amp_runtime._precision.threads import in_this_region as in_this_region
 from amp_runtime._precision.widening import at_least_float32 as at_least_float32
 from amp_runtime._prepare import prepare_model as prepare_model
 from amp_runtime._prepare import unwrap as unwrap
+from amp_runtime._saving.full import full_state_dict as full_state_dict
 from amp_runtime._saving.load import load_checkpoint as load_checkpoint
 from amp_runtime._saving.prefix import without_module_prefix as without_module_prefix
 from amp_runtime._saving.save import save_checkpoint as save_checkpoint
@@ -111,6 +112,7 @@ __all__ = [
     "drawn_alike",
     "float_function",
     "from_main_process",
+    "full_state_dict",
     "gather",
     "gather_evaluated",
     "half_function",

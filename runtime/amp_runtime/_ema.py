@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from amp_runtime._core.dtensors import any_sharded, is_sharded, local, shard_like
 from amp_runtime._precision import masters
 from amp_runtime._saving.bare import bare, some, without_prefixes
 from amp_runtime._scaling.gradients import inner_optimizer
@@ -78,7 +79,8 @@ class EMA:
 
     Raises:
         TypeError: ``model`` is not a module.
-        ValueError: an argument is not one of the allowed values, or the model has lazy parameters.
+        ValueError: an argument is not one of the allowed values, or the model has lazy parameters; or it is sharded and
+            ``device`` is another than that of the model.
     """
 
     def __init__(
@@ -136,6 +138,8 @@ class EMA:
     def _shadow_of(self, live: torch.Tensor, name: str) -> torch.Tensor:
         if isinstance(live, (nn.UninitializedParameter, nn.UninitializedBuffer)):
             raise ValueError(f"amp.EMA got a model whose {name} is lazy; run one batch through the model first")
+        if is_sharded(live) and self._device not in (None, live.device):
+            raise ValueError(f"amp.EMA got device={str(self._device)!r} for a sharded model; allowed: None")
         start = exact(live).to(self._device or live.device, copy=True)
         return nn.Parameter(start, requires_grad=False) if isinstance(live, nn.Parameter) else start
 
@@ -206,6 +210,7 @@ class EMA:
             live, shadow = entry.value(), entry.shadow
             if not self._follow(shadow, live):
                 continue
+            shadow, live = local(shadow), local(live)  # each rank moves its shards
             if shadow.is_complex():
                 shadow, live = torch.view_as_real(shadow), torch.view_as_real(live)
             averages, values = groups.setdefault((shadow.device, shadow.dtype), ([], []))
@@ -224,7 +229,16 @@ class EMA:
                 shadow.copy_(live if made is None else torch.where(made.to(live.device) > 0, live, shadow))
 
     def _follow(self, shadow: torch.Tensor, live: torch.Tensor) -> bool:
-        """Goes to another device with the model, and begins anew with a tensor of another shape (returns False)."""
+        """Goes to another device with the model, and begins anew with a tensor of another shape (returns False).
+
+        Raises:
+            RuntimeError: the model has been sharded since the average was made.
+        """
+        if is_sharded(live) != is_sharded(shadow):
+            raise RuntimeError(
+                "amp.EMA was made before amp.prepare_model sharded its model; make it afterwards, so that it is "
+                "sharded as the model is"
+            )
         if shadow.shape != live.shape:
             shadow.data = live.detach().to(self._device or live.device, shadow.dtype, copy=True)
             return False
@@ -246,8 +260,16 @@ class EMA:
 
         Made at the first use. It is float32 at every level. To evaluate in the model's own precision, or where the
         model cannot be copied, use :meth:`applied`.
+
+        Raises:
+            RuntimeError: the model is sharded, and cannot be copied.
         """
         if self._module is None:
+            if any_sharded(self._model.parameters()):
+                raise RuntimeError(
+                    "EMA.module was asked for with a sharded model, which cannot be copied; evaluate under `with "
+                    "ema.applied()`, and get the weights by amp.full_state_dict(ema)"
+                )
             memo: dict[int, Any] = {id(e.live): e.shadow for e in self._entries()}
             self._module = copy.deepcopy(self._model, memo).eval()
         return self._module
@@ -322,7 +344,8 @@ class EMA:
             raise RuntimeError(f"EMA.load_state_dict: the state does not fit {type(self._model).__name__}; {told}")
         for name, shadow in self._by_name.items():
             if name in state:
-                shadow.copy_(state[name])
+                value = state[name]
+                shadow.copy_(shard_like(value, shadow) if is_sharded(shadow) and not is_sharded(value) else value)
         if updates is not None:
             self.updates = int(updates)
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from amp_runtime._core import capabilities, models
-from amp_runtime._core.context import CastPolicy, DtypeName, OptLevel, context
+from amp_runtime._core.context import PARALLELS, CastPolicy, DtypeName, OptLevel, Parallel, context
 from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._data import loader, streams
-from amp_runtime._distributed import averaging, buffers, group, shadow
+from amp_runtime._distributed import averaging, buffers, group, shadow, sharding
 from amp_runtime._noticing import setting, start
 from amp_runtime._precision import (
     half_models,
@@ -38,6 +38,7 @@ def init(
     *,
     override: OptLevel | None = None,
     ddp: bool = False,
+    parallel: Parallel | None = None,
     enabled: bool = True,
     dtype: DtypeName | torch.dtype = "auto",
     loss_scale: float | str | None = "dynamic",
@@ -104,6 +105,8 @@ def init(
         override: a level that overrides both, and ``AMP_OPT_LEVEL``; ``None`` overrides nothing. It is for an option of
             the command line whose default is ``None``: ``override=args.amp``.
         ddp: take part in a torchrun launch. Alone it changes nothing.
+        parallel: the same, and how models are prepared then: ``"ddp"``, whole on every rank, or ``"fsdp"``, sharded
+            over the ranks by torch's FSDP2; see ``shard`` in :func:`prepare_model`.
         enabled: ``False`` is O0, whatever ``opt_level`` says.
         dtype: the half type, by name or as a ``torch.dtype``. ``auto`` is bfloat16 on the CPU and on GPUs that
             compute in it, float16 otherwise; the environment variable ``AMP_DTYPE`` names another type for ``auto``.
@@ -135,12 +138,16 @@ def init(
 
     Raises:
         ValueError: an argument, ``AMP_OPT_LEVEL``, ``AMP_DTYPE``, ``AMP_LOSS_SCALE`` or ``AMP_CHECK`` is not one of the
-            allowed values, or contradicts the level; or a custom list names no operation of torch.
+            allowed values, or contradicts the level; ``parallel="fsdp"`` is given at O3, with ``combine_grad=True`` or
+            without master weights; or a custom list names no operation of torch.
 
     Source:
         The levels are those of Apex: https://nvidia.github.io/apex/amp.html#opt-levels-and-properties
     """
     ddp, sync_bn, verbose = _truth("ddp", ddp), _truth("sync_bn", sync_bn), _truth("verbose", verbose)
+    if parallel is not None and parallel not in PARALLELS:
+        raise ValueError(f"amp.init got parallel={parallel!r}; allowed: None, {', '.join(map(repr, PARALLELS))}")
+    ddp = ddp or parallel is not None
     reread = _is_main_read_again()
     if ddp and reread:
         return
@@ -163,6 +170,8 @@ def init(
         custom_black_list=custom_black_list,
         combine_grad=combine_grad,
     )
+    if parallel == "fsdp":
+        sharding.refuse_settings("amp.init", chosen.opt_level, chosen.master_weights, chosen.combine_grad)
     if chosen.opt_level in ("O2", "O3"):
         half_models.require_here()
     scaler.agrees_always = setting.setting() == "every"
@@ -173,6 +182,7 @@ def init(
     convert_bfloat16(context.mixed)
     mixed_writes.follow(context.mixed)
     registered.follow()
+    context.parallel = parallel
     context.sync_bn = sync_bn
     context.verbose = verbose
     context.initialised = True
@@ -218,6 +228,7 @@ def shutdown() -> None:
     shadow.begin_round(None)
     averaging.forget_all()
     buffers.stop_watching()
+    sharding.forget_all()
     scaler.reset()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from amp_runtime._core.context import context
 from amp_runtime._core.hooks import Hook
 from amp_runtime._core.models import prepared, remember
-from amp_runtime._distributed import averaging, buffers
+from amp_runtime._distributed import averaging, buffers, sharding
 from amp_runtime._distributed.copying import copy_from_main_process
 from amp_runtime._distributed.ddp import DistributedModel, distribute
 from amp_runtime._distributed.module_prefix import only_names
@@ -19,12 +20,14 @@ from amp_runtime._distributed.options import checked_exchange
 from amp_runtime._distributed.syncbn import synchronise_batch_norm
 from amp_runtime._precision import half_models
 from amp_runtime._precision.levels import watch_outputs
+from amp_runtime._precision.optimizer_state import watch_optimizers
 from amp_runtime._precision.replicas import watch_replicas
 
 
 def prepare_model(
     model: nn.Module,
     *,
+    shard: bool | None = None,
     delay_allreduce: bool = False,
     find_unused_parameters: bool = False,
     static_graph: bool = False,
@@ -35,9 +38,9 @@ def prepare_model(
 ) -> Any:
     """Prepares a model for the precision and the processes of ``amp.init``.
 
-    In this order: rank 0's weights on all ranks, synchronised batch norm, precision, gradient averaging. The
-    parameters stay the same objects, so the optimizer may be built before or after. At O0 in one process the
-    model is returned untouched, and a prepared model is returned as it is.
+    In this order: rank 0's weights on all ranks, synchronised batch norm, precision, gradient averaging or
+    sharding. Unless the model is sharded the parameters stay the same objects, so the optimizer may be built before or
+    after. At O0 in one process the model is returned untouched, and a prepared model is returned as it is.
 
     From O1 the model's half-precision outputs come back as float32, also in nested tuples, lists, mappings
     and dataclasses, so that losses, ``.numpy()`` and metrics of the script go on working. The replicas of an
@@ -55,13 +58,23 @@ def prepare_model(
     Where there are masters, pickling the model gives a float32 model. The gradients of a half model are half
     while they are accumulated; after ``amp.scaler.unscale_`` they are float32.
 
+    A sharded model is torch's FSDP2: each rank holds a part of every parameter, of its gradient and of the optimizer's
+    state, and the weights of a repeated block are whole only while the block runs. The model stays the same object, its
+    parameters do not, so the optimizer is built afterwards. At O1 the shards are float32; at O2 they are the masters,
+    rounded each time a block runs, and batch norm stays float32. All ranks must run each forward pass, in evaluations
+    too. ``docs/sharding.md`` has a table of what works with shards and what is declined. In one process nothing is
+    sharded.
+
     Args:
         model: the model, on its device, with its weights initialised or loaded.
+        shard: share the parameters out over the ranks; ``None`` is what ``amp.init(parallel=)`` says.
         delay_allreduce: average the gradients once, when ``amp.scaler.unscale_`` or ``step`` runs for their
             optimizer, instead of during each backward pass. For models that take part in several backward
             passes before a step, or whose parameters are not always used; the model itself is returned. Its
             synchronised batch norm can be differentiated twice, as a gradient penalty does, also on CUDA.
-        find_unused_parameters: let torch DDP search each graph for parameters that take no part in it.
+        find_unused_parameters: let torch DDP search each graph for parameters that take no part in it. With shards,
+            from torch 2.13 on, the gradients of such are zero, and no block is whole by itself: ranks may leave out
+            others.
         static_graph: promise torch DDP that every step uses the same parameters in the same way; it then needs no
             search for unused ones and allows checkpointed activations to be used twice.
         sync_bn: synchronise batch norm, whatever ``amp.init`` was told.
@@ -71,14 +84,16 @@ def prepare_model(
         allreduce_always_fp32: half gradients are summed over the processes in float32.
 
     Returns:
-        The model itself, or in several processes a :class:`DistributedModel` around it; what
+        The model itself, or in several processes a :class:`DistributedModel` around it, unless it is sharded; what
         :func:`keep_module_prefix` made stays the outermost.
 
     Raises:
         TypeError: ``model`` is not a module.
-        ValueError: ``message_size`` or ``gradient_predivide_factor`` is not positive, or
-            ``delay_allreduce`` and ``static_graph`` are both given.
-        RuntimeError: it is wrapped in torch's DDP already, at O2 or O3.
+        ValueError: ``message_size`` or ``gradient_predivide_factor`` is not positive;
+            ``delay_allreduce`` and ``static_graph`` are both given; or shards are asked for at O3, or with another
+            option or a parameter that they do not have.
+        RuntimeError: it is wrapped in torch's DDP already, at O2 or O3; its parameters are sharded already; or it is to
+            be sharded and an optimizer holds its parameters, or torch has no ``fully_shard``.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"amp.prepare_model got {type(model).__name__}; allowed: a torch.nn.Module")
@@ -88,11 +103,17 @@ def prepare_model(
             "amp.prepare_model got delay_allreduce=True and static_graph=True; allowed: one of them, because only "
             "torch DDP, which averages during the backward pass, looks at the graph"
         )
+    shards = context.parallel == "fsdp" if shard is None else shard
+    if shards:
+        sharding.refuse_keywords(delay_allreduce, message_size, gradient_predivide_factor)
+        caller = "amp.prepare_model"
+        sharding.refuse_settings(caller, context.opt_level, context.master_weights, context.combine_grad)
     if isinstance(model, DistributedModel):
         return model
     if only_names(model):
         model.module = prepare_model(
             model.module,
+            shard=shard,
             delay_allreduce=delay_allreduce,
             find_unused_parameters=find_unused_parameters,
             static_graph=static_graph,
@@ -123,6 +144,8 @@ def prepare_model(
         if context.cast_model_outputs is not None or context.scales_always:
             remember(model, model)  # the scaler looks for gradients in it that no optimizer holds
         return model
+    if shards and context.distributed:
+        sharding.refuse_model(model, find_unused_parameters)
     _accept_module_prefix(model)
     if context.distributed:
         copy_from_main_process(model)
@@ -132,6 +155,8 @@ def prepare_model(
     if context.mixed:
         # Here and not at the first region: every rank comes here, and nothing is compiled or captured yet.
         try_operations(torch.device(context.device_type()) if first.is_meta else first.device)
+    if shards and context.distributed:
+        return _sharded(model, find_unused_parameters, allreduce_always_fp32)
     if context.mixed or context.cast_model_outputs is not None:
         _set_precision(model)
     result = model
@@ -164,6 +189,29 @@ def _set_precision(model: nn.Module) -> None:
     watch_outputs(model)
     if context.mixed:
         watch_replicas(model)
+
+
+def _sharded(model: nn.Module, unused: bool, always_fp32: bool) -> nn.Module:
+    """Gives ``model`` the precision of ``amp.init``, and shares its parameters out over the ranks. A collective."""
+    kept: set[nn.Module] = set()
+    half: torch.dtype | None = None
+    if context.opt_level == "O2":
+        kept = half_models.make_compute_half(model)
+        first = next(model.parameters())
+        if first.dtype is torch.float32:
+            half = context.half_dtype(first.device.type)
+    if context.mixed or context.cast_model_outputs is not None:
+        watch_outputs(model)
+    blocks = sharding.shard(model, kept=kept, half=half, always_fp32=always_fp32, unused=unused)
+    watch_optimizers()
+    context.watch(next(model.parameters()))
+    remember(model, model)
+    buffers.watch(model)
+    if context.verbose and context.rank == 0:
+        counted = Counter(type(block).__name__.removeprefix("FSDP") for block in blocks)
+        listed = ", ".join(f"{count} {kind}" for kind, count in counted.items()) or "no repeated blocks"
+        print(f"amp: sharded over {context.world_size} processes: {listed}, and the rest of the model")
+    return model
 
 
 def _without_parameters(model: nn.Module, sync_bn: bool | None) -> nn.Module:

@@ -15,20 +15,29 @@ pytestmark = pytest.mark.heavy
 FILES = sorted(path for path in (Path(__file__).parent / "ranks").glob("*.py") if path.name != "support.py")
 
 
-def contents(file: Path) -> tuple[list[str], int]:
-    """The names of a file's checks and the number of ranks that it wants."""
-    checks, ranks = [], 2
+def contents(file: Path) -> tuple[list[str], tuple[int, ...]]:
+    """The names of a file's checks and the numbers of ranks with which it wants to run."""
+    checks, ranks = [], (2,)
     for node in ast.parse(file.read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("check_"):
             checks.append(node.name)
         elif isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["RANKS"]:
-            ranks = ast.literal_eval(node.value)
+            wanted = ast.literal_eval(node.value)
+            ranks = wanted if isinstance(wanted, tuple) else (wanted,)
     return checks, ranks
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_checks_pass_on_every_rank(file: Path, launcher: Launcher, tmp_path: Path) -> None:
-    checks, ranks = contents(file)
+# What passes with the first number of ranks rarely fails with another.
+RUNS = [
+    pytest.param(file, ranks, id=f"{file.stem}-{ranks}", marks=() if number == 0 else pytest.mark.slow)
+    for file in FILES
+    for number, ranks in enumerate(contents(file)[1])
+]
+
+
+@pytest.mark.parametrize(("file", "ranks"), RUNS)
+def test_the_checks_pass_on_every_rank(file: Path, ranks: int, launcher: Launcher, tmp_path: Path) -> None:
+    checks, _ = contents(file)
     assert checks
     finished = launcher.together(file, tmp_path, ranks)
     for rank in range(ranks):

@@ -17,10 +17,12 @@ from amp_runtime._core import capabilities
 OptLevel = Literal["O0", "O1", "O2", "O3"]
 DtypeName = Literal["auto", "fp16", "bf16"]
 CastPolicy = Literal["torch", "apex"]
+Parallel = Literal["ddp", "fsdp"]
 
 OPT_LEVELS: tuple[OptLevel, ...] = ("O0", "O1", "O2", "O3")
 DTYPES: tuple[DtypeName, ...] = ("auto", "fp16", "bf16")
 CAST_POLICIES: tuple[CastPolicy, ...] = ("torch", "apex")
+PARALLELS: tuple[Parallel, ...] = ("ddp", "fsdp")
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
@@ -47,6 +49,8 @@ class Context:
         custom_white_list: operations that autocast runs in half besides those of the policy.
         custom_black_list: operations that autocast runs in float32 besides those of the policy.
         combine_grad: whether the scaler keeps gradients in flat buffers.
+        parallel: how ``prepare_model`` has several processes train: with whole models (``"ddp"``, and ``None``), or
+            with shards of one (``"fsdp"``).
         sync_bn: whether ``prepare_model`` synchronises batch norm over the processes.
         verbose: whether one line may be printed about a decision.
         rank: this process among all.
@@ -75,6 +79,7 @@ class Context:
     custom_white_list: tuple[str, ...] = ()
     custom_black_list: tuple[str, ...] = ()
     combine_grad: bool = False
+    parallel: Parallel | None = None
     sync_bn: bool = True
     verbose: bool = False
     rank: int = 0

@@ -20,6 +20,7 @@ from amp_runtime._core.context import context
 from amp_runtime._core.trees import rebuild_sequence
 from amp_runtime._data.loader import copy_with, is_shared, shared_seed
 from amp_runtime._data.shards import Share, Wrapper, can_be_tracked
+from amp_runtime._distributed import sharding
 from amp_runtime._distributed.group import from_all_processes
 
 L = TypeVar("L")
@@ -84,9 +85,17 @@ def share_evaluation(loader: L) -> L:
     Returns:
         What looks like a loader of the same class with the same settings. It is a collective when it is first made for
         a loader.
+
+    Raises:
+        RuntimeError: a model is sharded, whose forward passes need all ranks equally often.
     """
     whole: Any = loader
     if context.distributed:
+        if sharding.has_sharded_models():
+            raise RuntimeError(
+                "amp.share_evaluation was called where a model is sharded: its forward passes need all ranks, and "
+                "shares can have different numbers of batches. Evaluate on a loader that every rank reads alike"
+            )
         if is_shared(whole):
             whole = whole.__dict__.get("_amp_whole", whole.__dict__.get("_source"))
             if whole is None:

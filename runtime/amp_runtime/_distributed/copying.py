@@ -7,6 +7,7 @@ import itertools
 import torch.distributed as dist
 from torch import nn
 
+from amp_runtime._core.dtensors import refuse_shards
 from amp_runtime._core.models import require_initialised
 from amp_runtime._distributed.exchange import as_bytes
 from amp_runtime._distributed.group import flag_device
@@ -16,9 +17,11 @@ def copy_from_main_process(model: nn.Module) -> None:
     """Gives every rank the parameters and buffers of rank 0, in place. A collective.
 
     Raises:
-        RuntimeError: the model has lazy parameters, whose shapes are not known yet.
+        RuntimeError: the model has lazy parameters, whose shapes are not known yet, or sharded ones, of which every
+            rank has its own part.
     """
     require_initialised(model)
+    refuse_shards(model, "copying rank 0's weights to all ranks")
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         box = as_bytes(tensor).to(flag_device(tensor.device))
         dist.broadcast(box, src=0)

@@ -172,7 +172,8 @@ def no_sync(model: Any, enabled: bool = True) -> AbstractContextManager[None]:
 
     ``with amp.no_sync(model, enabled=(i + 1) % k != 0):`` around forward and backward sends nothing in k - 1 of k
     steps. It does nothing alone, and nothing for a model prepared with ``delay_allreduce=True``, which only
-    communicates at the step.
+    communicates at the step. Nor does it for a sharded one: its gradients are averaged and accumulated as shards in
+    each pass, which gives the same sum, and no rank keeps whole gradients.
 
     Args:
         model: what ``amp.prepare_model`` returned, or a wrapper of torch's that has ``no_sync``.

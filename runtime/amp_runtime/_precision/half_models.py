@@ -50,6 +50,45 @@ def make_half(model: nn.Module) -> None:
         model.register_forward_pre_hook(Hook(cast_inputs_to_half), with_kwargs=True)
 
 
+def make_compute_half(model: nn.Module) -> set[nn.Module]:
+    """What O2 does to a model whose float32 weights are to be sharded: everything but round its parameters.
+
+    The shards are the masters, and what a block computes with is rounded from them each time it runs. Buffers are
+    whole, and treated as in every half model.
+
+    Returns:
+        The modules whose weights stay float32 while they run: batch norm, unless ``amp.init`` says otherwise, and what
+        the device cannot compute in half.
+    """
+    require_initialised(model)
+    kept = _keep_what_cannot_be_half(model)
+    for parameter in model.parameters():
+        if parameter.dtype in HALF_DTYPES:
+            parameter.data = parameter.data.float()
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and context.keep_batchnorm_fp32:
+            kept.add(module)
+        if module in kept:
+            continue
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = _rounded_buffer(buffer)
+        if any(True for _ in _own_half_tensors(module)):
+            _save_and_load_in_full(module)
+        if isinstance(module, (*_NORMS, *_PRODUCTS)) and not has_hook(module._forward_pre_hooks, cast_part_inputs):
+            module.register_forward_pre_hook(Hook(cast_part_inputs), with_kwargs=True)
+    if model not in kept and not has_hook(model._forward_pre_hooks, cast_inputs_of_shards):
+        model.register_forward_pre_hook(Hook(cast_inputs_of_shards), with_kwargs=True)
+    return kept
+
+
+def cast_inputs_of_shards(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """A forward pre-hook: float32 inputs in the half type, of a model whose weights are half only while they run."""
+    masters.follow_masters()
+    dtype = context.half_dtype()
+    return to_half(args, dtype), to_half(kwargs, dtype)
+
+
 def cast_inputs_to_half(module: nn.Module, args: Any, kwargs: Any) -> Any:
     """A forward pre-hook: float32 inputs in the dtype of the module's half parameters."""
     if not torch.compiler.is_compiling():  # a graph cannot look at versions; the next step or state_dict does
@@ -124,15 +163,22 @@ def _make_half(module: nn.Module) -> None:
             if buffer is not None:
                 module._buffers[name] = half = _rounded_buffer(buffer)
                 rounded |= half.dtype in HALF_DTYPES
-    if rounded and not any(isinstance(hook, _Saving) for hook in module._state_dict_hooks.values()):
-        module._register_state_dict_hook(_Saving(module))  # type: ignore[no-untyped-call]
-        module._register_load_state_dict_pre_hook(Hook(load_in_full), with_module=True)  # type: ignore[no-untyped-call]
+    if rounded and _save_and_load_in_full(module):
         module.register_load_state_dict_post_hook(Hook(make_assigned_half))  # type: ignore[no-untyped-call]
     one_type = isinstance(module, (*_NORMS, *_PRODUCTS))
     if rounded and one_type and not has_hook(module._forward_pre_hooks, cast_part_inputs):
         module.register_forward_pre_hook(Hook(cast_part_inputs), with_kwargs=True)
     if rounded and isinstance(module, nn.RNNBase):
         module.flatten_parameters()  # cuDNN wants the new weights in one piece
+
+
+def _save_and_load_in_full(module: nn.Module) -> bool:
+    """Has a module's half tensors saved and loaded as float32; returns whether that is new."""
+    if any(isinstance(hook, _Saving) for hook in module._state_dict_hooks.values()):
+        return False
+    module._register_state_dict_hook(_Saving(module))  # type: ignore[no-untyped-call]
+    module._register_load_state_dict_pre_hook(Hook(load_in_full), with_module=True)  # type: ignore[no-untyped-call]
+    return True
 
 
 def _round(parameter: nn.Parameter) -> bool:

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from amp_runtime._core.context import HALF_DTYPES, DtypeName, context
+from amp_runtime._core.dtensors import any_sharded
 from amp_runtime._core.trees import map_tensors, tensors_in, to_float, to_half
 from amp_runtime._precision.half_models import restore_full_precision
 from amp_runtime._precision.properties import half_name
@@ -92,6 +93,7 @@ def inference(
 
     Raises:
         TypeError: ``model`` is not a module.
+        RuntimeError: it is sharded.
         ValueError: ``dtype`` is not allowed, or ``keep_fp32`` names a module that the model does not have.
         InferenceMismatchError: the outputs differ by more than the tolerance.
 
@@ -130,6 +132,7 @@ def check_inference(
 
     Raises:
         TypeError: ``model`` or ``deployed`` is not a module, or their outputs have different structures.
+        RuntimeError: one of them is sharded.
         ValueError: ``inputs`` is an empty list, or ``tolerance`` is not positive.
         InferenceMismatchError: the outputs differ by more than the tolerance, or are not finite where they should
             be. It names the first module, in the order of execution, whose own outputs are too far off.
@@ -171,6 +174,11 @@ def _bare(model: Any, caller: str) -> nn.Module:
     model = unwrap(model)
     if not isinstance(model, nn.Module):
         raise TypeError(f"{caller} got {type(model).__name__}; allowed: a torch.nn.Module")
+    if any_sharded(model.parameters()):
+        raise RuntimeError(
+            f"{caller} got a {type(model).__name__} that is sharded; allowed: a model made anew that has loaded what "
+            "amp.full_state_dict(model) gives"
+        )
     return model
 
 

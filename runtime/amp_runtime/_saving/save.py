@@ -12,9 +12,11 @@ import torch
 
 from amp_runtime._core.context import context
 from amp_runtime._data.position import loader_state
+from amp_runtime._distributed.sharding import has_sharded_models
 from amp_runtime._noticing import parting
 from amp_runtime._saving.atomic import write_atomically
 from amp_runtime._saving.bare import some
+from amp_runtime._saving.full import gathered
 from amp_runtime._saving.generators import generator_states
 from amp_runtime._saving.parts import classes_in, is_loader, is_part, leaves, plain, state_of
 from amp_runtime._saving.ranks import gather_objects, raise_together, require_all_ranks
@@ -42,7 +44,8 @@ def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, **parts: 
 
     The file is never half written: it gets its name when it is complete on the disk. It is an ordinary file of
     ``torch.save``: ``torch.load(path)["model"]`` is the state dict without ``module.`` before the names, float32 at
-    O2, so that it loads at every opt level and without this package.
+    O2, so that it loads at every opt level and without this package. What is sharded is put together first, so the file
+    is that of a model which is not, and loads with any number of processes.
 
     Args:
         path: the file. Missing folders are made.
@@ -74,9 +77,11 @@ def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, **parts: 
     if numbers is not None and None not in digests:
         parting.require_together(digests, numbers[1])
     problem: BaseException | None = None
+    shards = has_sharded_models()
+    states = gathered(_states(parts)) if shards else None
     if context.rank == 0:
         try:
-            content = _content(parts, ranks)
+            content = _content(_states(parts) if states is None else states, ranks)
             write_atomically(target, lambda file: torch.save(content, file), keep)
         except Exception as error:
             problem = error
@@ -89,13 +94,17 @@ def as_path(path: Any, function: str) -> Path:
     return Path(path)
 
 
-def _content(parts: dict[str, Any], ranks: list[Any]) -> dict[str, Any]:
-    content: dict[str, Any] = {}
+def _states(parts: dict[str, Any]) -> dict[str, Any]:
+    states: dict[str, Any] = {}
     for name, part in parts.items():
         objects = [item for _, item in leaves(name, part)]
         if all(is_loader(item) for item in objects):
             continue  # among the ranks' own
-        content[name] = state_of(part) if is_part(objects[0]) else plain(part)
+        states[name] = state_of(part) if is_part(objects[0]) else plain(part)
+    return states
+
+
+def _content(content: dict[str, Any], ranks: list[Any]) -> dict[str, Any]:
     content.setdefault(SCALER, scaler.state_dict())
     for name, value in content.items():
         _warn_of_odd_classes(name, value)

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from amp_runtime._core.dtensors import is_sharded, local, whole
+from amp_runtime._distributed import sharding
+from amp_runtime._scaling.agreement import Ranks
 from amp_runtime._scaling.editing import combined_gradients, make_true
 from amp_runtime._scaling.gradients import gradients_of, parameters_of, values
 from amp_runtime._scaling.scaler import scaler
@@ -35,12 +38,14 @@ def clip_grad_norm_(
         error_if_nonfinite: raise instead of returning a norm that is infinite or NaN.
 
     Returns:
-        The true norm before clipping, a scalar tensor. Equal on all ranks where the gradients are.
+        The true norm before clipping, a scalar tensor. Equal on all ranks where the gradients are, and for shards,
+        of which it is the norm over all ranks: a collective for these.
 
     Raises:
         TypeError: ``parameters`` is none of these.
         ValueError: ``max_norm`` is negative or NaN, or ``norm_type`` is not positive.
-        RuntimeError: the norm is not finite, and ``error_if_nonfinite`` is set.
+        RuntimeError: the norm is not finite, and ``error_if_nonfinite`` is set; or the parameters are those that a
+            model had before it was sharded.
     """
     limit = _checked("clip_grad_norm_", "max_norm", max_norm)
     if _checked("clip_grad_norm_", "norm_type", norm_type) == 0:
@@ -48,8 +53,11 @@ def clip_grad_norm_(
     chosen = _parameters("clip_grad_norm_", parameters)
     scaled, unit = make_true(scaler, chosen)
     flat = None if scaled else combined_gradients(scaler, chosen)
-    if not scaled and flat is None and not any(gradient.is_sparse for gradient in gradients_of(chosen)):
-        return nn.utils.clip_grad_norm_(chosen, limit, norm_type, error_if_nonfinite)
+    gradients = gradients_of(chosen)
+    kinds = set(map(is_sharded, gradients))
+    by_torch = len(kinds) < 2 and not (True in kinds and math.isinf(norm_type))
+    if not scaled and flat is None and by_torch and not any(gradient.is_sparse for gradient in gradients):
+        return whole(nn.utils.clip_grad_norm_(chosen, limit, norm_type, error_if_nonfinite))
     known = {id(parameter) for parameter in scaled}
     true = gradients_of(p for p in chosen if id(p) not in known) if flat is None else flat
     return _clip(true, gradients_of(scaled), unit, limit, float(norm_type), error_if_nonfinite)
@@ -108,11 +116,21 @@ def _clip(
 def _norm(gradient: torch.Tensor, order: float) -> torch.Tensor:
     dense = gradient._values() if gradient.is_sparse else gradient
     wide = None if dense.is_complex() or dense.dtype is torch.float64 else torch.float32
-    norm: torch.Tensor = torch.linalg.vector_norm(dense, order, dtype=wide)
-    return norm.float()
+    if is_sharded(dense) and math.isinf(order):
+        # torch raises on ranks whose shard is empty, and on them alone. gloo may lose a NaN among numbers.
+        part = local(dense).float()
+        largest = torch.linalg.vector_norm(part, order) if part.numel() else part.new_zeros(())
+        return Ranks().strongest(largest.nan_to_num(math.inf, math.inf).reshape(1))[0].to(dense.device)
+    return whole(torch.linalg.vector_norm(dense, order, dtype=wide)).float()
 
 
 def _parameters(function: str, given: Any) -> list[torch.Tensor]:
+    chosen = _listed(function, given)
+    sharding.refuse_replaced(chosen, f"amp.{function}")
+    return chosen
+
+
+def _listed(function: str, given: Any) -> list[torch.Tensor]:
     if isinstance(given, torch.Tensor):
         return [given]
     if isinstance(given, nn.Module):

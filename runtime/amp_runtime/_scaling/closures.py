@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.context import context
+from amp_runtime._core.dtensors import any_sharded
 from amp_runtime._distributed import averaging, shadow
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks
@@ -144,6 +146,11 @@ def step_with_closure(
 ) -> Any:
     """What ``amp.scaler.step`` does where the script gives it a closure."""
     inner = step.inner
+    if context.distributed and any_sharded(parameters_of(inner)):
+        raise RuntimeError(
+            f"amp.scaler.step got a closure for a {type(inner).__name__} of sharded parameters; allowed: an optimizer "
+            "without a closure, or amp.prepare_model(model, shard=False)"
+        )
     if scaler.is_enabled():
         if not scaler._warned_of_closure:
             scaler._warned_of_closure = True

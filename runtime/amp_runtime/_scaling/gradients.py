@@ -11,12 +11,13 @@ import torch
 
 from amp_runtime._core.capabilities import UNSCALE, lacks
 from amp_runtime._core.context import HALF_DTYPES
+from amp_runtime._core.dtensors import local
 
 HELD_AS = ("optimizer", "_optimizer", "optim")
 """Under which names objects around an optimizer hold it."""
 _is_sparse = attrgetter("is_sparse")
 _dtype = attrgetter("dtype")
-_kind = attrgetter("device", "dtype", "layout")
+_kind = attrgetter("device", "dtype", "layout", "__class__")
 
 
 def inner_optimizer(optimizer: Any) -> torch.optim.Optimizer:
@@ -66,8 +67,8 @@ def coalesced_gradients_of(parameters: Iterable[torch.Tensor]) -> list[torch.Ten
 
 
 def values(gradient: torch.Tensor) -> torch.Tensor:
-    """The numbers in a gradient as a real, dense tensor that shares its memory."""
-    dense = gradient._values() if gradient.is_sparse else gradient
+    """The numbers in a gradient as a real, dense tensor that shares its memory; of a shard those of this rank."""
+    dense = gradient._values() if gradient.is_sparse else local(gradient)
     return torch.view_as_real(dense) if dense.is_complex() else dense
 
 
@@ -79,7 +80,7 @@ def is_finite(gradient: torch.Tensor) -> bool:
 def multiply(gradients: list[torch.Tensor], factor: Callable[[torch.device], torch.Tensor] | None) -> torch.Tensor:
     """Multiplies gradients in place, and checks them in the same pass over the memory.
 
-    Dense, sparse (coalesced) and complex gradients of any floating dtypes and devices may be mixed.
+    Dense, sparse (coalesced), sharded and complex gradients of any floating dtypes and devices may be mixed.
 
     Args:
         gradients: the tensors; an empty list is allowed.
@@ -87,17 +88,20 @@ def multiply(gradients: list[torch.Tensor], factor: Callable[[torch.device], tor
 
     Returns:
         A float32 tensor of shape ``()``: 1.0 if a gradient held an infinity or NaN before, else 0.0. It lies on the
-        device of the first gradients.
+        device of the first gradients. Of shards it tells what this rank holds.
     """
     if not gradients:
         return torch.zeros((), dtype=torch.float32)
     kinds = set(map(_kind, gradients))
     with torch.no_grad():
         if len(kinds) == 1:
-            ((device, dtype, layout),) = kinds
-            if dtype is torch.float32 and layout is torch.strided:  # nearly always
+            ((device, dtype, layout, kind),) = kinds
+            if dtype is torch.float32 and layout is torch.strided and kind is torch.Tensor:  # nearly always
                 return _multiply_on(device, gradients, factor)
-        gradients = [values(gradient) for gradient in gradients]
+        first_device = gradients[0].device
+        gradients = [part for gradient in gradients if (part := values(gradient)).numel()]  # a shard may be empty
+        if not gradients:
+            return torch.zeros((), dtype=torch.float32, device=first_device)
         groups: dict[torch.device, list[torch.Tensor]] = {}
         for gradient in gradients:
             groups.setdefault(gradient.device, []).append(gradient)

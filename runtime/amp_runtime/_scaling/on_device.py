@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.dtensors import any_sharded
 from amp_runtime.optim._fused import FUSED_DEVICES, Fused, fusable_groups, fused_kernels
 
 _KINDS = {getattr(torch.optim, name) for name in FUSED_DEVICES}
@@ -27,6 +28,8 @@ def groups_to_fuse(optimizer: Any) -> list[dict[str, Any]] | None:
     """
     if not isinstance(optimizer, torch.optim.Optimizer) or _is_patched(optimizer):
         return None
+    if any_sharded(parameter for group in optimizer.param_groups for parameter in group["params"]):
+        return None  # torch's kernels for shards are not told
     groups: list[dict[str, Any]] = []
     if isinstance(optimizer, Fused) or type(optimizer) in _KINDS:
         groups = [group for group in optimizer.param_groups if not group.get("fused")]

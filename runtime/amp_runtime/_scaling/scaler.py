@@ -14,7 +14,7 @@ import torch
 from amp_runtime._core.context import HALF_DTYPES, context
 from amp_runtime._core.models import copy_with, prepared_parameters, remember
 from amp_runtime._core.registry import IdentityMap, TensorMap
-from amp_runtime._distributed import averaging, buffers, shadow
+from amp_runtime._distributed import averaging, buffers, shadow, sharding
 from amp_runtime._distributed.group import warn_of_training_alone
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks
@@ -324,8 +324,9 @@ class Scaler(torch.amp.GradScaler):
 
         Raises:
             TypeError: ``optimizer`` is no optimizer and holds none.
-            RuntimeError: with several processes, the optimizer holds a parameter of no prepared model; or its model is
-                in torch DDP's ``join()`` while the scale is dynamic.
+            RuntimeError: with several processes, the optimizer holds a parameter of no prepared model, or one that its
+                model had before it was sharded, or shards and gets a closure; or its model is in torch DDP's ``join()``
+                while the scale is dynamic.
         """
         if self._locating:
             inner_optimizer(optimizer)
@@ -672,6 +673,7 @@ def _require_prepared(optimizer: torch.optim.Optimizer) -> None:
 
     A copy of a prepared model is taken in as one that averages at the step.
     """
+    sharding.refuse_replaced_together(parameters_of(optimizer), f"amp.scaler.step, with a {type(optimizer).__name__},")
     known = prepared_parameters()
     for index, parameter in enumerate(parameters_of(optimizer)):
         if not parameter.requires_grad or id(parameter) in known:

@@ -1,8 +1,9 @@
 """What the files beside this one share.
 
 Each of them holds checks that run in processes started as torchrun starts them: every ``check_*`` function runs on all
-ranks, in the order of the file. ``RANKS = 3`` in a file starts three processes; the default is two.
-``test_runtime_ranks.py`` starts each file once and reports what failed.
+ranks, in the order of the file. ``RANKS = 3`` in a file starts three processes, ``RANKS = (2, 4)`` two and then four;
+the default is two.
+``test_runtime_ranks.py`` starts each file so and reports what failed.
 """
 
 from __future__ import annotations

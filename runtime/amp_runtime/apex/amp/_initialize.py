@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from amp_runtime._core.context import HALF_DTYPES, context
+from amp_runtime._core.dtensors import refuse_shards
 from amp_runtime._core.hooks import Hook
 from amp_runtime._core.models import remember
 from amp_runtime._core.trees import map_tensors
@@ -42,13 +43,14 @@ def half_dtype(device_type: str) -> torch.dtype:
 
 
 def check_models(models: Iterable[Any]) -> None:
-    """Refuses models that are wrapped for several devices already.
+    """Refuses models that are wrapped for several devices already, or sharded.
 
     Raises:
         RuntimeError: one is.
     """
     wrappers = (nn.parallel.DistributedDataParallel, DistributedDataParallel, nn.parallel.DataParallel)
     for model in models:
+        refuse_shards(model, "apex.amp.initialize")
         if isinstance(model, wrappers):
             raise RuntimeError(
                 f"Incoming model is an instance of {type(model).__module__}.{type(model).__qualname__}. Parallel "

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from amp_runtime._core.dtensors import refuse_shards
 from amp_runtime._distributed.buckets import Bucket, buckets_of, world_size
 from amp_runtime._distributed.buckets import flatten as flatten
 from amp_runtime._distributed.buckets import unflatten as unflatten
@@ -62,6 +63,7 @@ class DistributedDataParallel(nn.Module):
 
     Raises:
         ValueError: ``shared_param`` was given, or ``allreduce_trigger_params`` with ``delay_allreduce``.
+        RuntimeError: the model is sharded.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class DistributedDataParallel(nn.Module):
             raise ValueError("Setting allreduce_trigger_params is only valid if delay_allreduce=False.")
         if num_allreduce_streams != 1 or allreduce_communicators is not None:
             warnings.warn("num_allreduce_streams and allreduce_communicators have no effect here", stacklevel=2)
+        refuse_shards(module, "apex.parallel.DistributedDataParallel")
         self.module = module
         self.message_size = message_size
         self.delay_allreduce = delay_allreduce
@@ -193,6 +196,7 @@ class Reducer:
         self.module: nn.Module | None = None
         self.grads: list[torch.Tensor] = []
         if isinstance(module_or_grads_list, nn.Module):
+            refuse_shards(module_or_grads_list, "Reducer")
             self.module = module_or_grads_list
             broadcast(self.module.parameters())
             _replicas.mark(self.module.parameters())
