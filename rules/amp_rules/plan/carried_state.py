@@ -10,7 +10,7 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.loaders import LoaderUse
-from amp_rules.roles.steps import Backward, Program, Site
+from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
@@ -22,11 +22,12 @@ def reasons(program: Program, flow: DataFlow, data: TrainingData) -> Iterator[De
     if not in_order:
         return
     told: set[ast.AST] = set()
+    models = _Models(program)
     for site in program.backwards:
         for loop in flow.loops_of(site):
             if not _iterates(loop, data.uses, in_order):
                 continue
-            for where, path in (*_carried_by_loop(program, loop, data.uses), *_carried_by_model(program, loop, site)):
+            for where, path in (*_carried_by_loop(program, loop, data.uses), *_carried_by_model(models, loop)):
                 if where.node not in told:
                     told.add(where.node)
                     yield _decline(where, path)
@@ -222,20 +223,37 @@ def _goes_through(program: Program, call: ast.Call, uses: Iterable[LoaderUse]) -
     return any(node in nodes for info in program.flow.callees(call) for node in program.nodes_of(info.node))
 
 
-def _carried_by_model(program: Program, loop: Site, site: Backward) -> Iterator[tuple[Site, str]]:
-    """Calls within a model that are given an attribute of it which they set in the last forward pass."""
-    inside = {*program.called_from(walk(loop.node))}
-    for body in inside:
+class _Models:
+    """What the functions of models are given of their last round; each is looked at once, whatever loops run it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._known: dict[ast.AST, list[tuple[Site, str]]] = {}
+
+    def carried(self, body: ast.AST) -> list[tuple[Site, str]]:
+        """Calls within a function of a model, with the path that comes from its last round."""
+        if body not in self._known:
+            self._known[body] = list(self._carried(body))
+        return self._known[body]
+
+    def _carried(self, body: ast.AST) -> Iterator[tuple[Site, str]]:
+        program = self.program
         if not program.is_model_code(body) or not isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
+            return
         scope = program.flow.scopes[body]
         calls = [
             node for node in program.nodes_of(body) if isinstance(node, ast.Call) and program.called_models(node, scope)
         ]
-        where = Site(scope.module, scope, body, body)
-        for call, path in _carried(body.body, calls, where):
+        yield from _carried(body.body, calls, Site(scope.module, scope, body, body))
+
+
+def _carried_by_model(models: _Models, loop: Site) -> Iterator[tuple[Site, str]]:
+    """Calls within a model that are given an attribute of it which they set in the last forward pass."""
+    inside = {*models.program.called_from(walk(loop.node))}
+    for body in inside:
+        for call, path in models.carried(body):
             owner, _, name = path.rpartition(".")
-            if owner == "self" and not _set_elsewhere(program, inside - {body}, loop, name):
+            if owner == "self" and not _set_elsewhere(models.program, inside - {body}, loop, name):
                 yield call, path
 
 

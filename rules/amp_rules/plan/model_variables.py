@@ -280,6 +280,19 @@ class Homes:
 
     def _candidates(self, value: Value) -> list[_Candidate]:
         found: dict[tuple[CellKey, ast.AST], _Candidate] = {}
+        for node, path, key, body, scope in self._given.get(value, ()):
+            entry = found.setdefault((key, body), _Candidate(key, path, scope.module, scope, body, []))
+            entry.assignments.append(blocks.statement_of(scope.module, node))
+        found = {key: item for key, item in found.items() if not self._only_builds(item)}
+        for entry in found.values():
+            # Where the variable holds None until a condition makes the model, the model is made under that condition.
+            entry.assignments = [item for item in entry.assignments if not _empties(item)] or entry.assignments
+        return list(found.values())
+
+    @cached_property
+    def _given(self) -> dict[Value, list[tuple[ast.AST, str, CellKey, ast.AST, Scope]]]:
+        """The assignments that may give a variable a model, by what the variable holds: gone through once for all."""
+        found: dict[Value, list[tuple[ast.AST, str, CellKey, ast.AST, Scope]]] = {}
         for node, body, scope in self.program.nodes():
             if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
                 continue
@@ -288,19 +301,12 @@ class Homes:
                 path = _exact_path(target)
                 if path is None or _is_no_model(given):
                     continue
-                values = self.flow.values(blocks.reading(target), scope)
-                if value not in values:
-                    continue
                 key = self._key(target, scope)
                 if key is None:
                     continue
-                entry = found.setdefault((key, body), _Candidate(key, path, scope.module, scope, body, []))
-                entry.assignments.append(blocks.statement_of(scope.module, node))
-        found = {key: item for key, item in found.items() if not self._only_builds(item)}
-        for entry in found.values():
-            # Where the variable holds None until a condition makes the model, the model is made under that condition.
-            entry.assignments = [item for item in entry.assignments if not _empties(item)] or entry.assignments
-        return list(found.values())
+                for value in self.flow.values(blocks.reading(target), scope):
+                    found.setdefault(value, []).append((node, path, key, body, scope))
+        return found
 
     def _only_builds(self, item: _Candidate) -> bool:
         """Whether a class of models makes a part there and trains none, as one that fits a head does."""

@@ -640,11 +640,15 @@ class _Closure:
         self._direct = direct
         self._with_gradients = with_gradients
         self._decided: dict[ast.AST, bool] = {}
+        self._known: dict[ast.AST, bool] = {}
 
     def has(self, node: ast.AST) -> bool:
         """Whether running the node runs such a thing."""
-        called = self._called([node])
-        return called is None or any(self._body_has(body) for body in called)
+        known = self._known.get(node)
+        if known is None:
+            called = self._called([node])
+            known = self._known[node] = called is None or any(self._body_has(body) for body in called)
+        return known
 
     def _called(self, parts: Iterable[ast.AST]) -> dict[ast.AST, None] | None:
         """The bodies that the parts call; None where they hold such a thing themselves, or call what is known to."""
