@@ -32,12 +32,15 @@ https://pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.process_notes import of_counts
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.training_loops import Counted
+from amp_rules.source.syntax import values_given
 
 RULE = Rule("AMP220", "sum-over-ranks", "What all processes counted is summed.", "distribution")
 
@@ -47,14 +50,39 @@ def changes(context: Context) -> Iterator[Change]:
     sums = context.processes.sums
     for item in sums.after:
         place = item.place
+        is_shared = _is_shared(context, place)
+        if is_shared is False:
+            continue
         message = f"`{item.path}` of all processes: `{place.module.text(item.why)}` is about the whole dataset"
-        written = context.vocabulary.summed_after(place.module, place.statement, item.path, place.loader)
+        loader = None if is_shared else place.loader
+        written = context.vocabulary.summed_after(place.module, place.statement, item.path, loader)
         yield Change.written(RULE, place.module, place.node, message, written)
     for here in sums.here:
         place = here.place
         message = f"`{place.module.text(here.node)}` of all processes: it is divided by the length of the whole dataset"
         written = context.vocabulary.summed(place.module, here.node, place.loader)
         yield Change.written(RULE, place.module, here.node, message, written)
+
+
+def _is_shared(context: Context, place: Counted) -> bool | None:
+    """Whether the sums of a place are always of a share, or never; ``None`` where the loader itself has to say.
+
+    A loader that is prepared where a call is given it keeps its variable, which then holds the whole one.
+    """
+    call = place.statement.value if isinstance(place.statement, ast.Assign) else None
+    if place.loader is None or not isinstance(call, ast.Call):
+        return None
+    setting, flow = context.processes.setting, context.program.flow
+    given = [item for item in values_given(call) if place.module.text(item) == place.loader]
+    if any(item in setting.prepared for item in given):
+        return True
+    calls = [caller.call for info in flow.callees(call) for caller in flow.callers(info)]
+    if not any(item in setting.prepared for other in calls for item in values_given(other)):
+        return None
+    sites = {value.site for item in given for value in flow.values(item, place.scope)}
+    rebound = {variable for _, variable in (*setting.rebound, *setting.rebound_after)}
+    is_whole = sites and None not in sites and not sites & setting.prepared and place.loader not in rebound
+    return False if is_whole else None
 
 
 def notes(context: Context) -> Iterator[Note]:
