@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
+from amp_rules.lattice.torch_operations import FACTORIES, LIKES
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind, Origin, Origins
@@ -82,7 +83,10 @@ class Draws:
 
     def _resets_by(self, call: ast.Call, scope: Scope) -> bool:
         names = self._program.callee_names(call, scope)
-        if names & SEEDS or any(name.startswith("torch.nn.init.") for name in names):
+        if any(name.startswith("torch.nn.init.") for name in names):
+            # Into a tensor that is made for it, it draws noise.
+            return not (call.args and self._is_new_tensor(call.args[0], scope))
+        if names & SEEDS:
             return True
         if not isinstance(call.func, ast.Attribute) or self._program.flow.callees(call):
             return False
@@ -96,6 +100,13 @@ class Draws:
         functions = [value.ref for item in call.args for value in self._program.flow.values(item, scope)]
         nodes = [node for info in functions if isinstance(info, FunctionFacts) for node in walk(info.node)]
         return any(isinstance(node, ast.Call) and self._resets_in(node) for node in nodes)
+
+    def _is_new_tensor(self, node: ast.expr, scope: Scope) -> bool:
+        """``torch.empty(8, 4)``, and the like of it."""
+        if not isinstance(node, ast.Call):
+            return False
+        made = {f"torch.{name}" for name in FACTORIES | LIKES}
+        return bool(self._program.callee_names(node, scope) & made)
 
     def _resets_in(self, call: ast.Call) -> bool:
         located = self._program.locate(call)

@@ -19,7 +19,8 @@ trains to other results than one process with all of them.
 ## When it declines
 Where the script speaks of synchronised batch norm anywhere, behind a switch of its own perhaps; where the model is not
 known to have batch norm; where samples are shuffled between the processes for the sake of batch norm, as momentum
-contrast does; where something looks for `nn.BatchNorm2d` later, which the new class is not, or
+contrast does; where a draw or a number out of a tensor decides whether batch norm runs at all, as in stochastic depth;
+where something looks for `nn.BatchNorm2d` later, which the new class is not, or
 differentiates twice (AMP288).
 
 ## Leaving it out
@@ -37,6 +38,7 @@ from collections.abc import Iterator
 from amp_rules.flow.values import Value
 from amp_rules.plan.apex.wrapping import WRAPPER
 from amp_rules.plan.batch_norms import BatchNorms
+from amp_rules.plan.changing import Changing
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -75,7 +77,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         values = own.program.roles.modules(model, site.scope)
         if not any(map(norms.are_in, values)) or _is_frozen(own.program, values):
             continue
-        reason = _against(own.program, site)
+        reason = _against(own.program, site, norms)
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
             text = reason or "nothing at the head of this file imports torch for certain"
@@ -194,7 +196,24 @@ def _calls(program: Program, node: ast.AST, names: frozenset[str]) -> bool:
     return isinstance(node, ast.Call) and located is not None and bool(program.callee_names(node, located[1]) & names)
 
 
-def _against(program: Program, wrapping: Site) -> str | None:
+def _skipped_by_some(program: Program, norms: BatchNorms) -> str | None:
+    """A condition of a model that may be another on each rank, and lets batch norm run or not.
+
+    Stochastic depth is such a case. Ranks that leave it out would leave the others waiting for their statistics.
+    """
+    changing = Changing(program)
+    for node, body, scope in program.nodes():
+        if not (isinstance(node, (ast.If, ast.IfExp, ast.While)) and program.is_model_code(body)):
+            continue
+        parts = [part for part in walk(node) if isinstance(part, ast.Call)]
+        called = {value for part in parts for value in program.roles.modules(part.func, scope)}
+        site = Site(scope.module, scope, body, node)
+        if any(map(norms.are_in, called)) and changing.changes(node.test, site):
+            return scope.module.text(node.test)
+    return None
+
+
+def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:
     """Why another class of batch norm would be noticed, or works against the method."""
     shuffled = _shuffled_between_processes(program)
     if shuffled is not None:
@@ -202,6 +221,9 @@ def _against(program: Program, wrapping: Site) -> str | None:
             f"`{shuffled}` deals the samples out to the processes in another order, so that batch norm sees other "
             "neighbours in each of them"
         )
+    skipped = _skipped_by_some(program, norms)
+    if skipped is not None:
+        return f"`{skipped}` lets each process decide whether it runs, and the others would wait for its statistics"
     earlier = Earlier(program, wrapping)
     for node, body, scope in program.nodes():
         if not isinstance(node, ast.Call):
