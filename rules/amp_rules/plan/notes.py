@@ -24,7 +24,7 @@ IN_FULL_PRECISION = Rule("AMP186", "step-in-full-precision", "A step beside the 
 OVERFLOWN_HISTOGRAM = Rule(
     "AMP187", "histogram-of-gradients", "A histogram of gradients fails after an overflow.", "precision"
 )
-NPU_LEFT = Rule("AMP188", "npu-left", "What asks for an NPU stays.", "precision")
+NPU_LEFT = Rule("AMP189", "npu-left", "What asks for an NPU stays.", "precision")
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"
 )
