@@ -125,7 +125,7 @@ def _is_shown_by_callers(processes: Distribution, place: Site, path: str) -> Lit
     What they make a number of all, they show as that.
     """
     program = processes.program
-    reduced = {item.place.statement for item in processes.sums.after}
+    reduced = {(item.place.statement, item.path) for item in processes.sums.after}
     info = program.function_of(place.body)
     found: Literal["alone", "divided"] | None = None
     for value in info.returns if info is not None else ():
@@ -134,29 +134,35 @@ def _is_shown_by_callers(processes: Distribution, place: Site, path: str) -> Lit
             if path not in {variable(item) for item in walk(part)}:
                 continue
             for caller in program.flow.callers(info):
-                if calling(caller).statement in reduced:
+                site = calling(caller)
+                if (site.statement, _taken(site, caller.call, index, value)) in reduced:
                     continue
-                for node in _reads_of_result(program, calling(caller), caller.call, index, value):
-                    if is_shown(calling(caller), node):
-                        if variable(part) != path or _is_divided(calling(caller), node):
+                for node in _reads_of_result(program, site, caller.call, index, value):
+                    if is_shown(site, node):
+                        if variable(part) != path or _is_divided(site, node):
                             return "divided"
                         found = "alone"
     return found
 
 
-def _reads_of_result(program: Program, site: Site, call: ast.Call, index: int, value: ast.expr) -> Iterator[ast.expr]:
-    """Yield where a caller reads a part of what it is given back: the call itself, or a variable that takes it."""
-    yield call
+def _taken(site: Site, call: ast.Call, index: int, value: ast.expr) -> str | None:
+    """The variable that takes a part of what a call gives back, if one does."""
     statement = site.statement
     if not (isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1):
-        return
+        return None
     target: ast.expr = statement.targets[0]
     if isinstance(value, ast.Tuple):
         parts = target.elts if isinstance(target, ast.Tuple) else []
         if index >= len(parts):
-            return
+            return None
         target = parts[index]
-    name = variable(target)
+    return variable(target)
+
+
+def _reads_of_result(program: Program, site: Site, call: ast.Call, index: int, value: ast.expr) -> Iterator[ast.expr]:
+    """Yield where a caller reads a part of what it is given back: the call itself, or a variable that takes it."""
+    yield call
+    name = _taken(site, call, index, value)
     for node in program.nodes_of(site.body) if name is not None else ():
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
             if variable(node) == name:
