@@ -19,6 +19,7 @@ from amp_runtime._distributed.operations import try_operations
 from amp_runtime._distributed.options import checked_exchange
 from amp_runtime._distributed.syncbn import synchronise_batch_norm
 from amp_runtime._precision import half_models
+from amp_runtime._precision.cached_casts import watch_passes
 from amp_runtime._precision.levels import watch_outputs
 from amp_runtime._precision.optimizer_state import watch_optimizers
 from amp_runtime._precision.replicas import watch_replicas
@@ -188,6 +189,7 @@ def _set_precision(model: nn.Module) -> None:
         half_models.make_half(model)
     watch_outputs(model)
     if context.mixed:
+        watch_passes(model)
         watch_replicas(model)
 
 
