@@ -3,7 +3,8 @@
 ## What it does
 `@amp.float_function` above `forward` of a `torch.autograd.Function`: its half arguments become FP32 there, and
 autocast is off inside. Where `forward` has no `ctx` (`setup_context` does the rest), what is called is wrapped instead:
-`amp.float_function(Product.apply)`. Functions that only compute element by element, as straight-through estimators and
+`amp.float_function(Product.apply)`. So is the `apply` of a function that a package brings, where a model gives it its
+weight. Functions that only compute element by element, as straight-through estimators and
 reversed gradients do, stay: these operations take any types.
 
 ## Why
@@ -50,6 +51,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import values_given
 from amp_rules.torch.autograd_functions import CONTEXT_METHODS, FLOAT_FUNCTIONS, PLAIN_DECORATORS
 
 RULE = Rule(
@@ -57,6 +59,9 @@ RULE = Rule(
 )
 
 _BY_ELEMENT = ops.VIEWS | ops.SPLITS | ops.PAIRS | ops.INTEGERS | ops.BOOLEANS | ops.LIKES | ops.NEWS | ops.FACTORIES
+_KNOWN = ("torch.", "torchvision.", "amp_runtime.", "apex.", "builtins.")
+"""Packages whose functions take what autocast gives them, or are looked at elsewhere."""
+_WEIGHTS = frozenset({"weight", "bias"})
 _CONVERTING = frozenset(
     {"to", "type", "type_as", "float", "double", "half", "bfloat16", "size", "dim", "item", "numel"}
 )
@@ -78,6 +83,22 @@ def changes(context: Context) -> Iterator[Change]:
         for node, scope in _applications(program, info):
             written = context.vocabulary.in_float32(scope.module, node)
             yield Change.written(RULE, scope.module, node, message, written)
+    for node, scope in _of_libraries(program):
+        message = f"`{scope.module.text(node)}` runs in FP32: its kernels are given a weight, which stays FP32"
+        yield Change.written(RULE, scope.module, node, message, context.vocabulary.in_float32(scope.module, node))
+
+
+def _of_libraries(program: Program) -> Iterator[tuple[ast.Attribute, Scope]]:
+    """Where ``apply`` of a function that no file of the project defines is given a weight of the model."""
+    for call, body, scope in program.calls():
+        func = call.func
+        if not (isinstance(func, ast.Attribute) and func.attr == "apply" and program.is_model_code(body)):
+            continue
+        names = program.callee_names(call, scope)
+        if not names or any(name.startswith(_KNOWN) for name in names) or _is_in_float32(program, func, scope):
+            continue
+        if any(isinstance(item, ast.Attribute) and item.attr in _WEIGHTS for item in values_given(call)):
+            yield func, scope
 
 
 def _functions(program: Program) -> list[ClassInfo]:
