@@ -33,6 +33,7 @@ _ALONE = {
     "noop_scores_and_losses": "AMP701 at O2: plain torch gives losses half outputs, and leaves them as they are",
     "noop_kept_by_a_comment": "a comment of the user's keeps it",
     "noop_run_that_configures": "AMP903: each process needs the configuration of the run",
+    "noop_run_that_keeps_its_settings": "AMP903: each process needs the settings of the run",
     "noop_settings_of_a_sweep": "AMP903: each process needs the settings of the run",
     "noop_run_that_gives_data": "AMP903: each process needs the data of the run",
     "some_of_a_list_are_none": "AMP813 and AMP814 take the one optimizer of a list for the same in each turn of a loop",
