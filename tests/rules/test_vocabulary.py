@@ -118,6 +118,9 @@ class Words(Vocabulary):
     def called_on_main(self, module, function, *, share_folder=False):
         return around(function, "X.called_on_main", *(["share_folder=True"] if share_folder else []))
 
+    def asked_on_main(self, module, call):
+        return around(call, "X.asked_on_main")
+
     def main_process_first(self, module, first, last):
         return Written((Wrap(first, last, "with X.main_process_first():"),))
 
