@@ -266,7 +266,11 @@ class StepTimer:
         return "\n".join(lines)
 
     def write_report(self, path: str | os.PathLike[str]) -> None:
-        """Writes the picture of this process's steps, as ``report`` does; missing folders are made."""
+        """Writes the picture of this process's steps, as ``report`` does.
+
+        Args:
+            path: the HTML file; missing folders are made.
+        """
         stats = self.stats()
         steps = list(self._steps)
         text = picture.page(steps, self.warmup, stats, self._unit_of(self._all), self.advice())
