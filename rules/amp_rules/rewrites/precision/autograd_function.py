@@ -59,7 +59,7 @@ RULE = Rule(
 )
 
 _BY_ELEMENT = ops.VIEWS | ops.SPLITS | ops.PAIRS | ops.INTEGERS | ops.BOOLEANS | ops.LIKES | ops.NEWS | ops.FACTORIES
-_KNOWN = ("torch.", "torchvision.", "amp_runtime.", "apex.", "builtins.")
+_KNOWN = ("torch.", "torchvision.", "apex.", "builtins.")
 """Packages whose functions take what autocast gives them, or are looked at elsewhere."""
 _WEIGHTS = frozenset({"weight", "bias"})
 _CONVERTING = frozenset(
