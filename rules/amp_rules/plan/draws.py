@@ -20,6 +20,8 @@ from amp_rules.source.syntax import walk
 from amp_rules.torch.replication import ARRAY_DRAWS, DRAWING_METHODS, DROPOUT, GENERATORS, RESETTING, SEEDS, SIZED_DRAWS
 
 _DRAWN = frozenset({Kind.DRAW, Kind.GENERATOR})
+_MAKING = frozenset(f"torch.{name}" for name in FACTORIES | LIKES)
+"""Functions that make a tensor."""
 
 
 class Draws:
@@ -103,10 +105,7 @@ class Draws:
 
     def _is_new_tensor(self, node: ast.expr, scope: Scope) -> bool:
         """``torch.empty(8, 4)``, and the like of it."""
-        if not isinstance(node, ast.Call):
-            return False
-        made = {f"torch.{name}" for name in FACTORIES | LIKES}
-        return bool(self._program.callee_names(node, scope) & made)
+        return isinstance(node, ast.Call) and bool(self._program.callee_names(node, scope) & _MAKING)
 
     def _resets_in(self, call: ast.Call) -> bool:
         located = self._program.locate(call)

@@ -8,6 +8,10 @@ from amp_rules.roles.steps import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.writers import RUN_INPUTS, RUNS
 
+_SERVICES = frozenset(name.partition(".")[0] for name in RUNS)
+_CURRENT_RUNS = _SERVICES | {f"{name}.run" for name in _SERVICES}
+"""What stands for the run that a script is in: the service, or its attribute."""
+
 _CONFIGURED = ("update", "setdefaults")
 """What is asked of a run's configuration by those who only write it down."""
 
@@ -45,9 +49,7 @@ def _is_configuration(program: Program, node: ast.Name | ast.Attribute, scope: S
 
 
 def _is_external(program: Program, node: ast.expr, scope: Scope) -> bool:
-    services = {name.partition(".")[0] for name in RUNS}
-    known = {f"{name}.config" for name in services} | {f"{name}.run.config" for name in services}
-    return bool(program.names(node, scope) & known)
+    return bool(program.names(node, scope) & {f"{run}.config" for run in _CURRENT_RUNS})
 
 
 def _is_kept_by_name(node: ast.expr, parent: ast.AST) -> bool:
@@ -92,10 +94,6 @@ def _is_stored(node: ast.AST) -> bool:
 
 def _is_run(program: Program, node: ast.Attribute, scope: Scope) -> bool:
     """Whether an attribute is asked of a run: `wandb.config`, `run.config`."""
-    services = {name.partition(".")[0] for name in RUNS}
-    if any(
-        name.rpartition(".")[0] in {*services, *(f"{name}.run" for name in services)}
-        for name in program.names(node, scope)
-    ):
+    if any(name.rpartition(".")[0] in _CURRENT_RUNS for name in program.names(node, scope)):
         return True
     return any(value.kind == "object" and value.ref in RUNS for value in program.flow.values(node.value, scope))

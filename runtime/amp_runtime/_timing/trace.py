@@ -78,17 +78,11 @@ class TraceOfSteps:
             self._profiler = profiler.profile(activities=kinds, record_shapes=True)
             self._profiler.__enter__()
 
-    def after(self, step: int) -> bool:
-        """Step ``step`` has ended; whether the trace is written now."""
-        return step >= self._last and self.finish()
-
-    def finish(self) -> bool:
-        """Writes what was recorded up to now; whether there was anything."""
-        if self._profiler is None:
-            return False
+    def after(self, step: int) -> None:
+        """Step ``step`` has ended; with the last one, the trace is written."""
+        if self._profiler is None or step < self._last:
+            return
         profiler, self._profiler = self._profiler, None
-        self._first = self._last + 1  # once
         profiler.__exit__(None, None, None)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(self.path))
-        return True
