@@ -50,18 +50,26 @@ def changes(context: Context) -> Iterator[Change]:
     sums = context.processes.sums
     for item in sums.after:
         place = item.place
-        is_shared = _is_shared(context, place)
-        if is_shared is False:
+        reduces, loader = _asked(context, place)
+        if not reduces:
             continue
         message = f"`{item.path}` of all processes: `{place.module.text(item.why)}` is about the whole dataset"
-        loader = None if is_shared else place.loader
         written = context.vocabulary.summed_after(place.module, place.statement, item.path, loader)
         yield Change.written(RULE, place.module, place.node, message, written)
     for here in sums.here:
         place = here.place
+        reduces, loader = _asked(context, place)
+        if not reduces:
+            continue
         message = f"`{place.module.text(here.node)}` of all processes: it is divided by the length of the whole dataset"
-        written = context.vocabulary.summed(place.module, here.node, place.loader)
+        written = context.vocabulary.summed(place.module, here.node, loader)
         yield Change.written(RULE, place.module, here.node, message, written)
+
+
+def _asked(context: Context, place: Counted) -> tuple[bool, str | None]:
+    """Whether sums of a place may be of a share, and the loader that says so where that is not known."""
+    is_shared = _is_shared(context, place)
+    return is_shared is not False, None if is_shared else place.loader
 
 
 def _is_shared(context: Context, place: Counted) -> bool | None:
