@@ -166,7 +166,7 @@ def test_what_was_found_stays_mended(data, tmp_path):
 
 
 def test_a_loader_is_prepared_after_it_is_made(tmp_path):
-    """One statement holds all: the loader from another file, its use, and another one that asks for a rebinding."""
+    """One statement holds all: the loader that another file makes, its loop, and a second use of the name."""
     head, _, loop = LOOP.decode().partition("for x, y in ")
     made = loop.partition(":\n")[0]
     rows = [
@@ -181,7 +181,7 @@ def test_a_loader_is_prepared_after_it_is_made(tmp_path):
     run = check(tmp_path, {ENTRY: text.encode(), "data.py": data.encode()}, ENTRY, Options(ddp=True))
     assert run is not None and run.report.distribution == "migrated"
     after = run.after[ENTRY].decode()
-    assert "    loader = get()\n    loader = amp.prepare_loader(loader)\n" in after
+    assert "    loader = amp.prepare_loader(get())\n" in after
 
 
 # ---- every time, at every size ---------------------------------------------------------------------------------

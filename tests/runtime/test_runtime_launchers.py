@@ -131,7 +131,8 @@ first = amp.is_main_process()
 amp.init("O0", ddp=True)
 total = amp.reduce_sum(float(amp.rank() + 1))
 assert first == amp.is_main_process()
-print(amp.rank(), amp.local_rank(), amp.world_size(), total, force=True)
+# In one piece: the processes write to the same pipe.
+print(f"{amp.rank()} {amp.local_rank()} {amp.world_size()} {total}\\n", end="", force=True)
 """
 
 
