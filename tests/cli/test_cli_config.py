@@ -29,6 +29,30 @@ def test_sharing_evaluations_out_is_an_option_of_its_own(folder):
     assert load_settings(folder, None).options == Options(ddp=True, shard_eval=True)
 
 
+def test_shards_bring_several_processes_with_them(folder, invoke):
+    (folder / "train.py").write_text(TRAIN)
+    configure(folder, "shard = true")
+    assert load_settings(folder, None).options == Options(shard=True)
+    done = invoke("train.py", "--no-ddp")
+    assert (done.exit_code, done.stdout) == (2, "") and "--no-ddp has one" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--opt-level", "O3"),
+        ("--target", "torch"),
+        ("--apex", "compat"),
+        ("--shard-eval",),
+    ],
+)
+def test_what_does_not_go_with_shards_is_refused(folder, invoke, given):
+    (folder / "train.py").write_text(TRAIN)
+    done = invoke("train.py", "--shard", *given)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: --shard ") and given[0].removesuffix("-eval") in done.stderr
+
+
 def test_the_nearest_file_with_the_table_holds(folder):
     configure(folder, "ddp = true")
     (folder / "a/b").mkdir(parents=True)

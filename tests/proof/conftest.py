@@ -6,6 +6,7 @@ import pytest
 from apex_proofs import ApexProofs
 from plain_proofs import PlainProofs
 from proofs import Proofs
+from shard_proofs import ShardProofs
 from warm import Warm
 
 
@@ -22,6 +23,11 @@ def apex_proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> ApexPro
 @pytest.fixture(scope="session")
 def plain_proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm, proofs: Proofs) -> PlainProofs:
     return PlainProofs(_shared(tmp_path_factory) / "plain_torch", warm, proofs)
+
+
+@pytest.fixture(scope="session")
+def shard_proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm, proofs: Proofs) -> ShardProofs:
+    return ShardProofs(_shared(tmp_path_factory) / "shards", warm, proofs)
 
 
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:

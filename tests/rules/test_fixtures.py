@@ -200,6 +200,7 @@ def declining(path: Path) -> Options:
         apex="idiom" if code in ("AMP490", "AMP499") else "auto",
         modernize=code == "AMP590",
         target="torch" if code == "AMP392" else "runtime",
+        shard=code == "AMP295",
     )
 
 

@@ -22,7 +22,10 @@ OF_FILES = {"AMP183", "AMP184", "AMP480", "AMP481", "AMP482", "AMP483"}
 
 def noted(path: Path) -> Report:
     code = path.parent.name
-    return migrate(path, Options(ddp=True, opt_level="O1", shard_eval=code == "AMP286", switch=code == "AMP185"))
+    options = Options(
+        ddp=True, opt_level="O1", shard=code == "AMP285", shard_eval=code == "AMP286", switch=code == "AMP185"
+    )
+    return migrate(path, options)
 
 
 def expected(path: Path) -> list[tuple[str, int]]:

@@ -87,7 +87,7 @@ class Words(Vocabulary):
     def scale_restored(self, module, statement, loaded, key):
         return Written((Insert(statement, f"X.restore_scale({loaded}, {key})", after=True),))
 
-    def model(self, place, *, delayed):
+    def model(self, place, *, delayed, unused=False):
         line = f"{place.variable} = X.model({place.variable}, {delayed})"
         return Written((Insert(place.statement, line, after=True, order=place.order),))
 
@@ -108,6 +108,12 @@ class Words(Vocabulary):
 
     def unwrapped(self, module, node, *, owner):
         return around(node, "X.unwrapped")
+
+    def whole_state(self, module, call):
+        return Written((Replace(call, change_function("X.whole_state")),))
+
+    def clipped_by_norm(self, module, call):
+        return Written((Replace(call, change_function("X.clipped_by_norm")),))
 
     def names_of_data_parallel(self, module, call):
         return Written((Replace(call, change_function("X.names_of_data_parallel")),))

@@ -36,6 +36,12 @@ _MIGRATION = (
         help="With --ddp, synchronise batch norm over the processes. [default: yes]",
     ),
     click.option(
+        "--shard/--no-shard",
+        default=None,
+        help="Share parameters, gradients and optimizer states out over the processes too (FSDP2); includes --ddp. "
+        "[default: no]",
+    ),
+    click.option(
         "--shard-eval/--no-shard-eval",
         default=None,
         help="With --ddp, share evaluations out where that gives the numbers of one process. [default: no]",

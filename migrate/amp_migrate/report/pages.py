@@ -319,6 +319,8 @@ def _scripts(run: Run, names: _Names) -> tuple[ScriptRow, ...]:
 
 def _level(options: Options) -> str:
     words = [options.opt_level, "several processes" if options.ddp else "one process"]
+    if options.shard:
+        words.append("models sharded")
     if options.ddp and options.shard_eval:
         words.append("evaluations shared out")
     if options.target == "torch":

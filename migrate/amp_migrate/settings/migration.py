@@ -86,6 +86,7 @@ KEYS = {
     "opt-level": choice(OPT_LEVELS),
     "ddp": boolean(),
     "sync-bn": boolean(),
+    "shard": boolean(),
     "shard-eval": boolean(),
     "fused": boolean(),
     "dtype": choice(DTYPES),
@@ -116,8 +117,37 @@ def settings_of(arguments: dict[str, Any]) -> Settings:
     arguments |= {key: getattr(given, key) for key in ("select", "ignore") if arguments[key] is not None}
     keys = [key for key in KEYS if key != "exclude"]
     settings = settings.overridden({key: arguments[key.replace("-", "_")] for key in keys})
+    if settings.options.shard:
+        if arguments["ddp"] is False:
+            raise UserError("--shard shares models out over several processes, and --no-ddp has one: take one of them")
+        settings = settings.overridden({"ddp": True})
+        _refuse_beside_shards(settings.options)
     _refuse_beside_torch(settings)
     return settings
+
+
+def _refuse_beside_shards(options: Options) -> None:
+    """Refuse what models that are shared out do not have; see ``docs/sharding.md``.
+
+    Raises:
+        UserError: the two cannot both be followed, wherever each of them was said.
+    """
+    if options.opt_level == "O3":
+        raise UserError("--shard keeps float32 shards, and O3 has no such weights: take --opt-level O2, or --no-shard")
+    if options.target == "torch":
+        raise UserError(
+            "--shard needs the runtime, which keeps loss scale, clipping and checkpoints right for shards: "
+            "take --target runtime, or --no-shard"
+        )
+    if options.apex == "compat":
+        raise UserError(
+            "--shard needs the runtime's interface, and --apex compat keeps Apex's: take --apex idiom, or --no-shard"
+        )
+    if options.shard_eval:
+        raise UserError(
+            "--shard needs all processes in every forward pass, and --shard-eval gives each its own number of batches: "
+            "take one of them"
+        )
 
 
 def _refuse_beside_torch(settings: Settings) -> None:

@@ -95,6 +95,7 @@ NEEDS_PRECISION = Rule("AMP292", "step-not-understood", "The training step was n
 GRADIENTS_OUTSIDE = Rule(
     "AMP293", "model-not-prepared", "A model cannot be prepared for many processes.", "distribution"
 )
+NOT_SHARDED = Rule("AMP295", "not-sharded", "A model cannot be shared out over the processes.", "distribution")
 LOCAL_DECISION = Rule("AMP294", "decision-by-rank", "Each process decides what it trains on.", "distribution")
 BATCHES_IN_A_ROW = Rule("AMP296", "batches-in-a-row", "Each batch goes on where the last one ended.", "distribution")
 FILES = Rule("AMP297", "files-of-one-process", "Files cannot be left to one process.", "distribution")

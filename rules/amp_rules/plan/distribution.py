@@ -12,12 +12,14 @@ from amp_rules.plan.evaluation.loops import Evaluations
 from amp_rules.plan.failing_files import fail_alone
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
-from amp_rules.plan.gradient_averaging import Averaging, averaging
+from amp_rules.plan.gradient_averaging import Averaging, averaging, averaging_of_shards
 from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.moved_inputs import inputs_are_moved
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.questions import Questions
 from amp_rules.plan.rank_sums import RankSums
+from amp_rules.plan.reached_by_all import ReachedByAll
+from amp_rules.plan.shards.sharding import Sharding
 from amp_rules.plan.share_steps import ShareSteps
 from amp_rules.plan.told_apart import told_apart
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
@@ -39,9 +41,10 @@ class Distribution:
     What a single rewrite needs is decided in its own file, below :mod:`amp_rules.rewrites.distribution`.
     """
 
-    def __init__(self, program: Program, precision: Precision) -> None:
+    def __init__(self, program: Program, precision: Precision, *, sharded: bool = False) -> None:
         self.program = program
-        self.precision = precision
+        self.sharding = Sharding(program, precision) if sharded else None
+        self.precision = precision if self.sharding is None else self.sharding.precision
 
     @cached_property
     def batches(self) -> DataFlow:
@@ -91,7 +94,7 @@ class Distribution:
     def waits(self) -> frozenset[ast.AST]:
         """Where the processes wait: statements before which for each other's files, calls whose answer one tells."""
         files = (statement for _, statement, _ in self.file_order.barriers())
-        return frozenset(files).union(site.node for site in self.questions.told)
+        return frozenset(files).union(site.node for site in self.questions.told) | self._put_together
 
     @cached_property
     def questions(self) -> Questions:
@@ -121,7 +124,19 @@ class Distribution:
     @cached_property
     def averaging(self) -> Averaging:
         """When the gradients of the ranks are averaged."""
+        if self.sharding is not None:
+            return averaging_of_shards(self.program, self.precision)
         return averaging(self.program, self.precision)
+
+    @cached_property
+    def _put_together(self) -> frozenset[ast.AST]:
+        """Calls in which all processes give their shards of a state."""
+        return frozenset(site.node for site in self.sharding.states) if self.sharding is not None else frozenset()
+
+    @cached_property
+    def reached(self) -> ReachedByAll:
+        """Which places all processes come to."""
+        return ReachedByAll(self.program, self._left_out)
 
     @cached_property
     def downloads(self) -> list[tuple[Module, ast.stmt]]:
@@ -136,7 +151,7 @@ class Distribution:
     @cached_property
     def files(self) -> FileGuards:
         """What the main process writes alone."""
-        return file_guards(self.program, self.paths, self.downloads)
+        return file_guards(self.program, self.paths, self.downloads, meets=self._put_together)
 
     @cached_property
     def file_order(self) -> FileOrder:

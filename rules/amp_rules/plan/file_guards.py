@@ -57,6 +57,7 @@ def file_guards(
     paths: Paths,
     downloads: list[tuple[Module, ast.stmt]],
     guarded: Callable[[Module, ast.AST], bool] | None = None,
+    meets: frozenset[ast.AST] = frozenset(),
 ) -> FileGuards:
     """Decide for every call that changes files.
 
@@ -65,8 +66,9 @@ def file_guards(
         paths: which files its expressions name.
         downloads: statements that each process runs in turn.
         guarded: whether the script leaves a place to one process already.
+        meets: nodes that all processes have to run.
     """
-    return _Decision(program, paths, downloads, guarded or is_guarded).made()
+    return _Decision(program, paths, downloads, guarded or is_guarded, meets).made()
 
 
 class _Decision:
@@ -76,11 +78,12 @@ class _Decision:
         paths: Paths,
         downloads: list[tuple[Module, ast.stmt]],
         guarded: Callable[[Module, ast.AST], bool],
+        meets: frozenset[ast.AST],
     ) -> None:
         self._program = program
         self._guarded = guarded
         self._paths = paths
-        self._skippable = Skippable(program)
+        self._skippable = Skippable(program, meets)
         # Under ``main_process_first`` each process in turn needs all that it does.
         in_turns = nodes_of(downloads)
         self._in_turns = program.called_from(in_turns)

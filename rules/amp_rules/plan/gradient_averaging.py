@@ -28,10 +28,12 @@ class Averaging:
     Attributes:
         delayed: when the optimizer steps, not by a wrapper during the backward pass.
         reason: why it is delayed, for the report.
+        unused: why some parameters may get no gradient in a step, where what averages has to be told.
     """
 
     delayed: bool
     reason: str = ""
+    unused: str = ""
 
 
 def averaging(program: Program, precision: Precision) -> Averaging:
@@ -42,6 +44,11 @@ def averaging(program: Program, precision: Precision) -> Averaging:
     """
     reason = _why_delayed(program, precision)
     return Averaging(bool(reason), reason)
+
+
+def averaging_of_shards(program: Program, precision: Precision) -> Averaging:
+    """The same for models that are sharded: always in the backward pass, after any number of forward passes."""
+    return Averaging(False, unused=why_left_out(program, precision, _training_calls(program, precision)))
 
 
 def _why_delayed(program: Program, precision: Precision) -> str:
@@ -110,7 +117,7 @@ def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: 
     calls = part.calls
     if not _always_the_same_runs(program, part.backwards):
         return "a step has several backward passes"
-    overriding = _override_each_other(program, calls) and _runs_once(program, home.module, home.statement)
+    overriding = _override_each_other(program, calls) and runs_once(program, home.module, home.statement)
     if not calls or not (overriding or (_are_alike(calls) and _only_one_runs(calls))):
         return "the model runs several times, or not as a plain call, in a step"
     for site in calls:
@@ -197,7 +204,7 @@ def _override_each_other(program: Program, sites: list[Site]) -> bool:
     return not any(is_super(node) for site in sites for node in program.nodes_of(site.body))
 
 
-def _runs_once(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
+def runs_once(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
     """Whether no loop and no second caller runs a node again: two wrapped models may share parts."""
     if any(isinstance(parent, blocks.LOOPS) for parent in blocks.enclosing(module, node)):
         return False
@@ -208,7 +215,7 @@ def _runs_once(program: Program, module: Module, node: ast.AST, depth: int = 0) 
     if len(callers) > 1 or depth > _MAX_CALLERS:
         return False
     site = calling(callers[0])
-    return _runs_once(program, site.module, site.node, depth + 1)
+    return runs_once(program, site.module, site.node, depth + 1)
 
 
 def _same_round(program: Program, site: Site, backward: Site) -> bool:

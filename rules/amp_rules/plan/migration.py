@@ -39,6 +39,7 @@ from amp_rules.plan.own_half.start import OwnStart
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Edit, FileChange, Note, Outcome, Refusal, Report, Unit, in_order
 from amp_rules.plan.selection import Selection, without_step
+from amp_rules.plan.shards.sharding import not_to_be_sharded, of_whole_models
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
 from amp_rules.source.files import Files
@@ -248,6 +249,8 @@ def _migrate(
     if options.ddp:
         try:
             decline_at_first(own_processes.reasons(program))
+            if options.shard and initialised:
+                raise not_to_be_sharded(program, "`amp.initialize` stands behind the optimizers of the models")
             located = precision
             if initialised:
                 decline_at_first(prepared_always.reasons(program, chosen(options).preparing))
@@ -256,13 +259,15 @@ def _migrate(
             distribution = _distribution(program, options, located)
             distribution_outcome = "migrated"
         except Declined as declined:
+            declined = of_whole_models(program, declined) if options.shard else declined
             distribution_outcome = "already" if declined.already else "declined"
             # The step is migrated; whatever the reason was about, it is the distribution that is left alone.
             refusals.extend(replace(item, unit="distribution") for item in declined.refusals)
     try:
         if own_start is not None:
             decline_at_first(prepared_in_a_branch(program, precision))
-        context = Context(program, options, precision, distribution, initialised, own_start=own_start)
+        placed = precision if distribution is None or distribution.sharding is None else distribution.precision
+        context = Context(program, options, placed, distribution, initialised, own_start=own_start)
         changes, files = _made(context, selection)
     except Declined as declined:
         refusals.extend(declined.refusals)
@@ -331,8 +336,10 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     Raises:
         Declined: with every reason that was found.
     """
-    distribution = Distribution(program, precision)
+    distribution = Distribution(program, precision, sharded=options.shard)
     reasons = Reasons()
+    if distribution.sharding is not None:
+        reasons.extend(distribution.sharding.reasons(distribution.reached, keeps_names=distribution.keeps_names))
     reasons.extend(rewrites.all_refused(Context(program, options, precision, distribution)))
     reasons.extend(rank_decisions.reasons(distribution))
     reasons.extend(loose_parameters.reasons(program))
@@ -359,6 +366,8 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
         refusals.extend(declined.refusals)
     try:
         decline_at_first(own_processes.reasons(program))
+        if selection.options.shard:
+            raise not_to_be_sharded(program, "the script keeps its own scaler, which knows of no shards")
         kept = precision_plan.keep(program)
         distribution = _distribution(program, selection.options, kept)
         if distribution.averaging.delayed:
@@ -374,6 +383,7 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
         changes, files = _made(context, selection, "distribution")
         told.extend(rewrites.all_notes(context))
     except Declined as declined:
+        declined = of_whole_models(program, declined) if selection.options.shard else declined
         outcome = "already" if declined.already else "declined"
         # Its precision is there; whatever the reason was about, it is the distribution that is left alone.
         refusals.extend(replace(item, unit="distribution") for item in declined.refusals)
@@ -421,7 +431,7 @@ def _migrated_before(program: Program, options: Options) -> Report | None:
     """The report for a script that uses the runtime already."""
     if not any(_starts_runtime(module) for module in program.flow.modules):
         return None
-    is_distributed = any(item.arg == "ddp" for _, call in _init_calls(program) for item in call.keywords)
+    is_distributed = any(item.arg in ("ddp", "parallel") for _, call in _init_calls(program) for item in call.keywords)
     refusals: list[Refusal] = []
     outcome: Outcome = "not requested"
     if options.ddp:

@@ -159,6 +159,22 @@ _PAGES = {
         numbers of one process (AMP223). By hand, iterate over `amp.share_evaluation(loader)`, and put counts together
         with `amp.sum_evaluated`, lists with `amp.gather_evaluated`, before anything is made of them.
         """,
+    notes.BLOCKS: """
+        Which parts of a sharded model are whole at a time.
+
+        ## What is noted
+        With `--shard`, each model that is prepared, and the classes of its repeated blocks as far as the text names
+        them: modules of one class that occur more than once in an `nn.ModuleList` or `nn.Sequential`.
+
+        ## Why
+        Memory depends on it. The weights of a block are whole while it runs, forward and backward; what is in no block
+        is whole with the model. A model without repeated blocks may be in memory whole while it runs.
+
+        ## What to do by hand
+        Nothing, where blocks are named. Else look at what `amp.init(verbose=True)` prints: the runtime looks at the
+        model itself. Layers of one kind in an `nn.ModuleList` or `nn.Sequential`, which the model calls one by one, are
+        found.
+        """,
     notes.NOT_SHARED: """
         An evaluation that is not shared out, and why.
 

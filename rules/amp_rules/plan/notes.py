@@ -32,6 +32,7 @@ EVALUATION = Rule("AMP281", "evaluation-by-rank", "What is evaluated by every pr
 TOTALS = Rule("AMP282", "count-of-a-rank", "A number counts what one process sees.", "distribution")
 LOSS_OVER_BATCH = Rule("AMP283", "loss-over-a-ranks-batch", "A loss sees the batch of one rank only.", "distribution")
 STEPS = Rule("AMP284", "fewer-steps-an-epoch", "What is done every so many steps is done less often.", "distribution")
+BLOCKS = Rule("AMP285", "sharded-blocks", "Which parts of a sharded model are whole at a time.", "distribution")
 NOT_SHARED = Rule("AMP286", "evaluation-not-shared", "An evaluation that is not shared out, and why.", "distribution")
 OWN_LEFT = Rule(
     "AMP288", "own-processes-left", "Something of the script's own processes is left as it is.", "distribution"

@@ -37,6 +37,7 @@ class Options:
         ignore: codes of rewrites, or their beginnings, that are not wanted.
         switch: choose the level by an option of the script's own, where it has a parser.
         target: what migrated scripts use: the runtime, or plain PyTorch, see :mod:`amp_rules.plain_torch`.
+        shard: with ``ddp``, share the parameters, gradients and optimizer states of the models out over the processes.
         shard_eval: with ``ddp``, share evaluations out where that gives what one process would find.
     """
 
@@ -52,4 +53,5 @@ class Options:
     ignore: tuple[str, ...] = ()
     target: Target = "runtime"
     switch: bool = False
+    shard: bool = False
     shard_eval: bool = False

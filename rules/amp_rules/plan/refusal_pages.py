@@ -374,6 +374,23 @@ _PAGES = {
         Give each rank a part of its own of every sequence, by `amp.rank()` and `amp.world_size()`, or start the state
         anew with each batch. Where the batches are in no order, say `shuffle=True`.
         """,
+    declining.NOT_SHARDED: """
+        A model cannot be shared out over the processes.
+
+        ## What is refused
+        With `--shard`, a script that does with a sharded model what needs it whole: a weight that is read, a part or a
+        method that is called besides the model, a copy, a move to a device behind the optimizer, a state that is used
+        for something else than a checkpoint, gradients that are looked at, `torch.autograd.grad`, a part of two models;
+        and scripts with processes or a scaler of their own.
+
+        ## Why
+        Each process has its part of every weight. The model is whole for the time of its forward and backward pass,
+        block by block, and nowhere else: what reads it in between would compute with parts, or wait for processes that
+        do not come.
+
+        ## What to do by hand
+        Change the place that is named, or leave out `--shard`: `--ddp` keeps a whole model on each process.
+        """,
     declining.ASKED_DISTRIBUTION: """
         The user keeps a part of what several processes need out.
 

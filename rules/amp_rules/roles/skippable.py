@@ -33,10 +33,16 @@ _WAITS = frozenset({"builtins.input", "builtins.next", "sys.exit", "os._exit", "
 
 
 class Skippable:
-    """Questions about statements that all but one process would leave out."""
+    """Questions about statements that all but one process would leave out.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        program: the program.
+        meets: nodes that all processes have to run.
+    """
+
+    def __init__(self, program: Program, meets: frozenset[ast.AST] = frozenset()) -> None:
         self._program = program
+        self._meets = meets
 
     @cached_property
     def disturbs(self) -> Callable[[ast.AST], bool]:
@@ -47,6 +53,8 @@ class Skippable:
         return self._program.closure(self._disturbs)
 
     def _disturbs(self, node: ast.AST) -> bool:
+        if node in self._meets:
+            return True
         if isinstance(node, (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)):
             return True
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del)):

@@ -33,6 +33,7 @@ _LOADER_LINE = 88
 _ROW = 76
 
 _DELAY = "delay_allreduce=True"
+_UNUSED = "find_unused_parameters=True"
 
 _COUNTERPARTS = api.RENAMED | api.OPTIMIZER_PATHS | api.PARALLEL
 
@@ -76,7 +77,7 @@ class RuntimeVocabulary(Vocabulary):
             parts.append(f"loss_scale={start.loss_scale!r}")
         parts += [f"{api.INIT_ARGUMENTS[name]}={value}" for name, value in start.more]
         if start.ddp:
-            parts.append("ddp=True")
+            parts.append('parallel="fsdp"' if start.sharded else "ddp=True")
             if not start.sync_bn:
                 parts.append("sync_bn=False")
         return self._start(module, parts, width)
@@ -191,10 +192,10 @@ class RuntimeVocabulary(Vocabulary):
         code = f"{self._code(module, '{amp}.scaler.load_state_dict')}({loaded}.get({key}, {{}}))"
         return Written((Insert(statement, code, after=True),))
 
-    def model(self, place: ModelPlace, *, delayed: bool) -> Written:
+    def model(self, place: ModelPlace, *, delayed: bool, unused: bool = False) -> Written:
         """``model = amp.prepare_model(model)``, around the constructor or on a line of its own."""
         function = self._code(place.module, "{amp}.prepare_model")
-        more = [_DELAY] if delayed else []
+        more = ([_DELAY] if delayed else []) + ([_UNUSED] if unused else [])
         if place.made is not None and (place.in_place or _fits(place, function, more)):
             return Written((Replace(place.made, call_with(function, *more)),))
         code = f"{place.variable} = {function}({', '.join([place.variable, *more])})"
@@ -242,6 +243,14 @@ class RuntimeVocabulary(Vocabulary):
         """``amp.unwrap(model)``."""
         function = self._code(module, "{amp}.unwrap")
         return Written((Replace(node, _of_owner(function) if owner else call_with(function)),))
+
+    def whole_state(self, module: Module, call: ast.Call) -> Written:
+        """``amp.full_state_dict(model)``."""
+        return Written((Replace(call, _of_receiver(self._code(module, "{amp}.full_state_dict"))),))
+
+    def clipped_by_norm(self, module: Module, call: ast.Call) -> Written:
+        """``amp.clip_grad_norm_(model.parameters(), 1.0)``."""
+        return Written((Replace(call, change_function(self._code(module, "{amp}.clip_grad_norm_"))),))
 
     def names_of_data_parallel(self, module: Module, call: ast.Call) -> Written:
         """``amp.keep_module_prefix(model)``."""

@@ -43,6 +43,7 @@ class InitArguments:
         loss_scale: a fixed scale.
         ddp: whether several processes join.
         sync_bn: whether batch norm is synchronised over them.
+        sharded: whether the models are shared out over them.
         override: the source of a level that overrides it and the environment, as in ``args.amp``; it may be None.
         more: further arguments of Apex's ``initialize``, by Apex's names, with the source of each.
     """
@@ -52,6 +53,7 @@ class InitArguments:
     loss_scale: float | None = None
     ddp: bool = False
     sync_bn: bool = True
+    sharded: bool = False
     override: str | None = None
     more: tuple[tuple[str, str], ...] = ()
 
@@ -200,12 +202,13 @@ class Vocabulary(ABC):
         """After a statement, give the scale its state back, where the dictionary ``loaded`` has one."""
 
     @abstractmethod
-    def model(self, place: ModelPlace, *, delayed: bool) -> Written:
+    def model(self, place: ModelPlace, *, delayed: bool, unused: bool = False) -> Written:
         """Prepare a model for its precision and its processes.
 
         Args:
             place: where.
             delayed: whether gradients are averaged when the optimizer steps, not during the backward pass.
+            unused: whether some of its parameters may get no gradient in a step.
         """
 
     @abstractmethod
@@ -251,6 +254,14 @@ class Vocabulary(ABC):
     @abstractmethod
     def unwrapped(self, module: Module, node: ast.expr, *, owner: bool) -> Written:
         """Use the model itself where its wrapper may stand; of ``model.module``, with ``owner``, that of ``model``."""
+
+    @abstractmethod
+    def whole_state(self, module: Module, call: ast.Call) -> Written:
+        """Put the state together that ``X.state_dict()`` gives of something sharded; all processes do it."""
+
+    @abstractmethod
+    def clipped_by_norm(self, module: Module, call: ast.Call) -> Written:
+        """Clip by the norm of all shards, where ``torch.nn.utils.clip_grad_norm_`` is called."""
 
     @abstractmethod
     def names_of_data_parallel(self, module: Module, call: ast.Call) -> Written:

@@ -33,14 +33,20 @@ def says_it_is_distributed(module: ModuleFacts) -> bool:
             return True
         if name in module.imports and module.imports[name].rpartition(".")[2] in _EVIDENCE:
             return True
-        if name == "init" and any(literal(keyword(call, "ddp")) is True for call in calls):
+        if name == "init" and any(_joins_processes(call) for call in calls):
             return True
     return False
 
 
+def _joins_processes(call: ast.Call) -> bool:
+    """Whether a call of ``amp.init`` lets several processes join."""
+    return literal(keyword(call, "ddp")) is True or literal(keyword(call, "parallel")) in ("ddp", "fsdp")
+
+
 def is_sharded(module: ModuleFacts) -> bool:
     """Whether weights may be split among the processes, so that all of them take part in a checkpoint."""
-    return bool(module.index.words & _SHARDED)
+    starts = module.index.named.get("init", ())
+    return bool(module.index.words & _SHARDED) or any(literal(keyword(call, "parallel")) == "fsdp" for call in starts)
 
 
 def uses_framework(module: ModuleFacts) -> bool:

@@ -63,7 +63,7 @@ def _with_what_is_left(refusal: Refusal) -> Refusal:
 def completed(program: Program, selection: Selection) -> Completed:
     """The program with what its own processes lacked; itself where it has none."""
     found = Completed(program)
-    if not (selection.options.ddp and is_own(program)):
+    if not (selection.options.ddp and is_own(program)) or selection.options.shard:
         return found
     for _ in range(_MAX_ROUNDS):
         changes, found.told = _round(found.program, selection, found.drafts)

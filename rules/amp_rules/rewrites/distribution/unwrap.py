@@ -14,7 +14,8 @@ A checkpoint should not tell how many processes wrote it.
     torch.save(amp.unwrap(model).state_dict(), "model.pt")
 
 ## When it declines
-Never; where gradients are averaged at the step (`delay_allreduce`), models have no wrapper and nothing is changed.
+Never; where gradients are averaged at the step (`delay_allreduce`), and where models are sharded, they have no wrapper
+and nothing is changed.
 Where `amp.keep_module_prefix` stands for `DataParallel`, `model.module` is what it was.
 
 ## Leaving it out
@@ -47,7 +48,8 @@ def changes(context: Context) -> Iterator[Change]:
     for site in _unwraps(context.program):
         assert isinstance(site.node, ast.expr)
         is_module = isinstance(site.node, ast.Attribute) and site.node.attr == "module"
-        if context.processes.averaging.delayed and not (is_module and was_parallel):
+        has_wrapper = not context.processes.averaging.delayed and context.processes.sharding is None
+        if not has_wrapper and not (is_module and was_parallel):
             continue
         message = f"`{site.module.text(site.node)}` is saved without its wrapper"
         written = context.vocabulary.unwrapped(site.module, site.node, owner=is_module)

@@ -161,6 +161,7 @@ def _settings(context: Context, switch: Switch | None) -> InitArguments:
             None if options.dtype == "auto" else options.dtype,
             ddp=ddp,
             sync_bn=options.sync_bn,
+            sharded=options.shard,
             more=own.more,
         )
     start = InitArguments(
@@ -169,6 +170,7 @@ def _settings(context: Context, switch: Switch | None) -> InitArguments:
         None if options.loss_scale == "dynamic" else options.loss_scale,
         ddp,
         options.sync_bn,
+        options.shard,
     )
     return start if switch is None else replace(start, opt_level=switch.level, override=switch.override)
 

@@ -50,9 +50,12 @@ def changes(context: Context) -> Iterator[Change]:
     averaging = context.distribution.averaging if context.distribution is not None else None
     delayed = averaging is not None and averaging.delayed
     at_the_step = f"gradients are averaged at the step, because {averaging.reason}" if averaging is not None else ""
+    sharded = context.distribution is not None and context.distribution.sharding is not None
     for order, home in enumerate(context.precision.homes):
         message = f"`{home.variable}` gets its precision" + (" and joins the other ranks" if averaging else "")
         message += f"; {at_the_step}" if delayed else ""
+        message += "; its parameters are shared out before the optimizer is built" if sharded else ""
+        message += f"; some may get no gradient: {averaging.unused}" if averaging and averaging.unused else ""
         place = ModelPlace(
             home.module,
             home.statement,
@@ -63,7 +66,7 @@ def changes(context: Context) -> Iterator[Change]:
             home.is_optional,
             home.before,
         )
-        written = context.vocabulary.model(place, delayed=delayed)
+        written = context.vocabulary.model(place, delayed=delayed, unused=bool(averaging and averaging.unused))
         yield Change.written(RULE, home.module, home.statement, message, written)
     if averaging is not None:
         for home in written_buffers.homes(context.program, context.precision):

@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from .shards import own_part
+
 # Digests cost time: of larger batches nothing is noted, of longer rows evenly spread numbers and the sum of all bits.
 _LARGEST, _ROWS, _LONGEST = 1 << 28, 4096, 256
 _PARTS, _NESTED = 8, 3
@@ -14,7 +16,7 @@ _PARTS, _NESTED = 8, 3
 
 def bytes_of(torch: Any, tensor: Any) -> bytes:
     """The numbers of a tensor, halves as float32; not through numpy, which may be missing."""
-    data = tensor.detach().cpu().contiguous().reshape(-1)
+    data = own_part(tensor.detach()).cpu().contiguous().reshape(-1)
     data = data.float() if data.dtype in (torch.float16, torch.bfloat16) else data
     return ctypes.string_at(data.data_ptr(), data.numel() * data.element_size())
 

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from .record import guarded
+from .shards import own_part
 from .steps import Steps
 
 _LOOKED_AT = 3
@@ -58,4 +59,4 @@ class _Moves:
     def _values(self, optimizer: Any) -> list[Any]:
         """The first values of each parameter."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        return [parameter.detach().flatten()[:_SAMPLE] for parameter in parameters]
+        return [own_part(parameter.detach()).flatten()[:_SAMPLE] for parameter in parameters]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .shards import own_part
 from .sites import Sites
 
 # Numbers that lie on a GPU are fetched so many steps at a time, lest the script wait for each.
@@ -221,7 +222,7 @@ def _fetched(pending: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if isinstance(value, torch.Tensor):
                 places.setdefault(value.device, []).append((facts, name, value))
     for found in places.values():
-        numbers = torch.stack([value.reshape(()).to(torch.float64) for _, _, value in found]).tolist()
+        numbers = torch.stack([own_part(value).reshape(()).to(torch.float64) for _, _, value in found]).tolist()
         for (facts, name, _), number in zip(found, numbers, strict=True):
             # JSON has no word for infinity, and repr would do; hex says that no digit is lost.
             facts[name] = float(number).hex()

@@ -1,0 +1,108 @@
+"""What the rewrites ask about models that are shared out over the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+from amp_rules.plan import declining, written_buffers
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.model_variables import Home
+from amp_rules.plan.precision import Precision
+from amp_rules.plan.reached_by_all import ReachedByAll
+from amp_rules.plan.shards import uses
+from amp_rules.plan.shards.afterwards import Afterwards
+from amp_rules.plan.shards.places import Places
+from amp_rules.plan.shards.states import States
+from amp_rules.roles.steps import Program, Site
+from amp_rules.torch.wrappers import DATA_PARALLEL
+
+_CLIPS_NORM = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"})
+
+_WHOLE = "or leave out --shard: each process then has the whole model"
+
+
+class Sharding:
+    """The answers for one program.
+
+    Attributes:
+        precision: the training steps, with each model prepared before its optimizer is built.
+    """
+
+    def __init__(self, program: Program, precision: Precision) -> None:
+        self._program = program
+        self._places = Places(program, list(precision.homes))
+        self.precision = replace(precision, homes=self._places.homes)
+
+    @cached_property
+    def states(self) -> list[Site]:
+        """The calls of ``state_dict`` whose states are saved: all ranks put the whole together."""
+        return self._states.saved
+
+    @cached_property
+    def clips(self) -> list[Site]:
+        """The calls that clip by a norm, which is that of all shards."""
+        return self._program.calls_to(_CLIPS_NORM)
+
+    @cached_property
+    def _afterwards(self) -> Afterwards:
+        return Afterwards(self._program, list(self.precision.homes))
+
+    @cached_property
+    def _states(self) -> States:
+        return States(self._program, self._afterwards)
+
+    def reasons(self, reached: ReachedByAll, *, keeps_names: bool) -> Iterator[Declined]:
+        """Yield what shards do not bear.
+
+        Args:
+            reached: which places all processes come to.
+            keeps_names: whether something has to stay in the place of ``DataParallel``.
+        """
+        program = self._program
+        yield from self._places.reasons
+        yield from uses.reasons(self._program, self._afterwards)
+        yield from self._states.reasons
+        for site in self.states:
+            if reached.is_alone(site):
+                yield declining.decline(
+                    declining.NOT_SHARDED,
+                    site.module,
+                    site.node,
+                    f"`{site.module.text(site.node)}` is asked for by one process alone, and needs all of them",
+                    f"move it out of the condition; {_WHOLE}",
+                )
+        if self.precision.full_precision:
+            yield not_to_be_sharded(program, "`torch.autograd.grad` computes gradients through weights in parts")
+        for home in written_buffers.homes(program, self.precision):
+            yield self._beside(home, "writes buffers in each step and trains nothing")
+        for home in written_buffers.homes_of_batch_norm(program, self.precision):
+            yield self._beside(home, "has batch norm in training mode and trains nothing")
+        for site in program.calls_to(DATA_PARALLEL) if keeps_names else ():
+            yield declining.decline(
+                declining.NOT_SHARDED,
+                site.module,
+                site.node,
+                "checkpoints have the names that `DataParallel` gives, which would need a wrapper around shards",
+                f"take `DataParallel` out; {_WHOLE}",
+            )
+
+    @staticmethod
+    def _beside(home: Home, what: str) -> Declined:
+        message = f"`{home.variable}` {what}: what makes the processes equal there expects it whole"
+        return declining.decline(
+            declining.NOT_SHARDED, home.module, home.statement, message, _WHOLE.removeprefix("or ")
+        )
+
+
+def not_to_be_sharded(program: Program, why: str) -> Declined:
+    """The exception for a program that cannot be sharded as a whole."""
+    return declining.decline(declining.NOT_SHARDED, program.entry, None, why, _WHOLE.removeprefix("or "))
+
+
+def of_whole_models(program: Program, declined: Declined) -> Declined:
+    """The exception where the script has processes of its own: they have whole models, which was not asked for."""
+    if not declined.already:
+        return declined
+    return not_to_be_sharded(program, "the script has processes of its own, each with whole models")

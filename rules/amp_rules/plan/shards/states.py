@@ -1,0 +1,124 @@
+"""States of sharded models and their optimizers that go into files: all ranks put them together, and one writes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from amp_rules.flow.values import Value
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.shards.afterwards import Afterwards
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.checkpoints import SAVES
+
+_STATE, _LOAD = "state_dict", "load_state_dict"
+_DEPTH = 4
+"""Containers within each other in which a state is looked for."""
+
+
+class States:
+    """The calls of ``state_dict`` on what is sharded, after it was.
+
+    Attributes:
+        saved: those whose states are written to files, and used for nothing else.
+        reasons: what is done with others that shards do not bear.
+    """
+
+    def __init__(self, program: Program, afterwards: Afterwards) -> None:
+        self._program = program
+        self._optimizers = {
+            value for step in program.steps for value in program.flow.values(step.optimizer, step.scope)
+        }
+        self.saved: list[Site] = []
+        self.reasons: list[Declined] = []
+        written = self._reached(self._given_to_writers())
+        loaded = self._reached(self._given_to_models())
+        for site in self._calls():
+            assert isinstance(site.node, ast.Call)
+            if not afterwards.runs(site.node, site.body):
+                continue
+            value = self._value(site)
+            is_saved, is_loaded = value in written, value in loaded
+            if is_saved and not is_loaded and self._only_goes_on(site, value):
+                self.saved.append(site)
+            elif not (is_loaded and not is_saved and self._only_goes_on(site, value)):
+                self._decline(site, is_saved=is_saved)
+
+    def _calls(self) -> Iterator[Site]:
+        for call, body, scope in self._program.calls():
+            if not (isinstance(call.func, ast.Attribute) and call.func.attr == _STATE) or call.args or call.keywords:
+                continue
+            if not self._program.is_model_code(body) and self._is_sharded(call.func.value, scope):
+                yield Site(scope.module, scope, body, call)
+
+    def _is_sharded(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression is a trained model, a part of one, or an optimizer of one."""
+        models = self._program.roles.modules(node, scope)
+        if any(map(self._program.is_trained, models)):
+            return True
+        return bool(self._program.flow.values(node, scope) & self._optimizers)
+
+    def _value(self, site: Site) -> Value | None:
+        assert isinstance(site.node, ast.expr)
+        values = self._program.flow.values(site.node, site.scope)
+        return next((value for value in values if value.site is site.node), None)
+
+    def _given_to_writers(self) -> Iterator[Value]:
+        for site in self._program.calls_to(SAVES):
+            assert isinstance(site.node, ast.Call)
+            given = site.node.args[:1] or [item.value for item in site.node.keywords if item.arg == "obj"]
+            for item in given:
+                yield from self._program.flow.values(item, site.scope)
+
+    def _given_to_models(self) -> Iterator[Value]:
+        """What the sharded models and their optimizers load."""
+        for call, _, scope in self._program.calls():
+            if isinstance(call.func, ast.Attribute) and call.func.attr == _LOAD and call.args:
+                if self._is_sharded(call.func.value, scope):
+                    yield from self._program.flow.values(call.args[0], scope)
+
+    def _reached(self, values: Iterable[Value]) -> set[Value]:
+        """The values, and what containers among them hold."""
+        found: set[Value] = set()
+        pending = set(values)
+        for _ in range(_DEPTH):
+            found |= pending
+            pending = self._program.flow.elements(pending) - found
+        return found
+
+    def _only_goes_on(self, site: Site, value: Value | None) -> bool:
+        """Whether nothing is asked of a state where it is kept: ``del state["fc.weight"]``, ``state.items()``."""
+        parents = site.module.parents
+        if isinstance(parents[site.node], (ast.Attribute, ast.Subscript, ast.For, ast.comprehension)):
+            return False
+        if value is None:
+            return True
+        for node, _, scope in self._program.nodes():
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                parent = scope.module.parents[node]
+                if isinstance(parent, (ast.Attribute, ast.Subscript, ast.For, ast.comprehension)) and (
+                    getattr(parent, "value", None) is node or getattr(parent, "iter", None) is node
+                ):
+                    if value in self._program.flow.values(node, scope):
+                        return False
+        return True
+
+    def _decline(self, site: Site, *, is_saved: bool) -> None:
+        assert isinstance(site.node, ast.Call)
+        text = site.module.text(site.node)
+        if is_saved:
+            message = f"`{text}` is saved and used for something else as well: the whole state is on one process only"
+        else:
+            message = f"`{text}` is neither saved nor loaded as it is, and gives each process its parts alone"
+        self.reasons.append(
+            declining.decline(
+                declining.NOT_SHARDED,
+                site.module,
+                site.node,
+                message,
+                "save it by `amp.full_state_dict`, which all processes call, and load what else is needed from there; "
+                "or leave out --shard: each process then has the whole model",
+            )
+        )
