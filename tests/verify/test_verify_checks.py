@@ -678,6 +678,15 @@ def test_parameters_that_differ_between_processes_are_found() -> None:
     assert "optimizer step 1 " in found(several(first, second))["ranks-agree"].message
 
 
+def test_parts_of_the_parameters_differ_between_processes() -> None:
+    first, second = shared()
+    ranks = [replace(rank, events=(*rank.events, "sharded")) for rank in (first, replace(second, parameters=("ff",)))]
+    check = found(several(*ranks))["ranks-agree"]
+    assert check.verdict == "proved" and "its own part" in check.message
+    fewer = replace(ranks[1], updates=ranks[1].updates[:-1])
+    assert found(several(ranks[0], fewer))["ranks-agree"].verdict == "disproved"
+
+
 def test_processes_with_different_numbers_of_steps_are_found() -> None:
     first, second = shared()
     fewer = replace(second, backwards=second.backwards[:-1], batches=second.batches[:-1])

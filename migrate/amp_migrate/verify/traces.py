@@ -217,10 +217,11 @@ class RankTrace:
         computes_in: the half types that it computes in by itself, and does not convert to and from.
         events: what was noticed besides: ``"process_group"``, ``"ddp"``, ``"batch_norm"`` (one that is not synchronised
             ran in training), ``"averaged_at_step"`` (the runtime's delayed averaging), ``"sync_bn"``,
-            ``"sync_bn_after_ddp"``, ``"data_parallel"``, ``"amp"`` (the runtime was started, or Apex's interface in
-            it), ``"autocast"`` (a region of torch.autocast that is turned on), ``"grad_scaler"`` (a GradScaler that
-            is), ``"in_fp16"`` (a region or a cast in float16, also by default on a GPU), ``"lacks apex.fp16_utils"``
-            (a part of Apex that was asked for and has no stand-in).
+            ``"sync_bn_after_ddp"``, ``"sharded"`` (each process has its part of the parameters), ``"data_parallel"``,
+            ``"amp"`` (the runtime was started, or Apex's interface in it), ``"autocast"`` (a region of torch.autocast
+            that is turned on), ``"grad_scaler"`` (a GradScaler that is), ``"in_fp16"`` (a region or a cast in float16,
+            also by default on a GPU), ``"lacks apex.fp16_utils"`` (a part of Apex that was asked for and has no
+            stand-in).
         stands_in: packages that are not installed and were stood in for: ``"apex"``.
         versions: of ``python`` and ``torch``.
         said: the lines on standard output, in order, as far as they went through ``sys.stdout``.

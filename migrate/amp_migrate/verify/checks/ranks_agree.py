@@ -1,7 +1,8 @@
 """All processes hold the same parameters at the end, after equally many steps.
 
 Each process starts from the same weights and applies the same averaged gradients, so the bytes of the parameters are
-equal. They are not where a model is not wrapped for DDP, or is changed on one rank alone.
+equal. They are not where a model is not wrapped for DDP, or is changed on one rank alone. A sharded model is there once;
+what the processes compute with it is compared by other checks.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     if not any(rank.parameters for rank in ranks):
         message = "No optimizer was seen, so the processes' parameters are not known."
         yield Check(ID, TITLE, "unproved", message)
+    elif all("sharded" in rank.events for rank in ranks):
+        message = (
+            f"After {plural(len(ranks[0].updates), 'step')} each of {len(ranks)} processes has its own part of the "
+            "parameters, so that no two can differ."
+        )
+        yield Check(ID, TITLE, "proved", message)
     elif len({rank.parameters for rank in ranks}) > 1:
         yield Check(ID, TITLE, "disproved", _apart(traces))
     else:

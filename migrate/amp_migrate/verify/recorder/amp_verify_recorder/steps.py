@@ -15,6 +15,7 @@ from . import graphs, imports
 from .digests import bytes_of
 from .record import Record, guarded
 from .seeding import Draws
+from .shards import is_shared_out
 
 # The types in which a script computes are seen in its first steps; to look at every graph would cost time.
 _LOOKED_AT = 3
@@ -228,6 +229,8 @@ class Steps:
         properties = getattr(getattr(interface, "_amp_state", None), "opt_properties", None)
         if getattr(getattr(runtime, "context", None), "initialised", False) or getattr(properties, "enabled", False):
             yield "amp"
+        if any(is_shared_out(p) for one in self.optimizers for group in one.param_groups for p in group["params"]):
+            yield "sharded"
         for name in getattr(sys.modules.get("apex"), "lacking", ()):
             yield f"lacks {name}"
 
