@@ -1,8 +1,8 @@
 """All processes hold the same parameters at the end, after equally many steps.
 
 Each process starts from the same weights and applies the same averaged gradients, so the bytes of the parameters are
-equal. They are not where a model is not wrapped for DDP, or is changed on one rank alone. A sharded model is there once;
-what the processes compute with it is compared by other checks.
+equal. They are not where a model is not wrapped for DDP, or is changed on one rank alone. A sharded model is there
+once; what the processes compute with it is compared by other checks.
 """
 
 from __future__ import annotations
