@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from amp_runtime._core import capabilities, models
-from amp_runtime._core.context import PARALLELS, CastPolicy, DtypeName, OptLevel, Parallel, context
+from amp_runtime._core.context import PARALLELS, SHARDED, CastPolicy, DtypeName, OptLevel, Parallel, context
 from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow, sharding
@@ -106,7 +106,8 @@ def init(
             the command line whose default is ``None``: ``override=args.amp``.
         ddp: take part in a torchrun launch. Alone it changes nothing.
         parallel: the same, and how models are prepared then: ``"ddp"``, whole on every rank, or ``"fsdp"``, sharded
-            over the ranks by torch's FSDP2; see ``shard`` in :func:`prepare_model`.
+            over the ranks by torch's FSDP2; see ``shard`` in :func:`prepare_model`. ``"hsdp"`` shards over the
+            processes of each machine alone, whose copies are averaged: weights never go from machine to machine.
         enabled: ``False`` is O0, whatever ``opt_level`` says.
         dtype: the half type, by name or as a ``torch.dtype``. ``auto`` is bfloat16 on the CPU and on GPUs that
             compute in it, float16 otherwise; the environment variable ``AMP_DTYPE`` names another type for ``auto``.
@@ -138,8 +139,8 @@ def init(
 
     Raises:
         ValueError: an argument, ``AMP_OPT_LEVEL``, ``AMP_DTYPE``, ``AMP_LOSS_SCALE`` or ``AMP_CHECK`` is not one of the
-            allowed values, or contradicts the level; ``parallel="fsdp"`` is given at O3, with ``combine_grad=True`` or
-            without master weights; or a custom list names no operation of torch.
+            allowed values, or contradicts the level; shards are asked for at O3, with ``combine_grad=True`` or without
+            master weights; or a custom list names no operation of torch.
 
     Source:
         The levels are those of Apex: https://nvidia.github.io/apex/amp.html#opt-levels-and-properties
@@ -170,7 +171,7 @@ def init(
         custom_black_list=custom_black_list,
         combine_grad=combine_grad,
     )
-    if parallel == "fsdp":
+    if parallel in SHARDED:
         sharding.refuse_settings("amp.init", chosen.opt_level, chosen.master_weights, chosen.combine_grad)
     if chosen.opt_level in ("O2", "O3"):
         half_models.require_here()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from amp_runtime._core.context import context
+from amp_runtime._core.context import SHARDED, context
 from amp_runtime._core.hooks import Hook
 from amp_runtime._core.models import prepared, remember
 from amp_runtime._distributed import averaging, buffers, sharding
@@ -104,7 +104,7 @@ def prepare_model(
             "amp.prepare_model got delay_allreduce=True and static_graph=True; allowed: one of them, because only "
             "torch DDP, which averages during the backward pass, looks at the graph"
         )
-    shards = context.parallel == "fsdp" if shard is None else shard
+    shards = context.parallel in SHARDED if shard is None else shard
     if shards:
         sharding.refuse_keywords(delay_allreduce, message_size, gradient_predivide_factor)
         caller = "amp.prepare_model"

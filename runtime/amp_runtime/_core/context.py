@@ -17,12 +17,13 @@ from amp_runtime._core import capabilities
 OptLevel = Literal["O0", "O1", "O2", "O3"]
 DtypeName = Literal["auto", "fp16", "bf16"]
 CastPolicy = Literal["torch", "apex"]
-Parallel = Literal["ddp", "fsdp"]
+Parallel = Literal["ddp", "fsdp", "hsdp"]
 
 OPT_LEVELS: tuple[OptLevel, ...] = ("O0", "O1", "O2", "O3")
 DTYPES: tuple[DtypeName, ...] = ("auto", "fp16", "bf16")
 CAST_POLICIES: tuple[CastPolicy, ...] = ("torch", "apex")
-PARALLELS: tuple[Parallel, ...] = ("ddp", "fsdp")
+PARALLELS: tuple[Parallel, ...] = ("ddp", "fsdp", "hsdp")
+SHARDED: tuple[Parallel, ...] = ("fsdp", "hsdp")
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
@@ -50,7 +51,7 @@ class Context:
         custom_black_list: operations that autocast runs in float32 besides those of the policy.
         combine_grad: whether the scaler keeps gradients in flat buffers.
         parallel: how ``prepare_model`` has several processes train: with whole models (``"ddp"``, and ``None``), or
-            with shards of one (``"fsdp"``).
+            with shards of one, over all processes (``"fsdp"``) or over those of each machine (``"hsdp"``).
         sync_bn: whether ``prepare_model`` synchronises batch norm over the processes.
         verbose: whether one line may be printed about a decision.
         rank: this process among all.

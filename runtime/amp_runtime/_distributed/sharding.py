@@ -175,9 +175,7 @@ def shard(
     global _sharded
     _refuse_early_optimizers(model)
     fsdp = engine()
-    mesh = importlib.import_module("torch.distributed.device_mesh").init_device_mesh(
-        next(model.parameters()).device.type, (context.world_size,)
-    )
+    mesh = _mesh(next(model.parameters()).device.type)
     plain = fsdp.MixedPrecisionPolicy(cast_forward_inputs=False)
     reduced = torch.float32 if always_fp32 else None
     cast = plain if half is None else fsdp.MixedPrecisionPolicy(half, reduced, cast_forward_inputs=False)
@@ -210,6 +208,26 @@ def shard(
     _sharded = True
     _watch_steps()
     return blocks
+
+
+def _mesh(device_type: str) -> Any:
+    """The processes that share a model out: all of them, or those of each machine, which then has a copy of its own.
+
+    Raises:
+        RuntimeError: for the second, machines have different numbers of processes, or ranks that do not follow each
+            other.
+    """
+    make = importlib.import_module("torch.distributed.device_mesh").init_device_mesh
+    if context.parallel != "hsdp":
+        return make(device_type, (context.world_size,))
+    places = from_all_processes(context.local_rank)
+    machines = places.count(0)
+    if machines < 1 or places != [*range(context.world_size // machines)] * machines:
+        raise RuntimeError(
+            f"amp.init(parallel='hsdp') found the local ranks {places}; allowed: as many processes on each machine, "
+            "with ranks that follow each other. parallel='fsdp' shards over all processes"
+        )
+    return make(device_type, (machines, context.world_size // machines), mesh_dim_names=("replicate", "shard"))
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:

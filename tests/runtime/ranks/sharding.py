@@ -7,6 +7,7 @@ from typing import Any
 
 import amp_runtime as amp
 import torch
+from amp_runtime._core.context import context
 from amp_runtime._core.dtensors import is_sharded, whole
 from amp_runtime._distributed.sharding import engine
 from support import gathered, run_checks
@@ -126,6 +127,34 @@ def raised(kind: type[Exception], run: Callable[[], Any]) -> str:
         text = str(error)
     assert all(gathered(bool(text))), gathered(text)
     return text
+
+
+def check_each_of_two_machines_has_a_copy() -> None:
+    """Four processes of two machines: the weights are shared out over two, and all four are averaged."""
+    if amp.world_size() != 4:
+        return
+    model, optimizer = made("O0", False, optim=sgd)
+    expected = train(model, optimizer, clip=0.5)
+    wanted = {name: value.clone() for name, value in model.state_dict().items()}
+    amp.init("O0", parallel="hsdp", sync_bn=True)
+    torch.manual_seed(0)
+    context.local_rank = amp.rank() % 2
+    model = amp.prepare_model(Net())
+    optimizer = sgd(model.parameters())
+    found = train(model, optimizer, clip=0.5)
+    torch.testing.assert_close(found, expected, rtol=ROUNDING, atol=ROUNDING)
+    weight = model.stem.weight
+    assert tuple(weight.device_mesh.mesh.shape) == (2, 2) and len(weight.to_local()) in (3, 4)
+    state = amp.full_state_dict(model)
+    if amp.is_main_process():
+        for name, value in wanted.items():
+            torch.testing.assert_close(state[name], value, rtol=1e-5, atol=1e-5)
+    model.load_state_dict(wanted)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(whole(value), wanted[name])
+    context.local_rank = amp.rank() % 3
+    assert "as many processes on each machine" in raised(RuntimeError, lambda: amp.prepare_model(Net(width=6)))
+    context.local_rank = amp.rank()
 
 
 def check_parameters_are_float32_shards_and_the_model_is_the_same_object() -> None:
