@@ -9,6 +9,7 @@ from enum import Enum
 from functools import cached_property
 
 from amp_rules.flow.values import Value
+from amp_rules.plan.data_paths import is_of_data
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Decision, Kind, Origins
 from amp_rules.roles.file_effects import given_paths, opens_to_write
@@ -210,7 +211,11 @@ class Sinks:
         paths = given_paths(call)[:1] if self._reads_file(call, scope) else ()
         if not Paths(self._program).is_own(paths, scope):
             for path in paths:
-                if self._is_of_this_moment(path) if self._lists(call, scope) else not self._is_drawn(path):
+                if self._lists(call, scope):
+                    is_of_main = self._is_of_this_moment(path)
+                else:
+                    is_of_main = not (self._is_drawn(path) or is_of_data(self._program, self._ranks, path, scope))
+                if is_of_main:
                     yield from self._if_local(Need.PATH, path, call, scope)
 
     def _reads_file(self, call: ast.Call, scope: Scope) -> bool:

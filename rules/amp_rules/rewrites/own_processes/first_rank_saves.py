@@ -47,7 +47,9 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Wrap
+from amp_rules.torch.file_access import KEEPERS
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
+from amp_rules.torch.writers import LOG_KEEPERS
 
 RULE = Rule("AMP234", "save-on-first-rank", "The first process alone writes files.", "distribution", optional=True)
 
@@ -68,6 +70,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 
     guards = file_guards(own.program, paths, [], is_left)
     _leave_calls(own, guards, is_left)
+    _leave_logs(own)
     _leave_unknown(own)
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()
@@ -112,6 +115,17 @@ def _leave_calls(own: OwnDdp, guards: FileGuards, is_left: Callable[[Module, ast
         if not is_left(site.module, call):
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which writes a file")
     guards.calls.clear()
+
+
+def _leave_logs(own: OwnDdp) -> None:
+    """Note the file of a log that every process opens: the first of them, since a script sets its logs up at once."""
+    for site in own.program.calls_to(LOG_KEEPERS & KEEPERS):
+        call = site.node
+        if site.module not in own.modules or not isinstance(call, ast.Call) or own.is_own_file(site.module, call):
+            continue
+        if own.reach(site.module, call) is Reach.EVERY:
+            own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")
+            return
 
 
 def _leave_unknown(own: OwnDdp) -> None:
