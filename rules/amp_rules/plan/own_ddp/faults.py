@@ -53,7 +53,7 @@ def _forwards(own: OwnDdp) -> Iterator[Fault]:
             site.module,
             call,
             f"one process alone runs `{site.module.text(call)}`, and DistributedDataParallel sends the model's buffers "
-            f"to all before it: the others do not take part; `{name}.module` sends nothing",
+            f"to all before it: the others receive them in a later pass at best; `{name}.module` sends nothing",
         )
 
 

@@ -23,6 +23,7 @@ from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
@@ -36,6 +37,8 @@ _MAX_CALLERS = 6
 
 _OTHERS = ("horovod", "torch_xla", "deepspeed", "megatron", "colossalai", "oneflow", "paddle")
 """Packages that join processes in words of their own."""
+
+_ALONE = (Reach.ONE, Reach.EACH_NODE)
 
 
 @dataclass
@@ -164,8 +167,8 @@ class OwnDdp:
         return all(self._only_together(item.scope.module, item.call, below) for item in self.program.flow.callers(info))
 
     def is_of_first_alone(self, module: Module, node: ast.AST) -> bool:
-        """Whether one of several processes gets to a place, and the others run on without it."""
-        if self.reach(module, node) is not Reach.ONE or self.only_together(module, node):
+        """Whether one of several processes gets to a place, of each machine at most, and the others run on."""
+        if self.reach(module, node) not in _ALONE or self.only_together(module, node):
             return False
         deciding = self._rank_paths(module).deciding(node)
         if deciding is None:
@@ -177,7 +180,7 @@ class OwnDdp:
         """Whether one process goes into an ``if`` by its test, and the others past it."""
         if not self._parts_processes(module, branch.test) or not self.reach(module, branch) >= Reach.EACH_NODE:
             return False
-        return self._rank_paths(module).says(branch.test, True) is Reach.ONE and _is_of_first(branch.test, True)
+        return self._rank_paths(module).says(branch.test, True) in _ALONE and _is_of_first(branch.test, True)
 
     def saves(self, module: Module, call: ast.Call) -> bool:
         """Whether a call of a library writes a file or takes one away, as far as its name says."""
@@ -362,7 +365,12 @@ def _is_of_first(test: ast.expr, holds: bool) -> bool:
         found = [_is_of_first(item, holds) for item in asking]
         return any(found) if isinstance(test.op, ast.And) is holds else bool(found) and all(found)
     if isinstance(test, ast.Compare):
-        return len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.In) if holds else (ast.NotEq, ast.NotIn))
+        op, number = test.ops[0], literal(test.comparators[0])
+        # ``rank <= 0``: -1 stands for one process.
+        bounds = {(ast.LtE, 0): True, (ast.Lt, 1): True, (ast.Gt, 0): False, (ast.GtE, 1): False}
+        if isinstance(number, int) and (type(op), number) in bounds:
+            return bounds[type(op), number] is holds
+        return len(test.ops) == 1 and isinstance(op, (ast.Eq, ast.In) if holds else (ast.NotEq, ast.NotIn))
     return holds
 
 

@@ -38,8 +38,8 @@ from collections.abc import Iterator
 from amp_rules.flow.values import Value
 from amp_rules.plan.apex.wrapping import WRAPPER
 from amp_rules.plan.batch_norms import BatchNorms
-from amp_rules.plan.changing import Changing
 from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
 from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
@@ -196,23 +196,6 @@ def _calls(program: Program, node: ast.AST, names: frozenset[str]) -> bool:
     return isinstance(node, ast.Call) and located is not None and bool(program.callee_names(node, located[1]) & names)
 
 
-def _skipped_by_some(program: Program, norms: BatchNorms) -> str | None:
-    """A condition of a model that may be another on each rank, and lets batch norm run or not.
-
-    Stochastic depth is such a case. Ranks that leave it out would leave the others waiting for their statistics.
-    """
-    changing = Changing(program)
-    for node, body, scope in program.nodes():
-        if not (isinstance(node, (ast.If, ast.IfExp, ast.While)) and program.is_model_code(body)):
-            continue
-        parts = [part for part in walk(node) if isinstance(part, ast.Call)]
-        called = {value for part in parts for value in program.roles.modules(part.func, scope)}
-        site = Site(scope.module, scope, body, node)
-        if any(map(norms.are_in, called)) and changing.changes(node.test, site):
-            return scope.module.text(node.test)
-    return None
-
-
 def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:
     """Why another class of batch norm would be noticed, or works against the method."""
     shuffled = _shuffled_between_processes(program)
@@ -221,7 +204,7 @@ def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:
             f"`{shuffled}` deals the samples out to the processes in another order, so that batch norm sees other "
             "neighbours in each of them"
         )
-    skipped = _skipped_by_some(program, norms)
+    skipped = skipped_by_some(program, norms)
     if skipped is not None:
         return f"`{skipped}` lets each process decide whether it runs, and the others would wait for its statistics"
     earlier = Earlier(program, wrapping)
