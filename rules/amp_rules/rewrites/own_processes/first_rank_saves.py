@@ -3,7 +3,8 @@
 ## What it does
 Statements that save a checkpoint, an image or an array, and those that remove, move or copy files, run under a test for
 the first rank where every process reached them. The test is the script's own where it has one, as in
-`if args.rank == 0:`; else a variable that is the rank, or `torch.distributed.get_rank()`.
+`if args.rank == 0:`; else a variable that is the rank, or `torch.distributed.get_rank()`. The time in a name makes no
+file of one process: all come there at about the same time.
 
 ## Why
 Several processes that write one file at the same time leave a broken one.
@@ -18,7 +19,8 @@ Several processes that write one file at the same time leave a broken one.
 ## When it declines
 Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to
 save; where what is saved is put together by all processes, where a result of the statement is used, and where another
-place reads the file again: that would need a barrier (AMP288). Files that stay open are left, and named (AMP288).
+place reads the file again: that would need a barrier (AMP288). Files that stay open, and those of logs, are left, and
+named (AMP288).
 
 ## Leaving it out
 Yes: the script then writes as it did.

@@ -3,7 +3,7 @@
 ## What it does
 Before a model that has batch norm is wrapped in `DistributedDataParallel`, its batch norm becomes torch's
 `SyncBatchNorm`. Where the model may be on the CPU, which torch's has no kernel for, a test for that stands before it.
-`--no-sync-bn` leaves it out.
+`--no-sync-bn` leaves it out. That the script trains to other results then is noted (AMP280).
 
 ## Why
 Batch norm of one process takes mean and variance of its share of the batch alone. With few samples on each process that
@@ -19,9 +19,9 @@ trains to other results than one process with all of them.
 ## When it declines
 Where the script speaks of synchronised batch norm anywhere, behind a switch of its own perhaps; where the model is not
 known to have batch norm; where samples are shuffled between the processes for the sake of batch norm, as momentum
-contrast does; where a draw or a number out of a tensor decides whether batch norm runs at all, as in stochastic depth;
-where something looks for `nn.BatchNorm2d` later, which the new class is not, or
-differentiates twice (AMP288).
+contrast does; where a draw or a number out of a tensor decides whether batch norm runs at all, as in stochastic depth,
+by a condition around it, a `return` before it, or a choice of layers; where something looks for `nn.BatchNorm2d` later,
+which the new class is not, or differentiates twice (AMP288).
 
 ## Leaving it out
 Yes: each process then normalises by its own share, as it did.
