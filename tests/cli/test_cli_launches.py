@@ -176,6 +176,28 @@ def test_the_notes_say_what_to_look_at(project):
     assert notes("python train.py --do_eval --test_batch 3") == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "expected", "note"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0 python train.py", f"{RUN} train.py", "CUDA_VISIBLE_DEVICES=0 is left out"),
+        ("A=1 CUDA_VISIBLE_DEVICES=3 B=2 nohup python train.py", f"A=1 B=2 nohup {RUN} train.py", "one device only"),
+        ("GPU=0\nCUDA_VISIBLE_DEVICES=$GPU python train.py", f"{RUN} train.py", "$GPU (which is 0) is left out"),
+        ("GPU=0,1\nCUDA_VISIBLE_DEVICES=$GPU python train.py", f"CUDA_VISIBLE_DEVICES=$GPU {RUN} train.py", "N is 2"),
+        ("GPU=$1\nCUDA_VISIBLE_DEVICES=$GPU python train.py", f"CUDA_VISIBLE_DEVICES=$GPU {RUN} train.py", "show N"),
+        ("export CUDA_VISIBLE_DEVICES=0\npython train.py", f"{RUN} train.py", "=0 stands in this file"),
+        (
+            f"CUDA_VISIBLE_DEVICES=0 {DIST} --nproc_per_node=2 train.py",
+            "CUDA_VISIBLE_DEVICES=0 torchrun --nproc-per-node=2 train.py",
+            "one device only",
+        ),
+    ],
+)
+def test_devices_that_are_hidden_are_not_counted_on(project, command, expected, note):
+    (launch,) = found(project, command + "\n")
+    assert launch.replacement == expected
+    assert any(note in item for item in launch.notes) and not launch.edits
+
+
 # ---- where commands stand ----------------------------------------------------------------------------------
 
 

@@ -168,7 +168,9 @@ class Shell:
             return None
         prefix = words[: words.index(command)]
         code = " ".join(["torchrun", *_processes([], prefix), command.text])
-        return _noted(Start(command.start, command.end, code, script), prefix, words[words.index(command) + 1 :])
+        return _noted(
+            Start(command.start, command.end, code, script), prefix, words[words.index(command) + 1 :], self.text
+        )
 
     def _python(self, words: list[_Word], index: int) -> Start | None:
         python = words[index]
@@ -236,7 +238,7 @@ class Shell:
         run += ["--no-python", python.text, *passed] if passed else []
         run += ["-m", target.text] if is_module else [target.text]
         start = Start(first.start, target.end, " ".join(run), script, notes, rank)
-        return _noted(start, prefix, words[at + 1 :])
+        return _noted(start, prefix, words[at + 1 :], self.text)
 
     def _launcher_in(self, word: _Word) -> list[str] | None:
         """The options for torchrun where a variable of the file holds an older launcher, as in ``python $RUN a.py``."""
@@ -273,7 +275,7 @@ class Shell:
         run = ["torchrun", *_processes(given, words[:index]), *(["-m"] if is_module else []), target.text]
         notes = ["accelerate's options are left out"]
         start = Start(words[index].start, target.end, " ".join(run), script, notes)
-        return _noted(start, words[:index], words[at + 1 :])
+        return _noted(start, words[:index], words[at + 1 :], self.text)
 
 
 def _commands(text: str) -> Iterator[list[_Word]]:
@@ -331,13 +333,19 @@ def _processes(given: Sequence[str], prefix: Sequence[_Word]) -> list[str]:
     return [f"--nproc-per-node {count if count > 1 else 'N'}", *given]
 
 
-def _visible(prefix: Sequence[_Word]) -> list[str] | None:
-    """The devices that CUDA_VISIBLE_DEVICES lists before the command."""
-    for word in prefix:
-        name, _, value = word.bare.partition("=")
-        if name == "CUDA_VISIBLE_DEVICES" and re.fullmatch(r"[\d,]+", value):
-            return [item for item in value.split(",") if item]
-    return None
+def _visible(prefix: Sequence[_Word], text: str = "") -> list[str] | None:
+    """The devices that CUDA_VISIBLE_DEVICES lists before the command, or by a variable that a text sets once."""
+    word = _of_devices(prefix)
+    value = word.bare.partition("=")[2] if word is not None else ""
+    if re.fullmatch(r"\$(?:\w+|\{\w+\})", value):
+        name = value.strip("${}")
+        given = re.findall(rf"^[ \t]*(?:export[ \t]+)?{name}=([^\s;#]*)", text, re.MULTILINE)
+        value = given[0].strip("\"'") if len(given) == 1 else ""
+    return [item for item in value.split(",") if item] if re.fullmatch(r"[\d,]+", value) else None
+
+
+def _of_devices(prefix: Sequence[_Word]) -> _Word | None:
+    return next((word for word in prefix if word.bare.startswith("CUDA_VISIBLE_DEVICES=")), None)
 
 
 def _mpi_processes(words: Sequence[_Word]) -> list[str]:
@@ -347,8 +355,8 @@ def _mpi_processes(words: Sequence[_Word]) -> list[str]:
     return []
 
 
-def _noted(start: Start, prefix: Sequence[_Word], arguments: Sequence[_Word]) -> Start | None:
-    """The start with what to look at; None where it only asks for help."""
+def _noted(start: Start, prefix: Sequence[_Word], arguments: Sequence[_Word], text: str) -> Start | None:
+    """The start with what to look at; None where it only asks for help. The text is that of the whole file."""
     texts = [word.text for word in arguments]
     if texts and texts[0] in ("-h", "--help", "[-h]"):
         return None
@@ -358,10 +366,29 @@ def _noted(start: Start, prefix: Sequence[_Word], arguments: Sequence[_Word]) ->
         start.notes.append("srun must start one torchrun a node: --ntasks-per-node=1")
     if _evaluates(texts):
         start.notes.append("this evaluates, for which one process may be enough")
-    devices = _visible(prefix)
-    if devices is not None and len(devices) == 1:
-        start.notes.append("CUDA_VISIBLE_DEVICES shows one device only")
+    _count_devices(start, prefix, text)
     return start
+
+
+def _count_devices(start: Start, prefix: Sequence[_Word], text: str) -> None:
+    """Take CUDA_VISIBLE_DEVICES away where it shows fewer devices than there are processes; else say how many."""
+    word, devices = _of_devices(prefix), _visible(prefix, text)
+    is_open = "--nproc-per-node N" in start.code
+    if word is None:
+        above = re.findall(r"^[ \t]*(?:export[ \t]+)?CUDA_VISIBLE_DEVICES=([\d,]+)[\"']?[ \t]*$", text, re.MULTILINE)
+        if is_open and len(set(above)) == 1:
+            start.notes.append(f"CUDA_VISIBLE_DEVICES={above[0]} stands in this file: it must show N devices")
+    elif devices is not None and len(devices) == 1:
+        if not is_open:
+            start.notes.append("CUDA_VISIBLE_DEVICES shows one device only")
+            return
+        between = [item.text for item in prefix if word.end <= item.start]
+        start.first, start.code = word.start, " ".join([*between, start.code])
+        value = "" if word.bare.endswith(f"={devices[0]}") else f" (which is {devices[0]})"
+        start.notes.append(f"{word.bare}{value} is left out: it shows one device only")
+    elif is_open:
+        count = len(devices) if devices is not None else 0
+        start.notes.append(f"N is {count}: {word.bare} shows as many" if count else f"{word.bare} must show N devices")
 
 
 def _evaluates(texts: Sequence[str]) -> bool:

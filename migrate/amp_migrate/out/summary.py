@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from amp_rules.plan.notes import OWN_LEFT
 from amp_rules.plan.report import Note, Outcome, Refusal, Report, Unit
 
 from amp_migrate.launch.launches import Launch, Launches, nearest_first
@@ -166,6 +167,9 @@ class Summary(Messages):
                 (report.precision, _STYLES[report.precision]),
                 ", distribution ",
                 (report.distribution, _STYLES[report.distribution]),
+                f" but for what {OWN_LEFT.code} names"
+                if report.distribution == "completed" and _is_left(report)
+                else "",
                 " (--ddp asks for it)"
                 if report.distribution == "not requested" and report.entry.suffix != NOTEBOOK
                 else "",
@@ -207,6 +211,11 @@ class Summary(Messages):
         self.line(f"  {where}: ", (f"{refusal.code} {refusal.name}", "yellow"), f": {refusal.message}")
         for line in refusal.recipe.splitlines():
             self.line(f"      {line}" if line.strip() else "")
+
+
+def _is_left(report: Report) -> bool:
+    """Whether notes name what a script's own processes go on without."""
+    return any(note.code == OWN_LEFT.code for note in report.notes)
 
 
 def _word(path: Path) -> str:

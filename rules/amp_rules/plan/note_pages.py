@@ -133,7 +133,7 @@ _PAGES = {
         the size that is written there, so a step of N processes averages over N batches, and an epoch has one Nth of
         the steps. The learning rate is not changed. And each product with the number of GPUs, where `DataParallel`
         goes: one process took a batch for N GPUs; each of N processes has one GPU and would take it all the same, N*N
-        in all.
+        in all. And batch norm that AMP230 synchronises in a script with processes of its own, once for the script.
 
         ## Why
         What learning rate suits a batch that is N times as large depends on the model and the optimizer: linear
@@ -142,7 +142,7 @@ _PAGES = {
 
         ## What to do by hand
         Divide the batch size by the number of processes for the same steps as before. Or keep it, and try a learning
-        rate that is up to N times as large with a warmup.
+        rate that is up to N times as large with a warmup. `--no-sync-bn` leaves batch norm as it was.
         """,
     notes.EVALUATION: """
         What is evaluated by every process, or shared out.
@@ -248,13 +248,18 @@ _PAGES = {
 
         ## What is noted
         With `--ddp`, where a script joins its processes itself: a place that one of AMP230 to AMP237 would complete,
-        and what was not understood of it. The note begins with the code.
+        and what was not understood of it. The note begins with the code. Without a code, what is wrong in the script
+        and no rewrite mends: a group that is made twice, a forward pass through `DistributedDataParallel` on one
+        process alone, what one process alone has computed or taken up from a checkpoint and the others go on to use,
+        and a loop that one process alone leaves.
 
         ## Why
-        The script runs as it did. Only what is certain is written: which value is the rank, which loader trains.
+        The script runs as it did. Only what is certain is written: which value is the rank, which loader trains. What a
+        script does wrong itself stays, since mending it means to know what was meant.
 
         ## What to do by hand
-        Write what the page of the code shows, or leave it: `--ignore` with that code takes the note away.
+        Write what the page of the code shows, or leave it: `--ignore` with that code takes the note away. Where there
+        is none, let every process compute the value, or send it from the first: `torch.distributed.broadcast`.
         """,
     notes.APEX_KEPT: """
         Apex's interface stays, from the runtime.

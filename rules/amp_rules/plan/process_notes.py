@@ -104,7 +104,8 @@ def batch_size_of(call: ast.Call) -> ast.expr | None:
 
 def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
     places: dict[tuple[ast.AST, str], LoaderUse] = {}
-    evaluated = [before_the_bar(program, use) for use in processes.data.evaluated]
+    found = [use for use in processes.data.evaluated if _is_measured(program, use)]
+    evaluated = [before_the_bar(program, use) for use in found]
     for use in [*evaluated, *_taken_elsewhere(program, processes)]:
         places.setdefault((use.body, use.module.text(use.loader)), use)
     uses = sorted(places.values(), key=lambda use: (str(use.module.path), use.line))
@@ -129,13 +130,25 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
         )
 
 
+def _is_measured(program: Program, use: LoaderUse) -> bool:
+    """Whether the loop over a loader runs a model: one that fills a cache, or takes one batch to look at, does not."""
+    loops = (item for item in use.module.ancestors(use.node) if isinstance(item, (*blocks.LOOPS, *_COMPREHENSIONS)))
+    loop = next(loops, None)
+    if loop is None or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(loop)):
+        return True  # what it gives its batches to is not known here
+    return program.runs_model(loop)
+
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
 def _taken_elsewhere(program: Program, processes: Distribution) -> Iterator[LoaderUse]:
     """Yield loaders that a loop takes batches from by ``next``, and no training step."""
     trained = {value for use in processes.data.uses for value in use.values}
     loops = {loop.node for loop in processes.data.loops}
     for call, body, scope in program.calls():
         around = {item for item in blocks.enclosing(scope.module, call) if isinstance(item, blocks.LOOPS)}
-        if around and not around & loops:
+        if around and not around & loops and any(map(program.runs_model, around)):
             for use in processes.batches.loaders.taken(call, Site(scope.module, scope, body, call)):
                 if use.values.isdisjoint(trained):
                     yield use

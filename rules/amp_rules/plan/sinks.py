@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from amp_rules.flow.values import Value
+from amp_rules.plan.data_paths import is_of_data
+from amp_rules.plan.weight_writes import WeightWrites, Write
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Decision, Kind, Origins
 from amp_rules.roles.file_effects import given_paths, opens_to_write
@@ -105,7 +106,7 @@ class Sinks:
         return {node for node, _, scope in self._program.nodes() if self._meets_others(node, scope)}
 
     def _meets_others(self, node: ast.AST, scope: Scope) -> bool:
-        if node in self._backwards or node in self._exits:
+        if node in self._backwards or node in self._exits or node in self._weight_writes:
             return True
         if isinstance(node, ast.Call):
             return self._steers(node, scope) or (self._forwards and self._is_pass(node, scope))
@@ -113,7 +114,7 @@ class Sinks:
 
     def _steers(self, call: ast.Call, scope: Scope) -> bool:
         """Whether a call changes an optimizer, a schedule or the weights of a trained model."""
-        if call in self._steps or call in self._weight_writes:
+        if call in self._steps:
             return True
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in (
             "step",
@@ -164,12 +165,14 @@ class Sinks:
                 yield from self._read_paths(node, scope)
             else:
                 yield from self._rates(node, scope)
-        for call, scope in self._weight_writes.items():
-            for given in values_given(call):
-                yield from self._if_local(Need.WEIGHTS, given, call, scope)
-            drawn = frozenset(origin for origin in self._ranks.origins(call) if origin.node is call)
+        for write, scope in self._weight_writes.items():
+            for given in WeightWrites.given(write):
+                yield from self._if_local(Need.WEIGHTS, given, write, scope)
+            if not isinstance(write, ast.Call):
+                continue
+            drawn = frozenset(origin for origin in self._ranks.origins(write) if origin.node is write)
             if drawn:  # ``p.normal_()`` itself
-                yield Sink(Need.WEIGHTS, scope.module, scope, call, call, drawn)
+                yield Sink(Need.WEIGHTS, scope.module, scope, write, write, drawn)
 
     @cached_property
     def _takers(self) -> list[tuple[ast.Call | ast.Assign | ast.AugAssign, Scope]]:
@@ -210,7 +213,11 @@ class Sinks:
         paths = given_paths(call)[:1] if self._reads_file(call, scope) else ()
         if not Paths(self._program).is_own(paths, scope):
             for path in paths:
-                if self._is_of_this_moment(path) if self._lists(call, scope) else not self._is_drawn(path):
+                if self._lists(call, scope):
+                    is_of_main = self._is_of_this_moment(path)
+                else:
+                    is_of_main = not (self._is_drawn(path) or is_of_data(self._program, self._ranks, path, scope))
+                if is_of_main:
                     yield from self._if_local(Need.PATH, path, call, scope)
 
     def _reads_file(self, call: ast.Call, scope: Scope) -> bool:
@@ -259,44 +266,6 @@ class Sinks:
         return False
 
     @cached_property
-    def _weight_writes(self) -> dict[ast.Call, Scope]:
-        """Calls that change parameters in place, outside of optimizers."""
-        found: dict[ast.Call, Scope] = {}
-        for call, body, scope in self._program.calls():
-            info = self._program.function_of(body)
-            owner = self._program.flow.class_of(info) if info is not None else None
-            if owner is not None and is_optimizer(Value("instance", owner)):
-                continue
-            if self._changes_weights(call, scope):
-                found[call] = scope
-        return found
-
-    def _changes_weights(self, call: ast.Call, scope: Scope) -> bool:
-        names = self._program.callee_names(call, scope)
-        if any(name.startswith("torch.nn.init.") for name in names):
-            return bool(call.args) and self._is_weight(call.args[0], scope)
-        if not isinstance(call.func, ast.Attribute):
-            return False
-        name = call.func.attr
-        if name == "load_state_dict":
-            return any(map(self._program.is_trained, self._program.roles.modules(call.func.value, scope)))
-        in_place = name.endswith("_") and not name.endswith("__") and name not in ("requires_grad_", "share_memory_")
-        return in_place and self._is_weight(call.func.value, scope)
-
-    def _is_weight(self, node: ast.expr, scope: Scope) -> bool:
-        """Whether the expression is a parameter of a trained model, or its data; not its gradient."""
-        current = node
-        while True:
-            if isinstance(current, ast.Attribute) and current.attr == "grad":
-                return False
-            values = self._program.flow.values(current, scope)
-            if any(value.kind == "parameters" and self._program.is_trained(value.ref) for value in values):
-                return True
-            if current is not node and any(self._program.is_trained(value) for value in values):
-                return isinstance(node, (ast.Attribute, ast.Subscript))
-            if isinstance(current, (ast.Attribute, ast.Subscript)):
-                current = current.value
-            elif isinstance(current, ast.Call) and isinstance(current.func, ast.Attribute):
-                current = current.func.value
-            else:
-                return False
+    def _weight_writes(self) -> dict[Write, Scope]:
+        """Calls and assignments that change parameters in place, outside of optimizers."""
+        return WeightWrites(self._program).found

@@ -79,6 +79,11 @@ OTHER_PROCESS_WRAPPERS = frozenset({"joblib.delayed", "ray.remote", "dask.delaye
 JOINS = frozenset({"torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group"})
 """They join the processes of a script."""
 
+LEAVES = frozenset(
+    {"torch.distributed.destroy_process_group", "torch.distributed.distributed_c10d.destroy_process_group"}
+)
+"""They end what a process has joined."""
+
 JOINING_WORDS = ("init_process_group", "init_dist", "setup_dist", "init_device_mesh", "ddp_setup", "setup_ddp")
 """Texts in files that may join processes in a way that was not followed."""
 

@@ -244,3 +244,6 @@ OF_THIS_MOMENT = frozenset(
     }
 )  # fmt: skip
 """What each process gets for itself when it asks: the clock, its number, an identifier."""
+
+OF_THIS_PROCESS = frozenset({"os.getpid", "uuid.uuid1", "uuid.uuid4"})
+"""Of these, what is not the same on another process that asks at the same time."""

@@ -11,7 +11,7 @@ from amp_rules.checks.common.origins import Origin, argument, origins
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import children, last_name, walk
-from amp_rules.torch.file_access import OF_THIS_MOMENT, OPENERS, REMOVERS, TEMPORARY
+from amp_rules.torch.file_access import OF_THIS_MOMENT, OF_THIS_PROCESS, OPENERS, REMOVERS, TEMPORARY
 from amp_rules.torch.idioms import EXACT_RANK, NAMED_OWN_PART, NAMED_RANK, NAMED_SEVERAL
 from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS, PATH_WRITERS, WRITERS
 
@@ -127,8 +127,14 @@ def _may_be_there(call: ast.Call, position: int) -> bool:
     return given is not None and literal(given) is not False
 
 
-def is_shared(module: ModuleFacts, access: Access) -> bool:
-    """Whether all processes mean the same file, as far as can be seen: no rank, no moment, no sample names it."""
+def is_shared(module: ModuleFacts, access: Access, *, by_clock: bool = True) -> bool:
+    """Whether all processes mean the same file, as far as can be seen: no rank, no moment, no sample names it.
+
+    Args:
+        module: the file.
+        access: the call that changes a file.
+        by_clock: whether the clock tells the processes' files apart, which come to a place at about the same time.
+    """
     call = access.call
     given = [*call.args, *(item.value for item in call.keywords)]
     if keyword(call, "is_main_process") is not None or keyword(call, "save_function") is not None:
@@ -136,7 +142,7 @@ def is_shared(module: ModuleFacts, access: Access) -> bool:
     paths = [access.path] if access.path is not None else given
     # Several processes that go through one folder remove the same files of it.
     by_sample = access.kind == "write"
-    return not any(_is_own(item, by_sample) for path in paths for item in _parts(module, path))
+    return not any(_is_own(item, by_sample, by_clock) for path in paths for item in _parts(module, path))
 
 
 _MAX_PARTS = 60
@@ -178,12 +184,13 @@ def _read_in(node: ast.expr) -> Iterator[ast.expr]:
             pending += children(item)
 
 
-def _is_own(place: Origin, by_sample: bool) -> bool:
+def _is_own(place: Origin, by_sample: bool, by_clock: bool) -> bool:
     """Whether an expression makes a path that is of one process, or of one sample."""
+    moments, calls = (OF_THIS_MOMENT, _OWN_CALLS) if by_clock else (OF_THIS_PROCESS, _OWN_CALLS - _CLOCKS)
     for item in walk(place.node):
         if isinstance(item, ast.Call):
             dotted = place.module.dotted(item.func) or ""
-            if dotted in TEMPORARY | OF_THIS_MOMENT or last_name(item.func) in _OWN_CALLS:
+            if dotted in TEMPORARY | moments or last_name(item.func) in calls:
                 return True
             if dotted in OPENERS:
                 # Where it is opened, it is judged.
@@ -200,6 +207,8 @@ def _is_own(place: Origin, by_sample: bool) -> bool:
 
 _OWN_CALLS = frozenset({"open", "BytesIO", "StringIO", "now", "strftime", "get_timestamp", "gethostname", "getpid"})
 """Calls that give each process something of its own, or an open file."""
+_CLOCKS = frozenset({"now", "strftime", "get_timestamp"})
+"""Those of them that ask the clock."""
 
 
 def _names_process(name: str) -> bool:

@@ -12,15 +12,18 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import RankPaths, Reach, in_several
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
+from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.bound import statements_above
+from amp_rules.plan.own_ddp.without_group import WithoutGroup
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
@@ -34,6 +37,8 @@ _MAX_CALLERS = 6
 
 _OTHERS = ("horovod", "torch_xla", "deepspeed", "megatron", "colossalai", "oneflow", "paddle")
 """Packages that join processes in words of their own."""
+
+_ALONE = (Reach.ONE, Reach.EACH_NODE)
 
 
 @dataclass
@@ -83,6 +88,10 @@ class OwnDdp:
         # A worker that ``spawn`` runs has none.
         return all(self._is_always(calling(item), seen | {info.node}) for item in callers)
 
+    @cached_property
+    def _without_group(self) -> WithoutGroup:
+        return WithoutGroup(self.program, self.joins, self.branches)
+
     def is_joined_at(self, module: Module, node: ast.AST) -> bool:
         """Whether a place comes after the processes have joined, where they do: on every way there, for certain."""
         return self._is_joined_at(module, node, frozenset())
@@ -120,6 +129,8 @@ class OwnDdp:
         return self._reach(module, node, frozenset())
 
     def _reach(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> Reach:
+        if self._without_group.holds_at(module, node):
+            return Reach.ONE  # of one
         found = self._rank_paths(module).reach(node)
         info = self.program.function_of(blocks.body_of(module, node))
         if found is not Reach.UNKNOWN or info is None or info.node in seen or len(seen) > _MAX_CALLERS:
@@ -143,6 +154,8 @@ class OwnDdp:
 
     def _only_together(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
         paths = self._rank_paths(module)
+        if self._without_group.holds_at(module, node):
+            return True
         if any(in_several(test) is (not holds) for test, holds in paths.index.branches(node)):
             return True  # where there are several, none gets there
         if paths.decides(node) is not Reach.EVERY:
@@ -152,6 +165,22 @@ class OwnDdp:
             return True
         below = seen | {info.node}
         return all(self._only_together(item.scope.module, item.call, below) for item in self.program.flow.callers(info))
+
+    def is_of_first_alone(self, module: Module, node: ast.AST) -> bool:
+        """Whether one of several processes gets to a place, of each machine at most, and the others run on."""
+        if self.reach(module, node) not in _ALONE or self.only_together(module, node):
+            return False
+        deciding = self._rank_paths(module).deciding(node)
+        if deciding is None:
+            return True  # a caller in another file asks
+        place, test = deciding
+        return any(_is_of_first(test, holds) for other, holds in self.branches(module, place) if other is test)
+
+    def parts_first(self, module: Module, branch: ast.If) -> bool:
+        """Whether one process goes into an ``if`` by its test, and the others past it."""
+        if not self._parts_processes(module, branch.test) or not self.reach(module, branch) >= Reach.EACH_NODE:
+            return False
+        return self._rank_paths(module).says(branch.test, True) in _ALONE and _is_of_first(branch.test, True)
 
     def saves(self, module: Module, call: ast.Call) -> bool:
         """Whether a call of a library writes a file or takes one away, as far as its name says."""
@@ -166,11 +195,13 @@ class OwnDdp:
             # A helper that is given the path: other calls of it, which nothing runs, say nothing.
             return all(self._is_own(where, access._replace(call=at, path=path)) for where, at, path in given)
         paths = [access.path] if access is not None and access.path is not None else [*call.args, *call.keywords]
-        return any(map(names_rank, paths)) or (access is not None and not is_shared(self._facts(module), access))
+        return any(map(names_rank, paths)) or (
+            access is not None and not is_shared(self._facts(module), access, by_clock=False)
+        )
 
     def _is_own(self, module: Module, access: Access) -> bool:
         assert access.path is not None
-        return names_rank(access.path) or not is_shared(self._facts(module), access)
+        return names_rank(access.path) or not is_shared(self._facts(module), access, by_clock=False)
 
     def _given_paths(
         self, module: Module, call: ast.Call, access: Access | None
@@ -225,6 +256,11 @@ class OwnDdp:
     def branches(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
         """The tests that decide within the function whether a place is reached, and how they come out."""
         return self._facts(module).index.branches(node)
+
+    @cached_property
+    def norms(self) -> BatchNorms:
+        """Which models have batch norm."""
+        return BatchNorms(self.program)
 
     # ---- data ----------------------------------------------------------------------------------------------------
 
@@ -302,6 +338,10 @@ class OwnDdp:
 
     # ---- telling -------------------------------------------------------------------------------------------------
 
+    def tell(self, module: Module, node: ast.AST, text: str) -> None:
+        """Note what is wrong, and stays: ``text`` is a sentence without a full stop."""
+        self.told.append(notes.note(notes.OWN_LEFT, module, node, text))
+
     def leave(self, rule: Rule, module: Module, node: ast.AST, text: str) -> None:
         """Note what is left as it is, for a rewrite: ``text`` says what, and why."""
         self.told.append(notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}"))
@@ -314,6 +354,24 @@ def is_own(program: Program) -> bool:
     if first_use(program, (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING), lambda name, _node, _module: runs_no_step(name)):
         return False
     return bool(program.calls_to(JOINS))
+
+
+def _is_of_first(test: ast.expr, holds: bool) -> bool:
+    """Whether a test that asks for the rank lets the first process on where it comes out like this, and no other."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_of_first(test.operand, not holds)
+    if isinstance(test, ast.BoolOp):
+        asking = [item for item in test.values if names_rank(item) and in_several(item) is None]
+        found = [_is_of_first(item, holds) for item in asking]
+        return any(found) if isinstance(test.op, ast.And) is holds else bool(found) and all(found)
+    if isinstance(test, ast.Compare):
+        op, number = test.ops[0], literal(test.comparators[0])
+        # ``rank <= 0``: -1 stands for one process.
+        bounds = {(ast.LtE, 0): True, (ast.Lt, 1): True, (ast.Gt, 0): False, (ast.GtE, 1): False}
+        if isinstance(number, int) and (type(op), number) in bounds:
+            return bounds[type(op), number] is holds
+        return len(test.ops) == 1 and isinstance(op, (ast.Eq, ast.In) if holds else (ast.NotEq, ast.NotIn))
+    return holds
 
 
 def _is_guard(test: ast.expr) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amp_rules import rewrites
-from amp_rules.plan import declining, own_processes
+from amp_rules.plan import declining, notes, own_processes
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.stages import is_part_of_apex
 from amp_rules.plan.context import Change
-from amp_rules.plan.drafts import Draft, apart, drafted, joined
+from amp_rules.plan.drafts import Draft, apart, drafted, edits_of, joined
+from amp_rules.plan.own_ddp.faults import faults
 from amp_rules.plan.own_ddp.program import OwnDdp, is_own
 from amp_rules.plan.report import Note, Refusal, Report
 from amp_rules.plan.selection import Selection
@@ -22,6 +23,12 @@ from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
 
 _MAX_ROUNDS = 6
 """What one round writes the next may have to add to: a new sampler is told the epoch."""
+
+_SYNC_BATCH_NORM = "AMP230"
+_STATISTICS = (
+    "batch norm takes its mean and variance over the batches of all processes now, not over that of each: the script "
+    "trains to other results than it did; --no-sync-bn leaves that out"
+)
 
 
 @dataclass
@@ -49,7 +56,15 @@ class Completed:
             report = replace(report, distribution="completed", refusals=refusals)
         elif report.distribution == "already" and self.told:
             report = replace(report, refusals=tuple(map(_with_what_is_left, report.refusals)))
-        return joined(self.drafts, report)
+        report = joined(self.drafts, report)
+        return replace(report, notes=notes.in_order([*report.notes, *self._statistics()]))
+
+    def _statistics(self) -> Iterator[Note]:
+        """Yield what synchronising batch norm changes, at the first place where it is written."""
+        edits = [edit for edit in edits_of(self.drafts.values()) if edit.code == _SYNC_BATCH_NORM]
+        for edit in edits[:1]:
+            rule = notes.BATCH_SIZE
+            yield Note(edit.path, edit.span, rule.code, rule.name, _STATISTICS, edit.cell)
 
 
 def _with_what_is_left(refusal: Refusal) -> Refusal:
@@ -66,8 +81,11 @@ def completed(program: Program, selection: Selection) -> Completed:
     if not (selection.options.ddp and is_own(program)) or selection.options.shard:
         return found
     for _ in range(_MAX_ROUNDS):
-        changes, found.told = _round(found.program, selection, found.drafts)
+        modules = [module for module in found.program.flow.modules if not is_part_of_apex(found.program, module)]
+        own = OwnDdp(found.program, selection.options, frozenset(modules))
+        changes = _round(own, modules, selection, found.drafts)
         if not changes:
+            found.told = _told(own, selection)
             break
         for module, todo in changes.items():
             draft = found.drafts.get(module.path) or Draft.of(module, frozenset())
@@ -75,22 +93,34 @@ def completed(program: Program, selection: Selection) -> Completed:
             draft.make(todo)
             found.drafts[module.path] = draft
         found.program = drafted(found.program, found.drafts)
+    else:
+        found.told = _told(own, selection)
     return found
 
 
 def _round(
-    program: Program, selection: Selection, drafts: dict[Path, Draft]
-) -> tuple[dict[Module, list[Change]], list[Note]]:
+    own: OwnDdp, modules: list[Module], selection: Selection, drafts: dict[Path, Draft]
+) -> dict[Module, list[Change]]:
     """What all rewrites would do to the program as it stands."""
-    modules = [module for module in program.flow.modules if not is_part_of_apex(program, module)]
-    own = OwnDdp(program, selection.options, frozenset(modules))
     found = _settled(_first(own, modules), selection, drafts)
     if not found:
         # What comes last rests on all that it writes being made together.
         last = [rewrite for rewrite in rewrites.of_own_processes() if rewrite.rule.last]
         found = _settled((change for rewrite in last for change in rewrite.changes(own)), selection, drafts)
-    told = [note for note in own.told if selection.wants(note.text.partition(":")[0])]
-    return found, told
+    return found
+
+
+def _told(own: OwnDdp, selection: Selection) -> list[Note]:
+    """What is left as it is, and what is wrong in the script itself."""
+    for module, node, text in faults(own):
+        own.tell(module, node, text)
+    return [note for note in own.told if selection.wants(_code_of(note))]
+
+
+def _code_of(note: Note) -> str:
+    """The code of the rewrite that would have completed a place; of what none completes that of the note."""
+    code = note.text.partition(":")[0]
+    return code if code.startswith("AMP") and code[3:].isdigit() else note.code
 
 
 def _first(own: OwnDdp, modules: list[Module]) -> Iterator[Change]:

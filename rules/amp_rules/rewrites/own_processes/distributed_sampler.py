@@ -17,7 +17,7 @@ Without it every process goes through all of the data: N processes do the work o
 ## When it declines
 Where something in the program shares samples out already, or may; where the data set has no samples by index, or the
 loader is given packed arguments; where it is used to evaluate too, and where it is made before the processes have
-joined (AMP288).
+joined; where no loader of torch's feeds the loop, but an iterator of the script's own that speaks of no rank (AMP288).
 
 ## Leaving it out
 Yes: each process then goes through all of the data, as it did.
@@ -39,6 +39,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import given_to_loader
+from amp_rules.plan.own_ddp.whole_on_each import deals_out, whole_on_each
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
@@ -76,6 +77,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
                 yield _change(own, site)
             elif reason:
                 own.leave(RULE, site.module, site.node, f"every process goes through all of the data: {reason}")
+    for site in whole_on_each(own):
+        text = f"every process goes through all of the data: `{site.module.text(site.node)}` is no loader of torch's"
+        own.leave(RULE, site.module, site.node, f"{text}, and nothing there shares it out")
 
 
 def _made(own: OwnDdp, value: Value) -> Site | None:
@@ -140,15 +144,7 @@ def _may_share(own: OwnDdp, loaders: frozenset[Value]) -> bool:
             return True
         if any(given_to_loader(value.site, name) is not None for name in ("sampler", "batch_sampler")):
             return True
-    # ``index % world_size`` deals samples out; ``rank % gpus_per_node`` is the rank on the machine.
-    return any(
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Mod)
-        and names_rank(node.right)
-        and not names_rank(node.left)
-        for module in own.modules
-        for node in module.nodes
-    )
+    return deals_out(own)
 
 
 def _speaks_of_shares(module: Module) -> bool:

@@ -3,7 +3,8 @@
 ## What it does
 Statements that save a checkpoint, an image or an array, and those that remove, move or copy files, run under a test for
 the first rank where every process reached them. The test is the script's own where it has one, as in
-`if args.rank == 0:`; else a variable that is the rank, or `torch.distributed.get_rank()`.
+`if args.rank == 0:`; else a variable that is the rank, or `torch.distributed.get_rank()`. The time in a name makes no
+file of one process: all come there at about the same time.
 
 ## Why
 Several processes that write one file at the same time leave a broken one.
@@ -18,7 +19,8 @@ Several processes that write one file at the same time leave a broken one.
 ## When it declines
 Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to
 save; where what is saved is put together by all processes, where a result of the statement is used, and where another
-place reads the file again: that would need a barrier (AMP288). Files that stay open are left, and named (AMP288).
+place reads the file again: that would need a barrier (AMP288). Files that stay open, and those of logs, are left, and
+named (AMP288).
 
 ## Leaving it out
 Yes: the script then writes as it did.
@@ -47,7 +49,9 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Wrap
+from amp_rules.torch.file_access import KEEPERS
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
+from amp_rules.torch.writers import LOG_KEEPERS
 
 RULE = Rule("AMP234", "save-on-first-rank", "The first process alone writes files.", "distribution", optional=True)
 
@@ -68,6 +72,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 
     guards = file_guards(own.program, paths, [], is_left)
     _leave_calls(own, guards, is_left)
+    _leave_logs(own)
     _leave_unknown(own)
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()
@@ -112,6 +117,17 @@ def _leave_calls(own: OwnDdp, guards: FileGuards, is_left: Callable[[Module, ast
         if not is_left(site.module, call):
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which writes a file")
     guards.calls.clear()
+
+
+def _leave_logs(own: OwnDdp) -> None:
+    """Note the file of a log that every process opens: the first of them, since a script sets its logs up at once."""
+    for site in own.program.calls_to(LOG_KEEPERS & KEEPERS):
+        call = site.node
+        if site.module not in own.modules or not isinstance(call, ast.Call) or own.is_own_file(site.module, call):
+            continue
+        if own.reach(site.module, call) is Reach.EVERY:
+            own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")
+            return
 
 
 def _leave_unknown(own: OwnDdp) -> None:

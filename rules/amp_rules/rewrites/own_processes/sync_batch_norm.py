@@ -3,7 +3,7 @@
 ## What it does
 Before a model that has batch norm is wrapped in `DistributedDataParallel`, its batch norm becomes torch's
 `SyncBatchNorm`. Where the model may be on the CPU, which torch's has no kernel for, a test for that stands before it.
-`--no-sync-bn` leaves it out.
+`--no-sync-bn` leaves it out. That the script trains to other results then is noted (AMP280).
 
 ## Why
 Batch norm of one process takes mean and variance of its share of the batch alone. With few samples on each process that
@@ -19,9 +19,9 @@ trains to other results than one process with all of them.
 ## When it declines
 Where the script speaks of synchronised batch norm anywhere, behind a switch of its own perhaps; where the model is not
 known to have batch norm; where samples are shuffled between the processes for the sake of batch norm, as momentum
-contrast does; where a draw or a number out of a tensor decides whether batch norm runs at all, as in stochastic depth;
-where something looks for `nn.BatchNorm2d` later, which the new class is not, or
-differentiates twice (AMP288).
+contrast does; where a draw or a number out of a tensor decides whether batch norm runs at all, as in stochastic depth,
+by a condition around it, a `return` before it, or a choice of layers; where something looks for `nn.BatchNorm2d` later,
+which the new class is not, or differentiates twice (AMP288).
 
 ## Leaving it out
 Yes: each process then normalises by its own share, as it did.
@@ -38,8 +38,8 @@ from collections.abc import Iterator
 from amp_rules.flow.values import Value
 from amp_rules.plan.apex.wrapping import WRAPPER
 from amp_rules.plan.batch_norms import BatchNorms
-from amp_rules.plan.changing import Changing
 from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
 from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
@@ -196,23 +196,6 @@ def _calls(program: Program, node: ast.AST, names: frozenset[str]) -> bool:
     return isinstance(node, ast.Call) and located is not None and bool(program.callee_names(node, located[1]) & names)
 
 
-def _skipped_by_some(program: Program, norms: BatchNorms) -> str | None:
-    """A condition of a model that may be another on each rank, and lets batch norm run or not.
-
-    Stochastic depth is such a case. Ranks that leave it out would leave the others waiting for their statistics.
-    """
-    changing = Changing(program)
-    for node, body, scope in program.nodes():
-        if not (isinstance(node, (ast.If, ast.IfExp, ast.While)) and program.is_model_code(body)):
-            continue
-        parts = [part for part in walk(node) if isinstance(part, ast.Call)]
-        called = {value for part in parts for value in program.roles.modules(part.func, scope)}
-        site = Site(scope.module, scope, body, node)
-        if any(map(norms.are_in, called)) and changing.changes(node.test, site):
-            return scope.module.text(node.test)
-    return None
-
-
 def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:
     """Why another class of batch norm would be noticed, or works against the method."""
     shuffled = _shuffled_between_processes(program)
@@ -221,7 +204,7 @@ def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:
             f"`{shuffled}` deals the samples out to the processes in another order, so that batch norm sees other "
             "neighbours in each of them"
         )
-    skipped = _skipped_by_some(program, norms)
+    skipped = skipped_by_some(program, norms)
     if skipped is not None:
         return f"`{skipped}` lets each process decide whether it runs, and the others would wait for its statistics"
     earlier = Earlier(program, wrapping)

@@ -1,0 +1,111 @@
+"""What is wrong with a script's own processes and no rewrite of ours mends: each told at its place.
+
+The rewrites add what is missing. What a script does wrong itself stays: mending it means to know what was meant.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.own_ddp.joined_twice import joined_twice
+from amp_rules.plan.own_ddp.known_to_first import known_to_first
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.wrappers import wrapped_by
+from amp_rules.roles.kinds import is_optimizer, is_scheduler
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.index import keyword, literal
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.distributed import BROADCASTS
+
+Fault = tuple[Module, ast.AST, str]
+"""A place, and a sentence on what is wrong there."""
+
+
+def faults(own: OwnDdp) -> Iterator[Fault]:
+    """Yield what is wrong, for certain."""
+    for second, first in joined_twice(own):
+        text = f"the processes have joined at line {first.line} already: torch raises where a group is made twice"
+        yield second.module, second.node, text
+    yield from _forwards(own)
+    yield from known_to_first(own)
+    yield from _restored(own)
+
+
+# ---- forward passes ------------------------------------------------------------------------------------------------
+
+
+def _forwards(own: OwnDdp) -> Iterator[Fault]:
+    """Yield a forward pass through the wrapper that one process runs alone: the first of each function."""
+    wraps = [site for site in own.wraps if _sends_buffers(own, site)]
+    told: set[ast.AST] = set()
+    for call, body, scope in own.program.calls() if wraps else ():
+        if body in told or own.program.is_model_code(body) or not own.program.called_models(call, scope):
+            continue
+        site = Site(scope.module, scope, body, call)
+        if not own.is_of_first_alone(site.module, call) or not wrapped_by(own, call.func, site, wraps):
+            continue
+        told.add(body)
+        name = site.module.text(call.func)
+        yield (
+            site.module,
+            call,
+            f"one process alone runs `{site.module.text(call)}`, and DistributedDataParallel sends the model's buffers "
+            f"to all before it: the others receive them in a later pass at best; `{name}.module` sends nothing",
+        )
+
+
+def _sends_buffers(own: OwnDdp, wrapping: Site) -> bool:
+    """Whether a wrapper sends buffers, which the model may have for all that is known."""
+    call = wrapping.node
+    assert isinstance(call, ast.Call)
+    sends = keyword(call, "broadcast_buffers")
+    if sends is not None and literal(sends) is not True:
+        return False
+    model = call.args[0] if call.args else keyword(call, "module")
+    values = own.program.roles.modules(model, wrapping.scope) if model is not None else set()
+    return any(map(own.norms.are_in, values)) or any(
+        isinstance(node, ast.Attribute) and node.attr == "register_buffer"
+        for value in values
+        if value.kind == "instance"
+        for info in value.ref.mro()
+        for node in walk(info.facts.node)
+    )
+
+
+# ---- resuming ------------------------------------------------------------------------------------------------------
+
+
+def _restored(own: OwnDdp) -> Iterator[Fault]:
+    """Yield where one process alone takes up what was saved of the optimizer and the schedule."""
+    if own.program.calls_to(BROADCASTS):
+        return  # which may tell the others
+    alone: list[Site] = []
+    for call, body, scope in own.program.calls():
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "load_state_dict":
+            continue
+        values = own.program.flow.values(call.func.value, scope)
+        if any(is_optimizer(value) or is_scheduler(value) for value in values):
+            if own.is_of_first_alone(scope.module, call):
+                alone.append(Site(scope.module, scope, body, call))
+    for first in alone[:1]:
+        names = [f"`{site.module.text(site.node.func.value)}`" for site in alone]  # type: ignore[attr-defined]
+        names += [f"`{path}`" for path in _counted_from(own, first)]
+        listed = ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+        text = "one process alone takes up what was saved of {}: the others go on with what they began with"
+        yield first.module, first.node, text.format(listed)
+
+
+def _counted_from(own: OwnDdp, restored: Site) -> Iterator[str]:
+    """Yield what is assigned beside it that a loop counts from: ``range(start_epoch, epochs)``."""
+    suite = blocks.place(restored.module, restored.statement).suite
+    written = {path for item in suite for path in blocks.writes(item)}
+    read = {
+        path
+        for call, _, _ in own.program.calls()
+        if last_name(call.func) in ("range", "trange") and len(call.args) > 1
+        for path in blocks.reads(call.args[0])
+    }
+    yield from sorted(written & read)

@@ -1,0 +1,157 @@
+"""What one process alone computes, and the others go on to use: results of an evaluation, above all."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from amp_rules.plan.own_ddp.bound import is_bound
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.kinds import is_scheduler
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.index import literal
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+from amp_rules.torch.distributed import EXCHANGES
+
+_Found = tuple[Module, ast.AST, str]
+
+
+@dataclass(frozen=True)
+class _Alone(Site):
+    """An ``if`` that one process alone enters.
+
+    Attributes:
+        names: the variables that are written in it alone.
+        counted: those that it adds up from the number 0, and that are 0 on the others.
+        unbound: those that the others do not have at all.
+    """
+
+    branch: ast.If
+    names: frozenset[str]
+    counted: frozenset[str]
+    unbound: frozenset[str]
+
+
+def known_to_first(own: OwnDdp) -> Iterator[_Found]:
+    """Yield what every process does by a value that one of them has computed: the first place of each ``if``."""
+    calls = {site.node for site in own.program.calls_to(EXCHANGES)}
+    exchanges = own.program.closure(lambda node: node in calls)
+    for node, body, scope in own.program.nodes():
+        if not isinstance(node, ast.If) or scope.module not in own.modules or not own.parts_first(scope.module, node):
+            continue
+        site = Site(scope.module, scope, body, node)
+        if ended := _ends_training(own, site, node):
+            yield site.module, ended, _ending(site.module, node)
+        alone = _alone(own, site, node)
+        if alone.names and not exchanges(node) and not _goes_elsewhere(node.orelse):
+            yield from _first_use(own, alone, exchanges)
+
+
+def _alone(own: OwnDdp, site: Site, branch: ast.If) -> _Alone:
+    """The variables of an ``if`` that other processes do not write."""
+    written = {path for item in branch.body for path in blocks.writes(item)}
+    written -= {path for item in branch.orelse for path in blocks.writes(item)}
+    names = {path for path in written if "." not in path and path in site.scope.owner(path).bound}
+    counted, unbound = set(), set()
+    for name in names:
+        if not is_bound(site.scope.owner(name), name, site.module, branch):
+            unbound.add(name)
+        elif _is_zero_before(site, branch, name):
+            counted.add(name)
+    return _Alone(
+        site.module, site.scope, site.body, site.node, branch, frozenset(names), frozenset(counted), frozenset(unbound)
+    )
+
+
+def _goes_elsewhere(suite: list[ast.stmt]) -> bool:
+    """Whether the other processes do not come to what stands below."""
+    return bool(suite) and isinstance(suite[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+
+
+def _is_zero_before(site: Site, branch: ast.If, name: str) -> bool:
+    """Whether the last statement above in the same suite that writes a variable makes it the number 0."""
+    where = blocks.place(site.module, branch)
+    for item in reversed(where.suite[: where.index]):
+        if name in blocks.writes(item):
+            value = item.value if isinstance(item, ast.Assign) else None
+            number = literal(value)
+            return isinstance(number, (int, float)) and number == 0 and not isinstance(value, ast.Tuple)
+    return False
+
+
+def _first_use(own: OwnDdp, alone: _Alone, exchanges: Callable[[ast.AST], bool]) -> Iterator[_Found]:
+    """Yield the first place below where the others go on with what they do not have."""
+    names = set(alone.names)
+    where = blocks.place(alone.module, alone.branch)
+    for item in where.suite[where.index + 1 :]:
+        if exchanges(item):
+            names -= {name for name in names if blocks.touches({name}, blocks.reads(item))}  # the others are told
+        for node in blocks.walk_own(item):
+            text = _use(own, alone, names, node)
+            if text is not None and not own.is_of_first_alone(alone.module, node):
+                yield alone.module, node, text
+                return
+        if isinstance(item, ast.Assign) and not blocks.reads(item.value) & names:
+            names -= blocks.writes(item)
+        elif isinstance(item, ast.Assign):
+            names |= {path for path in blocks.writes(item) if "." not in path}
+
+
+def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | None:
+    """What a place does wrong on the others."""
+    module = alone.module
+    test = module.text(alone.branch.test)
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in alone.unbound & names:
+        if not any(node in set(walk(other)) for other, _ in own.branches(module, node)):
+            return f"`{node.id}` is assigned under `{test}` alone: the other processes read here what they do not have"
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv, ast.Mod)):
+        divisor = node.right
+        if isinstance(divisor, ast.Name) and divisor.id in alone.counted & names:
+            return (
+                f"`{divisor.id}` is counted under `{test}` alone: the other processes divide by 0 in "
+                f"`{module.text(node)}`"
+            )
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
+        given = [item for item in node.args if blocks.reads(item) & names]
+        values = own.program.flow.values(node.func.value, alone.scope) if given else set()
+        if any(map(is_scheduler, values)):
+            return (
+                f"`{module.text(given[0])}` is computed under `{test}` alone: `{module.text(node)}` gives the other "
+                "processes another learning rate"
+            )
+    if isinstance(node, ast.If) and blocks.reads(node.test) & names:
+        site = Site(module, alone.scope, alone.body, node)
+        if _ends_training(own, site, node):
+            return (
+                f"`{module.text(node.test)}` is known under `{test}` alone: one process ends the training there, and "
+                "the others wait for it"
+            )
+    return None
+
+
+# ---- the end of the training ----------------------------------------------------------------------------------------
+
+
+def _ends_training(own: OwnDdp, site: Site, branch: ast.If) -> ast.AST | None:
+    """What in an ``if`` leaves the loop around it that trains in all processes; None where nothing does."""
+    loop = next((item for item in blocks.enclosing(site.module, branch) if isinstance(item, blocks.LOOPS)), None)
+    if loop is None or not own.program.runs_backward(loop) or own.program.runs_backward(branch):
+        return None
+    if any(_ends_training(own, site, item) for item in branch.orelse if isinstance(item, ast.If)):
+        return None
+    if any(isinstance(node, (ast.Break, ast.Return)) for item in branch.orelse for node in blocks.walk_own(item)):
+        return None  # the others leave as well
+    for item in branch.body:
+        for node in blocks.walk_own(item):
+            if isinstance(node, ast.Break):
+                around = (other for other in blocks.enclosing(site.module, node) if isinstance(other, blocks.LOOPS))
+                if next(around, None) is loop:
+                    return node
+    return None
+
+
+def _ending(module: Module, branch: ast.If) -> str:
+    return f"under `{module.text(branch.test)}` one process leaves the loop that trains, and the others wait for it"

@@ -1,0 +1,148 @@
+"""Where a program changes parameters in place, outside of optimizers: calls, and assignments to what they hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.model_parts import with_parts
+from amp_rules.roles.kinds import is_optimizer
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.index import literal
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import values_given, walk
+
+_PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
+_OF_LAYERS = frozenset({"weight", "bias"})
+"""What the layers of torch call their parameters; their buffers have other names."""
+
+Write = ast.Call | ast.Assign | ast.AugAssign
+
+
+class WeightWrites:
+    """Finds them in one program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._attributes: dict[ClassInfo, frozenset[str]] = {}
+
+    @cached_property
+    def found(self) -> dict[Write, Scope]:
+        """The calls and statements that change parameters, with the scope of their names."""
+        found: dict[Write, Scope] = {}
+        for node, body, scope in self._program.nodes():
+            if not isinstance(node, (ast.Call, ast.Assign, ast.AugAssign)):
+                continue
+            if self._changes(node, scope) and not self._is_of_optimizer(body):
+                found[node] = scope
+        return found
+
+    @staticmethod
+    def given(write: Write) -> list[ast.expr]:
+        """What is written, or decides what is."""
+        return list(values_given(write)) if isinstance(write, ast.Call) else [write.value]
+
+    def _is_of_optimizer(self, body: ast.AST) -> bool:
+        info = self._program.function_of(body)
+        owner = self._program.flow.class_of(info) if info is not None else None
+        return owner is not None and is_optimizer(Value("instance", owner))
+
+    def _changes(self, node: Write, scope: Scope) -> bool:
+        if isinstance(node, ast.Call):
+            return self._call_changes(node, scope)
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return any(self._is_written(target, scope, in_place=isinstance(node, ast.AugAssign)) for target in targets)
+
+    def _call_changes(self, call: ast.Call, scope: Scope) -> bool:
+        names = self._program.callee_names(call, scope)
+        if any(name.startswith("torch.nn.init.") for name in names):
+            return bool(call.args) and self._is_weight(call.args[0], scope)
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        name = call.func.attr
+        if name == "load_state_dict":
+            return any(map(self._program.is_trained, self._program.roles.modules(call.func.value, scope)))
+        in_place = name.endswith("_") and not name.endswith("__") and name not in ("requires_grad_", "share_memory_")
+        return in_place and (self._is_weight(call.func.value, scope) or self._is_parameter(call.func.value, scope))
+
+    def _is_written(self, target: ast.expr, scope: Scope, *, in_place: bool) -> bool:
+        """Whether an assignment changes what a parameter holds: ``p.data = x``, ``p.data[0] = x``, ``p -= x``."""
+        if isinstance(target, ast.Subscript) or in_place:
+            return self._is_parameter(target, scope)
+        return isinstance(target, ast.Attribute) and target.attr == "data" and self._is_parameter(target, scope)
+
+    def _is_weight(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is a parameter of a trained model, or its data; not its gradient."""
+        current = node
+        while True:
+            if isinstance(current, ast.Attribute) and current.attr == "grad":
+                return False
+            values = self._program.flow.values(current, scope)
+            if any(value.kind == "parameters" and self._program.is_trained(value.ref) for value in values):
+                return True
+            if current is not node and any(self._program.is_trained(value) for value in values):
+                return isinstance(node, (ast.Attribute, ast.Subscript))
+            if isinstance(current, (ast.Attribute, ast.Subscript)):
+                current = current.value
+            elif isinstance(current, ast.Call) and isinstance(current.func, ast.Attribute):
+                current = current.func.value
+            else:
+                return False
+
+    # ---- parameters by their names --------------------------------------------------------------------------------
+
+    def _is_parameter(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is, for certain, a parameter of a trained model or of a part of one, or its data."""
+        while isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "data"):
+            node = node.value
+        values = self._program.flow.values(node, scope)
+        if any(value.kind == "parameters" and self._program.is_trained(value.ref) for value in values):
+            return True
+        if not isinstance(node, ast.Attribute):
+            return False
+        return any(
+            self._holds_parameter(value, node.attr) and self._is_part(value)
+            for value in self._program.flow.values(node.value, scope)
+        )
+
+    def _holds_parameter(self, value: Value, name: str) -> bool:
+        if value.kind == "object":
+            return str(value.ref).startswith("torch.nn.") and name in _OF_LAYERS
+        if value.kind != "instance":
+            return False
+        return any(name in self._parameters_of(info) for info in value.ref.mro())
+
+    def _parameters_of(self, info: ClassInfo) -> frozenset[str]:
+        if info not in self._attributes:
+            self._attributes[info] = frozenset(self._made_in(info))
+        return self._attributes[info]
+
+    def _made_in(self, info: ClassInfo) -> Iterator[str]:
+        """Yield the attributes that a class gives parameters: ``self.bias = nn.Parameter(x)``."""
+        for method in info.facts.methods.values():
+            scope = self._program.flow.scopes.get(method.node)
+            for node in walk(method.node) if scope is not None else ():
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and scope is not None:
+                    if self._program.callee_names(node.value, scope) & _PARAMETERS:
+                        paths = (blocks.path_of(target) or "" for target in node.targets)
+                        yield from (path.partition(".")[2] for path in paths if path.startswith(f"{method.receiver}."))
+                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                    if node.func.attr == "register_parameter" and isinstance(name := literal(node.args[0]), str):
+                        yield name
+
+    def _is_part(self, value: Value) -> bool:
+        if self._program.is_trained(value) or value in self._parts:
+            return True
+        return value.kind == "instance" and value.ref in self._classes
+
+    @cached_property
+    def _parts(self) -> set[Value]:
+        return with_parts(self._program, self._program.trained)
+
+    @cached_property
+    def _classes(self) -> set[ClassInfo]:
+        """Classes of models and of their parts: of ``self`` in their methods no more is known."""
+        return {value.ref for value in self._parts if value.kind == "instance"}
