@@ -91,7 +91,7 @@ class Devices:
                     yield item.value, "named"
 
     def _is_of_listed(self, call: ast.Call, scope: Scope) -> bool:
-        """Whether what is given is an item of a list of devices: ``net.to(ids[0])`` beside ``DataParallel(net, ids)``."""
+        """Whether an item of a list of devices is given: ``net.to(ids[0])`` beside ``DataParallel(net, ids)``."""
         given = call.args[0]
         if not isinstance(given, ast.Subscript):
             return False

@@ -15,6 +15,7 @@ from amp_rules.flow.values import CallSite, ClassInfo, Value
 from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.kinds import is_module, is_optimizer, is_without_parameters
 from amp_rules.roles.own_gradients import sets_all_gradients
+from amp_rules.roles.own_optimizers import models_within
 from amp_rules.roles.value_roles import Roles
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -438,7 +439,11 @@ class Program:
             seen.add(current)
             arguments = [*current.args, *(item.value for item in current.keywords)]
             found |= self._asked_for_tensors(current)
-            for value in self.given(current, arguments):
+            given = self.given(current, arguments)
+            located = self.locate(current)
+            if located is not None:
+                found |= models_within(self.flow, current, located[1], given)
+            for value in given:
                 if value.kind == "object" and is_optimizer(value) and isinstance(value.site, ast.Call):
                     pending.append(value.site)  # ``LARS(optimizer)`` of a library
                 if value.kind != "parameters":
