@@ -449,10 +449,29 @@ class Program:
                 if value.kind != "parameters":
                     continue
                 if not is_optimizer(value.ref):
-                    found.add(value.ref)
+                    found.add(self._whole(value.ref))
                 elif isinstance(value.ref.site, ast.Call):
                     pending.append(value.ref.site)
         return found
+
+    def _whole(self, value: Value) -> Value:
+        """The model that a method which is not known gives a part of, ``model.add_head()``; else the value itself.
+
+        What is called is none, for all that is known: ``model.clone()``.
+        """
+        owner = value.receiver if value.kind == "object" and value.is_result else None
+        if owner is None or not is_module(owner):
+            return value
+        is_called = any(
+            value in self.flow.values(call.func, scope)
+            or (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr == "forward"
+                and value in self.flow.values(call.func.value, scope)
+            )
+            for call, _, scope in self._calls
+        )
+        return value if is_called else owner
 
     def _asked_for_tensors(self, call: ast.Call) -> set[Value]:
         """Models of which a method that is not known gives what an optimizer is made of: ``model.get_weights()``.
