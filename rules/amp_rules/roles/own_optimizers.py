@@ -40,3 +40,20 @@ def _parts(flow: Flow, values: set[Value]) -> set[Value]:
         seen |= pending
         pending = flow.elements({value for value in pending if value.kind == "sequence"}) - seen
     return seen
+
+
+def models_given(flow: Flow, made: Iterable[tuple[ast.Call, Scope]]) -> set[Value]:
+    """The model that functions are given which make the optimizers: ``make_optimizer(model, settings)``.
+
+    For optimizers of which nothing else is known, as a configuration names them. Of two models it is not known which.
+    """
+    found: set[Value] = set()
+    for call, scope in made:
+        given = [item.value if isinstance(item, ast.keyword) else item for item in [*call.args, *call.keywords]]
+        models = [
+            models for item in given if (models := {value for value in flow.values(item, scope) if is_module(value)})
+        ]
+        if len(models) != 1:
+            return set()
+        found |= models[0]
+    return found

@@ -15,7 +15,7 @@ from amp_rules.flow.values import CallSite, ClassInfo, Value
 from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.kinds import is_module, is_optimizer, is_without_parameters
 from amp_rules.roles.own_gradients import sets_all_gradients
-from amp_rules.roles.own_optimizers import models_within
+from amp_rules.roles.own_optimizers import models_given, models_within
 from amp_rules.roles.value_roles import Roles
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -390,8 +390,18 @@ class Program:
             assert isinstance(site.node, ast.Call)
             later = self.models_of_optimizer(site.node) - found
             found |= later - self._put_into(found) if later else later
+        found = found or models_given(self.flow, self._made_optimizers)
         # Beside a model that the program makes, one that only others could give is trained by nothing that runs.
         return {value for value in found if not value.is_given_model} or found
+
+    @property
+    def _made_optimizers(self) -> Iterator[tuple[ast.Call, Scope]]:
+        """Yield the calls by which the variables get their optimizers that are stepped."""
+        keys = {self.flow.key(step.optimizer, step.scope) for step in self.steps} - {None}
+        for node, _, scope in self.nodes():
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                if any(self.flow.key(blocks.reading(target), scope) in keys for target in node.targets):
+                    yield node.value, scope
 
     def _put_into(self, models: set[Value]) -> set[Value]:
         """What becomes a part of these models after they were made: ``model[-1] = head``, ``model.append(head)``."""
