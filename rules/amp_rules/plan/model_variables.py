@@ -823,13 +823,25 @@ def _only_unwraps(item: _Candidate) -> bool:
 
 
 def _is_alias(item: _Candidate, others: list[_Candidate]) -> bool:
-    """Whether a variable is another name for what is trained by its own: ``bare = model``, ``bare = model.module``.
+    """Whether a variable is another name for a model that runs by its own: ``bare = model``, ``bare = model.module``.
 
-    The other one is wrapped by the script, so that is where the model gets its precision.
+    It is asked for parameters and weights alone, while the script may wrap what the other one holds.
     """
     paths = {other.path for other in others if other is not item and other.body is item.body}
     values = [getattr(statement, "value", None) for statement in item.assignments]
-    return all((blocks.path_of(value) or "").removesuffix(".module") in paths for value in values if value is not None)
+    if not all((blocks.path_of(value) or "").removesuffix(".module") in paths for value in values if value is not None):
+        return False
+    uses = [node for node in walk(item.body) if isinstance(node, (ast.Name, ast.Attribute)) and _is_read(node, item)]
+    return all(_asks_of(item.module.parents[node]) for node in uses)
+
+
+def _is_read(node: ast.Name | ast.Attribute, item: _Candidate) -> bool:
+    return isinstance(node.ctx, ast.Load) and blocks.path_of(node) == item.path
+
+
+def _asks_of(parent: ast.AST) -> bool:
+    """Whether an attribute is asked for that runs no model."""
+    return isinstance(parent, ast.Attribute) and parent.attr in {*TELLS_OF_MODEL, *_PLACING}
 
 
 def _without_placing(node: ast.expr) -> ast.expr:
