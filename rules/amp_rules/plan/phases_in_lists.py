@@ -38,7 +38,7 @@ def _phases(program: Program, site: Site, loop: ast.For, index: str, name: str) 
     if any({index, name} & blocks.writes_itself(node) for item in loop.body for node in walk(item)):
         return []
     given = _written_list(program, site, head.args[0])
-    constants = [item.value for item in given if isinstance(item, ast.Constant)]
+    constants: list[object] = [item.value for item in given if isinstance(item, ast.Constant)]
     return constants if len(constants) == len(given) else []
 
 

@@ -10,6 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import values_given
 
 
 def models_within(flow: Flow, call: ast.Call, scope: Scope, given: Iterable[Value]) -> set[Value]:
@@ -49,10 +50,8 @@ def models_given(flow: Flow, made: Iterable[tuple[ast.Call, Scope]]) -> set[Valu
     """
     found: set[Value] = set()
     for call, scope in made:
-        given = [item.value if isinstance(item, ast.keyword) else item for item in [*call.args, *call.keywords]]
-        models = [
-            models for item in given if (models := {value for value in flow.values(item, scope) if is_module(value)})
-        ]
+        held = [{value for value in flow.values(item, scope) if is_module(value)} for item in values_given(call)]
+        models = [item for item in held if item]
         if len(models) != 1:
             return set()
         found |= models[0]

@@ -95,9 +95,10 @@ class _Methods:
                     return None
                 for name in names.intersection(names_written(node)):
                     found[name].append((module, node))
-                if _makes_a_name(node) and _may_be_called(module, node):
+                made = _made_name(node)
+                if made is not None and _may_be_called(module, node):
                     for name in names:
-                        if _may_name(node.args[1], name):
+                        if _may_name(made, name):
                             found[name].append((module, node))
         return found
 
@@ -150,14 +151,11 @@ def _finds_any(called: ast.expr) -> bool:
     return last_name(called) in _FINDS_ANY and not (isinstance(called, ast.Attribute) and called.attr == "eval")
 
 
-def _makes_a_name(node: ast.AST) -> bool:
-    """Whether this is ``getattr`` with a name that is no literal."""
-    return (
-        isinstance(node, ast.Call)
-        and last_name(node.func) == "getattr"
-        and len(node.args) > 1
-        and not isinstance(node.args[1], ast.Constant)
-    )
+def _made_name(node: ast.AST) -> ast.expr | None:
+    """The name that ``getattr`` is given, if that is no literal."""
+    if not (isinstance(node, ast.Call) and last_name(node.func) == "getattr" and len(node.args) > 1):
+        return None
+    return None if isinstance(node.args[1], ast.Constant) else node.args[1]
 
 
 def _may_be_called(module: Module, node: ast.AST) -> bool:
