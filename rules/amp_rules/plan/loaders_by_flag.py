@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from amp_rules.flow.values import CallSite
 from amp_rules.plan.loaders_to_prepare import Rebinding, behind_opened_bar
 from amp_rules.plan.model_reads import assignment_of
+from amp_rules.plan.phases_in_lists import listed
 from amp_rules.plan.training_flags import NOTHING, Flag, flag_in, followed
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_optimizer
@@ -87,10 +88,14 @@ def _given_to(statement: ast.AST, name: str) -> ast.expr | None:
 
 
 def _item(program: Program, use: LoaderUse, loader: ast.Subscript, flag: Flag, data: TrainingData) -> Apart | None:
-    """``for batch in loaders[phase]: ... if phase == "train"``: the item of that name."""
-    if not (isinstance(loader.slice, ast.Name) and loader.slice.id == flag.name):
-        return None
-    return _of_mapping(program, use, loader.value, flag, data)
+    """``for batch in loaders[phase]: ... if phase == "train"``: the item of that name, or the one at its place."""
+    if isinstance(loader.slice, ast.Name) and loader.slice.id == flag.name:
+        return _of_mapping(program, use, loader.value, flag, data)
+    site = Site(use.module, use.scope, use.body, loader)
+    found = Apart()
+    for given, item in listed(program, site, flag.name):
+        (found.training if flag.decide(given) else found.evaluated).append(_use(program, item, site))
+    return found if found.training and all(item.values for item in found.training) else None
 
 
 def _of_mapping(program: Program, use: LoaderUse, mapping: ast.expr, flag: Flag, data: TrainingData) -> Apart | None:

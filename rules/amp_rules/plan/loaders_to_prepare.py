@@ -264,10 +264,14 @@ def _is_argument(module: Module, node: ast.AST) -> bool:
 def _before_use(site: Site, path: str) -> ast.stmt:
     """The first statement of the body, or of the block in it, or the first after the variable was assigned there."""
     suite: list[ast.stmt] = list(getattr(site.body, "body", []))
-    while assigned := [index for index, item in enumerate(suite) if path in blocks.writes(item)]:
+    while assigned := [index for index, item in enumerate(suite) if path in {*blocks.writes(item), *_imports(item)}]:
         holding = next(index for index, item in enumerate(suite) if site.node in set(walk(item)))
         if holding not in assigned:
-            return suite[min(assigned[-1] + 1, holding)]
+            after = min(assigned[-1] + 1, holding)
+            if path in _imports(suite[after - 1]):
+                # Not among the imports, which ``init`` follows.
+                after = next(index for index in range(after, holding + 1) if _names(suite[index], path))
+            return suite[after]
         # One statement, as ``if __name__ == "__main__":``, holds both the assignment and the use.
         inner = [
             block for block in blocks.suites(suite[holding]) if any(site.node in set(walk(item)) for item in block)
@@ -277,6 +281,17 @@ def _before_use(site: Site, path: str) -> ast.stmt:
         suite = list(inner[0])
     has_docstring = isinstance(suite[0], ast.Expr) and isinstance(suite[0].value, ast.Constant)
     return suite[1] if has_docstring and len(suite) > 1 else suite[0]
+
+
+def _imports(item: ast.stmt) -> set[str]:
+    """The names that a statement imports, in a ``try`` too."""
+    found = (node for node in blocks.walk_own(item) if isinstance(node, (ast.Import, ast.ImportFrom)))
+    return {alias.asname or alias.name for node in found for alias in node.names}
+
+
+def _names(item: ast.stmt, path: str) -> bool:
+    """Whether a statement reads a variable."""
+    return any(blocks.path_of(node) == path for node in blocks.walk_own(item))
 
 
 def _loader_sites(program: Program, use: LoaderUse, evaluated: set[Value]) -> list[Site]:

@@ -333,6 +333,8 @@ class Homes:
             held = {blocks.path_of(argument)}
             if isinstance(statement, ast.Assign):
                 held |= {blocks.path_of(target) for target in statement.targets}
+            if body is home.body and blocks.exclude_each_other(home.module, home.statement, statement):
+                continue
             if body is home.body and home.variable in held:
                 before = self._before_branch(home, statement)
                 if before is not None:
@@ -374,7 +376,7 @@ class Homes:
             return None
         outermost = around[-1]
         where = blocks.place(home.module, outermost)
-        before = where.suite[: where.index]
+        before = [item for item in where.suite[: where.index] if not self._runs_instead(home, item, wrapping)]
         if not any(home.variable in blocks.writes(item) for item in before):
             return None
         # Weights that are loaded under a condition come before it, too, unless an optimizer has the parameters by then.
@@ -386,6 +388,14 @@ class Homes:
             or _is_placed_by(item, home.variable)
             or (index < built and any(_is_placed_by(node, home.variable) for node in blocks.walk_own(item)))
         ][-1]
+
+    def _runs_instead(self, home: Home, statement: ast.stmt, other: ast.stmt) -> bool:
+        """Whether all that a statement does with the variable is done where another statement does not run."""
+        return all(
+            blocks.exclude_each_other(home.module, node, other)
+            for node in blocks.walk_own(statement)
+            if blocks.path_of(node) == home.variable
+        )
 
     def _builds_optimizer(self, statement: ast.stmt, home: Home) -> bool:
         return any(
@@ -498,6 +508,7 @@ class Homes:
             candidates = [item for item in candidates if self._is_read(item)] or candidates
             candidates = [item for item in candidates if not self._only_tells(item)] or candidates
             candidates = [item for item in candidates if not _only_unwraps(item)] or candidates
+            candidates = [item for item in candidates if not _is_alias(item, candidates)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 
         def score(item: _Candidate) -> tuple[int, int, int, int]:
@@ -587,7 +598,7 @@ class Homes:
             return [item]
         branches: list[list[ast.stmt]] = []
         for given in item.assignments:
-            own = next((b for b in branches if blocks.choice_between(item.module, b[0], given) is None), None)
+            own = next((b for b in branches if not blocks.exclude_each_other(item.module, b[0], given)), None)
             if own is None:
                 branches.append([given])
             else:
@@ -809,6 +820,28 @@ def _only_unwraps(item: _Candidate) -> bool:
     """Whether a function takes the wrapper off the model that it is given: ``model = model.module``."""
     values = [getattr(statement, "value", None) for statement in item.assignments]
     return all((blocks.path_of(value) or "").startswith(f"{item.path}.") for value in values if value is not None)
+
+
+def _is_alias(item: _Candidate, others: list[_Candidate]) -> bool:
+    """Whether a variable is another name for a model that runs by its own: ``bare = model``, ``bare = model.module``.
+
+    It is asked for parameters and weights alone, while the script may wrap what the other one holds.
+    """
+    paths = {other.path for other in others if other is not item and other.body is item.body}
+    values = [getattr(statement, "value", None) for statement in item.assignments]
+    if not all((blocks.path_of(value) or "").removesuffix(".module") in paths for value in values if value is not None):
+        return False
+    uses = [node for node in walk(item.body) if isinstance(node, (ast.Name, ast.Attribute)) and _is_read(node, item)]
+    return all(_asks_of(item.module.parents[node]) for node in uses)
+
+
+def _is_read(node: ast.Name | ast.Attribute, item: _Candidate) -> bool:
+    return isinstance(node.ctx, ast.Load) and blocks.path_of(node) == item.path
+
+
+def _asks_of(parent: ast.AST) -> bool:
+    """Whether an attribute is asked for that runs no model."""
+    return isinstance(parent, ast.Attribute) and parent.attr in {*TELLS_OF_MODEL, *_PLACING}
 
 
 def _without_placing(node: ast.expr) -> ast.expr:

@@ -673,5 +673,5 @@ def _unknown_model(program: Program, what: str, trail: str = "") -> Declined:
         step.node,
         f"the model{what} that `{step.module.text(step.optimizer)}` trains is not held by a variable that could be "
         f"followed{trail}",
-        "write `model = amp.prepare_model(model)` before the optimizer is built",
+        "write `model = amp.prepare_model(model)` where the model is on its device and has its weights",
     )

@@ -98,12 +98,14 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
         for node in loop.inner:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
                 continue
-            path = variable(node.func.value)
-            if node.func.attr not in _KEEPING or path is None or path in made:
+            if node.func.attr not in _KEEPING or program.roles.modules(node.func.value, loop.scope):
                 continue
-            if not program.roles.modules(node.func.value, loop.scope):
-                values = program.flow.values(node.func.value, loop.scope)
-                of = {value.ref for value in values if value.kind == "instance"}
+            values = program.flow.values(node.func.value, loop.scope)
+            of: set[object] = {value.ref for value in values if value.kind == "instance"}
+            path = variable(node.func.value)
+            if of and isinstance(node.func.value, ast.Subscript):
+                path = loop.module.text(node.func.value)  # ``meters[i]``: which of them does not matter
+            if path is not None and path not in made:
                 given.append((node, path, of))
                 classes |= of if _is_of_batch(node.args[0]) else set()
         for node, path, of in given:

@@ -41,6 +41,14 @@ _OF_FILES = (
 _OF_LOOKS = (
     "let the main process look, and give all its answer: `amp.from_main_process(value)`, where all processes come"
 )
+_OF_FLAGS = (
+    "let all ranks decide alike: `amp.reduce_max(flag)` holds where it does on any of them, `amp.reduce_min(flag)` "
+    "where it does on all"
+)
+_OF_EPISODES = (
+    "leave several processes out with `--no-ddp`; or let each rank take as many steps as the others between two "
+    "updates, whatever its episodes do"
+)
 
 
 def reasons(distribution: Distribution) -> Iterator[Declined]:
@@ -56,11 +64,30 @@ def reasons(distribution: Distribution) -> Iterator[Declined]:
         if cause in said:
             continue
         said.add(cause)
-        recipe = _OF_FILES if cause.kind is Kind.FAILURE else _RECIPES[sink.need]
-        if cause.kind is not Kind.FAILURE and looks_at_files(distribution.program, sink.node, sink.scope):
-            recipe = _OF_LOOKS
-        message = _message(sink, waits)
+        message, recipe = _message(sink, waits), _recipe(sink, cause, distribution)
         yield declining.decline(declining.LOCAL_DECISION, sink.module, sink.node, message, recipe)
+
+
+def _recipe(sink: Sink, cause: Origin, distribution: Distribution) -> str:
+    """What makes a place the same on all ranks."""
+    if cause.kind is Kind.FAILURE:
+        return _OF_FILES
+    if looks_at_files(distribution.program, sink.node, sink.scope):
+        return _OF_LOOKS
+    if sink.need in (Need.DECISION, Need.ROUNDS) and cause.kind is Kind.ENVIRONMENT:
+        return _OF_EPISODES
+    if sink.need is Need.DECISION and not _weighs(sink.node):
+        return _OF_FLAGS
+    return _RECIPES[sink.need]
+
+
+def _weighs(test: ast.expr) -> bool:
+    """Whether a test compares numbers: the mean of flags is true as soon as one of them is."""
+    while isinstance(test, ast.UnaryOp):
+        test = test.operand
+    if isinstance(test, ast.BoolOp):
+        return all(map(_weighs, test.values))
+    return isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
 
 
 def _follows(sink: Sink, other: Sink, ranks: Ranks) -> bool:

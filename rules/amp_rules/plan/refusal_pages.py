@@ -172,11 +172,12 @@ _PAGES = {
         settings name.
 
         ## Why
-        O2 and O3 convert the model and several processes wrap it, so `prepare_model` has to come before the optimizer
-        is made, on a variable that all later uses read.
+        O2 and O3 convert the model and several processes wrap it, so `prepare_model` needs a variable that all later
+        uses read.
 
         ## What to do by hand
-        Write `model = amp.prepare_model(model)` before the optimizer is built, and pass `model` on from there.
+        Write `model = amp.prepare_model(model)` where the model is on its device and has its weights, and pass `model`
+        on from there. The optimizer may be built before or after that, with shards after it.
         """,
     declining.OTHER_FRAMEWORK: """
         Another framework than PyTorch trains.

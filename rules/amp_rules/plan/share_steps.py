@@ -20,6 +20,7 @@ from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import Loaders
 from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.unread import is_never_read
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
@@ -97,7 +98,7 @@ class ShareSteps:
     def _decide(self, site: Site) -> None:
         assert isinstance(site.node, ast.expr)
         whole = self._whole(site.node, site)
-        if not self._counts_steps(Site(site.module, site.scope, site.body, whole)) or _is_never_read(site):
+        if not self._counts_steps(Site(site.module, site.scope, site.body, whole)) or is_never_read(self.program, site):
             return
         if self._is_of_several(site):
             text = "is worked out for several datasets, of which each process has a share of one: its steps are one Nth"
@@ -395,19 +396,3 @@ def covers(counts: list[StepCount], node: ast.AST) -> bool:
     """Whether some of the numbers stand in an expression."""
     inside = set(walk(node))
     return any(item.node in inside for item in counts)
-
-
-def _is_never_read(site: Site) -> bool:
-    """Whether a number is given to a variable of a function in which nothing reads that: left over from a schedule."""
-    statement = site.statement
-    if not isinstance(site.body, FunctionNode) or not isinstance(statement, ast.Assign):
-        return False
-    names = {target.id for target in statement.targets if isinstance(target, ast.Name)}
-    if len(names) < len(statement.targets):
-        return False
-    for node in walk(site.body):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in {*names, "locals"}:
-            return False
-        if isinstance(node, (ast.Global, ast.Nonlocal)) and names & set(node.names):
-            return False
-    return True

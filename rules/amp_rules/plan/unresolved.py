@@ -9,7 +9,7 @@ from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.models import NOT_MODULES, RETURNS_RECEIVER
 
 _BY_NAME = frozenset({"importlib.import_module", "builtins.__import__", "builtins.getattr", "builtins.eval"})
 _BY_CONFIG = ("instantiate", "locate", "get_class", "import_string", "load_class")
@@ -43,7 +43,7 @@ def model_trail(program: Program) -> str:
     """The same for the first model whose parameters are asked for and that is not known."""
     for call, body, scope in program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters"):
-            if not program.is_model_code(body):
+            if not program.is_model_code(body) and not program.roles.modules(call.func.value, scope):
                 trail = trail_end(program, call.func.value, scope, body)
                 if trail:
                     return f": `{scope.module.text(call.func.value)}` is not known{trail}"
@@ -72,11 +72,19 @@ def _why(program: Program, call: ast.Call, scope: Scope) -> str:
             continue
         located = program.locate(node)
         called = program.callee_names(node, located[1]) if located is not None else set()
-        if located is not None and called and _is_open(node) and any(_finds_by_name(name) for name in called):
+        if located is None or _finds_no_model(program, node, located[1]):
+            continue
+        if called and _is_open(node) and any(_finds_by_name(name) for name in called):
             place = f": `{located[1].module.text(node)}`" if node is not call else ""
             return f"by a name that is known only when the script runs{place}"
     libraries = sorted({name.split(".")[0] for name in names} - {"builtins", "torch"})
     return f"and {libraries[0]} is not part of the project" if libraries else ""
+
+
+def _finds_no_model(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether something is asked of a part of torch that holds no models: ``getattr(functional, activation)``."""
+    owners = program.names(call.args[0], scope) if call.args else set()
+    return bool(owners) and all(name.startswith(NOT_MODULES) for name in owners)
 
 
 def _finds_by_name(function: str) -> bool:

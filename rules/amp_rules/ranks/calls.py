@@ -165,9 +165,13 @@ class Calls:
         more = info.node.args.kwarg
         for keyword, value in given.keywords.items():
             if keyword is None:
-                for name in info.parameters:
-                    if name not in bound and name != info.receiver:
-                        bound[name] = self._elements.at(value, name, given.node, frame).unknown()
+                taken = [name for name in info.parameters if name not in bound and name != info.receiver]
+                if more is not None and taken == [more.arg] and len(given.node.keywords) == 1:
+                    # All of it, in its order. What the function does to its copy is taken for what is done to it.
+                    bound[more.arg] = value.unknown()
+                    continue
+                for name in taken:
+                    bound[name] = self._elements.at(value, name, given.node, frame).unknown()
             elif keyword in info.parameters:
                 bound[keyword] = value
             elif more is not None:

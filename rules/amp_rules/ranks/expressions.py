@@ -253,6 +253,8 @@ class Expressions:
         owner = frame.scope.owner(node.id)
         if owner is frame.scope and node.id in frame.variables:
             return frame.variables[node.id]
+        if owner is not frame.scope and node.id in frame.closed:
+            return frame.closed[node.id]
         known = self._memory.variable(owner.node, node.id)
         return nothing(known).unknown() if owner is not frame.scope else nothing(known)
 

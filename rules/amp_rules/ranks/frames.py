@@ -59,6 +59,7 @@ class Frame:
         scope: its scope.
         context: which evaluation this is.
         variables: what its own variables hold at this point.
+        closed: what variables of the function around it hold, which calls it.
         control: what decides whether this point is reached.
         state: see :class:`State`.
         loops: the loops around this point.
@@ -77,6 +78,7 @@ class Frame:
     raised: list[Raised] = field(default_factory=lambda: [frozenset()])
     returned: RankValue | None = None
     ended: Decisions = UNDECIDED
+    closed: Variables = field(default_factory=dict)
 
     @property
     def deciding(self) -> Decisions:

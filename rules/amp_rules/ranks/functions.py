@@ -21,6 +21,7 @@ from amp_rules.ranks.records import Record
 from amp_rules.ranks.statements import Statements
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue, Ref, join
 from amp_rules.ranks.world import Given, World
+from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 
@@ -34,6 +35,9 @@ _MAX_EVALUATIONS = 2_000
 by then counts."""
 _MAX_CALLS = 60
 """Calls within calls. Code of people stays below twenty; what lies deeper is taken as known so far."""
+
+_OUTER = "^"
+"""Before the names of variables that are those of the function around."""
 
 Key = tuple[object, ...]
 
@@ -84,6 +88,7 @@ class Functions:
         self._statements = statements
         self._ways: defaultdict[ast.AST, dict[Key, Way]] = defaultdict(dict)
         self._modules: dict[ast.AST, Way] = {}
+        self._free: dict[ast.AST, frozenset[str]] = {}
         self._count = 0
         self._left = _MAX_EVALUATIONS
         self._depth = 0
@@ -172,7 +177,20 @@ class Functions:
                 bound[name] = self._world.evaluate(default, Frame(scope.parent.node, scope.parent, 0))
         if info.receiver is not None:
             bound[info.receiver] = RankValue(refs=given.receiver)
-        return bound
+        held = given.frame.variables
+        return bound | {_OUTER + name: held[name] for name in self._read_of(info, given.frame) if name in held}
+
+    def _read_of(self, info: FunctionFacts, frame: Frame) -> frozenset[str]:
+        """The variables of the function that calls it which a function within it reads, and does not assign."""
+        scope = self._world.flow.scopes.get(info.node)
+        if scope is None or scope.parent is not frame.scope or not frame.scope.is_function:
+            return frozenset()
+        if info.node not in self._free:
+            names = {node.id for node in blocks.walk_body(info.node) if isinstance(node, ast.Name)}
+            self._free[info.node] = frozenset(
+                name for name in names - scope.nonlocal_names if scope.owner(name) is scope.parent
+            )
+        return self._free[info.node]
 
     def _way(self, info: FunctionFacts, given: Given, bound: dict[str, RankValue]) -> Way:
         frame = given.frame
@@ -227,8 +245,10 @@ class Functions:
         if scope is None:
             return
         self.reached.add(info.node)
-        frame = Frame(info.node, scope, way.number, dict(way.bound), way.control, way.state.copy())
-        for name, value in way.bound.items():
+        own = {name: value for name, value in way.bound.items() if not name.startswith(_OUTER)}
+        frame = Frame(info.node, scope, way.number, own, way.control, way.state.copy())
+        frame.closed = {name.removeprefix(_OUTER): way.bound[name] for name in way.bound.keys() - own.keys()}
+        for name, value in own.items():
             # Functions within it read its parameters too.
             self._memory.assign(info.node, name, value)
         way.running = True

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.ranks.elements import Elements
 from amp_rules.ranks.frames import Frame
-from amp_rules.ranks.memory import ELEMENTS, LENGTH, STATE, attribute, element, is_mapping
+from amp_rules.ranks.memory import ELEMENTS, LENGTH, STATE, attribute, element, is_mapping, nothing
 from amp_rules.ranks.origins import NOWHERE, Kind, Origins
 from amp_rules.ranks.sources import Sources
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue, Ref, join, join_all
@@ -258,8 +258,26 @@ class Libraries:
 
     def _items(self, name: str, given: Arguments, frame: Frame) -> RankValue:
         assert isinstance(given.node.func, ast.Attribute)
+        orders = [self._keys_in_order(ref) for ref in given.receiver.refs] if name == "values" else []
+        if orders and all(orders) and not given.receiver.own:
+            return self._values_in_order(orders, given, frame)
         held = self._elements.of(given.receiver, given.node.func.value, frame, keys=False)
         return self._rows([held] if name == "values" else [REPLICATED, held], given, frame, name != "values")
+
+    def _keys_in_order(self, ref: Ref) -> list[tuple[Ref, object]]:
+        """The keys of a dictionary that is written out and that nothing else is put into, each with the dictionary."""
+        keys = ref.site.keys if isinstance(ref.site, ast.Dict) and not ref.view else []
+        names = [key.value for key in keys if isinstance(key, ast.Constant)]
+        is_whole = len(names) == len(keys) == len(set(names)) and self._memory.keys(ref) <= set(names)
+        return [(ref, name) for name in names] if is_whole else []
+
+    def _values_in_order(self, orders: list[list[tuple[Ref, object]]], given: Arguments, frame: Frame) -> RankValue:
+        """``a, b = settings.values()``: each value at its place."""
+        outer = self._world.new(given.node, frame)
+        for order in orders:
+            for index, (ref, key) in enumerate(order):
+                self._memory.write(outer, element(index), nothing(self._memory.read(ref, element(key))).unknown())
+        return RankValue(NOWHERE, NOWHERE, frozenset((outer,)))
 
     # ---- functions -----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import ast
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.origins import NOWHERE, Kind, Origins
 from amp_rules.ranks.world import World
+from amp_rules.roles.environments import makes_environment
 from amp_rules.roles.kinds import is_module
 from amp_rules.torch.replication import (
     CLOCKS,
@@ -14,7 +15,6 @@ from amp_rules.torch.replication import (
     DRAWS,
     DROPOUT,
     ENTROPY,
-    ENVIRONMENTS,
     GENERATORS,
     NOT_DRAWN,
     PROCESS,
@@ -44,7 +44,7 @@ class Sources:
             return None if call in self._world.setting.alike else Kind.GENERATOR
         if name in GENERATORS:
             return None
-        if name.startswith(ENVIRONMENTS) and name.rpartition(".")[2] in ("make", "make_vec", "load", "vector"):
+        if makes_environment(name):
             return Kind.ENVIRONMENT
         if not frame.state.apart or name in NOT_DRAWN or any(item.arg == "generator" for item in call.keywords):
             return None

@@ -20,6 +20,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.devices import CHOOSING, DEVICE, KEYWORDS, MOVING, SPREADING
+from amp_rules.torch.wrappers import DATA_PARALLEL
 
 _INDEXED = re.compile(r"^\s*[a-z]+:(?:\s*\d+)?$")
 """A device with a number, or the beginning of one: ``cuda:0``, and the ``cuda:`` of ``f"cuda:{gpu}"``."""
@@ -82,11 +83,26 @@ class Devices:
             yield call.args[0], "chooses"
         elif isinstance(call.func, ast.Attribute) and call.func.attr in MOVING and call.args and not names:
             if not self.program.flow.callees(call) and not _is_flag(call.args[0]):
-                yield call.args[0], "chooses" if call.func.attr == "cuda" else "maybe"
+                chooses = call.func.attr == "cuda" or self._is_of_listed(call, scope)
+                yield call.args[0], "chooses" if chooses else "maybe"
         if not self.program.flow.callees(call):
             for item in call.keywords:
                 if item.arg in KEYWORDS and not isinstance(item.value, (ast.Lambda, ast.Dict)):
                     yield item.value, "named"
+
+    def _is_of_listed(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether an item of a list of devices is given: ``net.to(ids[0])`` beside ``DataParallel(net, ids)``."""
+        given = call.args[0]
+        if not isinstance(given, ast.Subscript):
+            return False
+        listed = ast.dump(given.value)
+        body = blocks.body_of(scope.module, call)
+        return any(
+            ast.dump(item) == listed
+            for node in self.program.nodes_of(body)
+            if isinstance(node, ast.Call) and self.program.callee_names(node, scope) & DATA_PARALLEL
+            for item in [*node.args[1:2], *(part.value for part in node.keywords if part.arg == "device_ids")]
+        )
 
     @cached_property
     def spread(self) -> list[Site]:

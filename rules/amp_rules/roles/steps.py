@@ -15,6 +15,7 @@ from amp_rules.flow.values import CallSite, ClassInfo, Value
 from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.kinds import is_module, is_optimizer, is_without_parameters
 from amp_rules.roles.own_gradients import sets_all_gradients
+from amp_rules.roles.own_optimizers import models_given, models_within
 from amp_rules.roles.value_roles import Roles
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -389,8 +390,18 @@ class Program:
             assert isinstance(site.node, ast.Call)
             later = self.models_of_optimizer(site.node) - found
             found |= later - self._put_into(found) if later else later
+        found = found or models_given(self.flow, self._made_optimizers)
         # Beside a model that the program makes, one that only others could give is trained by nothing that runs.
         return {value for value in found if not value.is_given_model} or found
+
+    @property
+    def _made_optimizers(self) -> Iterator[tuple[ast.Call, Scope]]:
+        """Yield the calls by which the variables get their optimizers that are stepped."""
+        keys = {self.flow.key(step.optimizer, step.scope) for step in self.steps} - {None}
+        for node, _, scope in self.nodes():
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                if any(self.flow.key(blocks.reading(target), scope) in keys for target in node.targets):
+                    yield node.value, scope
 
     def _put_into(self, models: set[Value]) -> set[Value]:
         """What becomes a part of these models after they were made: ``model[-1] = head``, ``model.append(head)``."""
@@ -438,16 +449,39 @@ class Program:
             seen.add(current)
             arguments = [*current.args, *(item.value for item in current.keywords)]
             found |= self._asked_for_tensors(current)
-            for value in self.given(current, arguments):
+            given = self.given(current, arguments)
+            located = self.locate(current)
+            if located is not None:
+                found |= models_within(self.flow, current, located[1], given)
+            for value in given:
                 if value.kind == "object" and is_optimizer(value) and isinstance(value.site, ast.Call):
                     pending.append(value.site)  # ``LARS(optimizer)`` of a library
                 if value.kind != "parameters":
                     continue
                 if not is_optimizer(value.ref):
-                    found.add(value.ref)
+                    found.add(self._whole(value.ref))
                 elif isinstance(value.ref.site, ast.Call):
                     pending.append(value.ref.site)
         return found
+
+    def _whole(self, value: Value) -> Value:
+        """The model that a method which is not known gives a part of, ``model.add_head()``; else the value itself.
+
+        What is called is none, for all that is known: ``model.clone()``.
+        """
+        owner = value.receiver if value.kind == "object" and value.is_result else None
+        if owner is None or not is_module(owner):
+            return value
+        is_called = any(
+            value in self.flow.values(call.func, scope)
+            or (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr == "forward"
+                and value in self.flow.values(call.func.value, scope)
+            )
+            for call, _, scope in self._calls
+        )
+        return value if is_called else owner
 
     def _asked_for_tensors(self, call: ast.Call) -> set[Value]:
         """Models of which a method that is not known gives what an optimizer is made of: ``model.get_weights()``.

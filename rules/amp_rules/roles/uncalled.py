@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
 
 from amp_rules.roles.steps import Program
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.roles.uncalled_methods import uncalled_methods
+from amp_rules.source.syntax import last_name, names_written, walk
 
 _BY_TEXT = frozenset(
     {"__dict__", "__import__", "Fire", "eval", "exec", "getmembers", "globals", "import_module", "locals", "vars"}
@@ -16,13 +16,19 @@ _BY_TEXT = frozenset(
 
 
 def uncalled(program: Program) -> set[ast.AST]:
-    """The plain functions of a script that trains by itself whose names are written nowhere but in each other.
+    """The functions and methods of a script that trains by itself which nothing in it can call.
 
-    Methods, decorated and nested functions may be called by others, as may everything in a notebook, in a file that
-    runs no training by itself, and where functions are looked up by a text.
+    Decorated and nested functions may be called by others, as may everything in a notebook, in a file that runs no
+    training by itself, and where functions are looked up by a text.
     """
     if program.entry.cells or not any(map(program.runs_backward, program.entry.tree.body)):
         return set()
+    functions = _uncalled_functions(program)
+    return functions | uncalled_methods(program, functions)
+
+
+def _uncalled_functions(program: Program) -> set[ast.AST]:
+    """The plain functions whose names are written nowhere but in each other."""
     candidates = _candidates(program)
     if not candidates:
         return set()
@@ -32,7 +38,7 @@ def uncalled(program: Program) -> set[ast.AST]:
             for node in walk(statement):
                 if _finds_by_text(program, node):
                     return set()
-                for name in _names(node):
+                for name in names_written(node):
                     written[name].add(statement)
     alive = set(candidates)
     found: set[ast.AST] = set()
@@ -51,18 +57,6 @@ def _candidates(program: Program) -> dict[ast.AST, str]:
         for statement in module.tree.body
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and not statement.decorator_list
     }
-
-
-def _names(node: ast.AST) -> Iterator[str]:
-    """The names that a node writes, as code or as a text: ``__all__``, a table of names."""
-    if isinstance(node, ast.Name):
-        yield node.id
-    elif isinstance(node, ast.Attribute):
-        yield node.attr
-    elif isinstance(node, ast.alias):
-        yield node.name.rpartition(".")[2]
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value.rpartition(".")[2]
 
 
 def _finds_by_text(program: Program, node: ast.AST) -> bool:

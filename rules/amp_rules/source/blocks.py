@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import children
+from amp_rules.source.syntax import children, walk
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
@@ -119,6 +119,41 @@ def choice_between(module: Module, one: ast.AST, other: ast.AST) -> ast.If | Non
             return parent if (first in parent.body) != (child in parent.body) else None
         child = parent
     return None
+
+
+def exclude_each_other(module: Module, one: ast.AST, other: ast.AST) -> bool:
+    """Whether only one of two nodes runs: they stand in branches of one ``if``, or in two of which one holds at most.
+
+    The latter compare the same with different constants: ``if mode == "off": ...`` and then ``if mode == "on": ...``.
+    """
+    if choice_between(module, one, other) is not None:
+        return True
+    ends: list[dict[str, object]] = []
+    for node in (one, other):
+        asked: dict[str, object] = {}
+        for parent in enclosing(module, node):
+            if isinstance(parent, ast.If) and any(node in set(walk(item)) for item in parent.body):
+                asked |= _equals(parent.test)
+        ends.append(asked)
+    for path in ends[0].keys() & ends[1].keys():
+        # What is compared stays what it is: nothing in the body writes it, or an owner of it.
+        is_steady = not any(path == item or path.startswith(f"{item}.") for item in _written_in(body_of(module, one)))
+        if is_steady and ends[0][path] != ends[1][path]:
+            return True
+    return False
+
+
+def _equals(test: ast.expr) -> dict[str, object]:
+    """What a condition says is equal to a constant."""
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
+        return {}
+    (constant,) = test.comparators
+    path = path_of(test.left) if isinstance(test.left, (ast.Name, ast.Attribute)) else None
+    return {path: constant.value} if path is not None and isinstance(constant, ast.Constant) else {}
+
+
+def _written_in(body: ast.AST) -> set[str]:
+    return {path for part in own_parts(body) for path in writes(part)}
 
 
 def is_elif(module: Module, branch: ast.If) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from amp_rules.source.configured_path import ConfiguredPath, configured_path
 from amp_rules.source.files import Files
 from amp_rules.source.modules import Module
+from amp_rules.source.renamed_package import own_packages
 from amp_rules.source.search_path import added_folders
 from amp_rules.source.text import SourceError, read_bytes
 
@@ -203,7 +204,26 @@ class Project(Importer):
         # is on the path: in ``loggers/wandb.py`` the library is meant.
         if found is None and origin == self.entry_path and name == origin.stem:
             return origin
+        head, _, rest = name.partition(".")
+        if found is None and rest and not level and head in self._own_packages:
+            return self._at(self._own_packages[head], rest.split("."))
         return found
+
+    @cached_property
+    def _own_packages(self) -> dict[str, Path]:
+        """Folders around the entry that it imports from by another name than they have here."""
+        on_path = set(self._path_entries)
+        around = [self.entry_path.parent, *self.entry_path.parents[1:_MAX_PARENTS]]
+        packages = [folder for folder in around if folder.parent in on_path and self._exists(folder / "__init__.py")]
+        if not packages:
+            return {}
+        return own_packages(
+            self.entry,
+            packages,
+            self._at,
+            self.load,
+            lambda name: super(Project, self)._locate(self.entry_path, name, 0) is not None,
+        )
 
     def _bases(self, origin: Path) -> list[Path]:
         return list(dict.fromkeys([*super()._bases(origin), *self._path_entries]))

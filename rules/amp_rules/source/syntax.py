@@ -84,6 +84,18 @@ def last_name(node: ast.AST | None) -> str:
     return own_name(node)
 
 
+def names_written(node: ast.AST) -> Iterator[str]:
+    """The names that a node writes, as code or as a text: ``__all__``, a table of names."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.alias):
+        yield node.name.rpartition(".")[2]
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value.rpartition(".")[2]
+
+
 def spelling(node: ast.AST) -> str | None:
     """``a.b.c`` as it is written, or None for anything but names and attributes."""
     parts = []

@@ -46,6 +46,7 @@ from amp_rules.plan.sample_tables import sample_tables
 from amp_rules.plan.selection import wants
 from amp_rules.plan.told_apart import told_apart
 from amp_rules.roles.batches import TrainingData
+from amp_rules.roles.environments import unseeded_environment
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -97,7 +98,7 @@ def _variable(site: Site) -> str | None:
 def reasons(context: Context) -> Iterator[Declined]:
     """Yield where the training data cannot be shared out."""
     data = context.processes.data
-    yield from _unfed(data)
+    yield from _unfed(context.program, data)
     yield from _counted(context.program, context.processes)
     yield from told_apart(context.program, data).reasons
     yield from _mixed(data)
@@ -131,10 +132,22 @@ def _changed(context: Context, distribution: Distribution) -> set[Module]:
     }
 
 
-def _unfed(data: TrainingData) -> Iterator[Declined]:
+def _unfed(program: Program, data: TrainingData) -> Iterator[Declined]:
     """Yield backward passes whose batches come from no loader and are not drawn at random either."""
+    environment = unseeded_environment(program) if data.unfed else None
     for site in data.unfed:
         if site.node in data.random:
+            continue
+        if environment is not None:
+            yield declining.decline(
+                declining.HAND_BATCHES,
+                site.module,
+                site.node,
+                f"no DataLoader feeds `{site.module.text(site.loss)}`: each process would step an environment of its "
+                f"own (`{environment.module.text(environment.node)}`), and nothing says how the steps are shared out",
+                "leave several processes out with `--no-ddp`; or give each rank its share of the environments by "
+                "`amp.rank()` and `amp.world_size()`, and as many steps between two updates as the others",
+            )
             continue
         yield declining.decline(
             declining.HAND_BATCHES,

@@ -1,0 +1,182 @@
+"""Methods that nothing in the program can call: their names are written for objects of other classes alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from amp_rules.flow.values import ClassInfo
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import FunctionNode
+from amp_rules.source.syntax import last_name, names_written, walk
+
+_BASES_THAT_CALL_NOTHING = frozenset({"abc.ABC", "builtins.object"})
+"""Classes of libraries that call no method of their subclasses."""
+
+_FINDS_ANY = frozenset({"Fire", "attrgetter", "dir", "eval", "exec", "getmembers", "methodcaller"})
+"""By these a method may be found without its name being written."""
+
+Written = tuple[Module, ast.AST]
+
+
+def uncalled_methods(program: Program, functions: Iterable[ast.AST]) -> set[ast.AST]:
+    """The methods that nothing calls; ``functions`` are those that nothing calls either.
+
+    A name is written for another class where it is asked of ``self`` in a method of a class that has no subclass in
+    common with this one: ``self.backward_G()`` beside a ``backward_G`` of a sibling.
+    """
+    return _Methods(program).uncalled(set(functions))
+
+
+class _Methods:
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._relatives: dict[ClassInfo, set[ClassInfo]] = {}
+
+    def uncalled(self, found: set[ast.AST]) -> set[ast.AST]:
+        given = set(found)
+        methods = {info.node: info for info in self._candidates()}
+        written = self._written({info.name for info in methods.values()}) if methods else None
+        if written is None:
+            return set()
+        while added := {
+            node
+            for node, info in methods.items()
+            if node not in found and all(self._is_none(info, place, found) for place in written[info.name])
+        }:
+            found |= added
+        return found - given
+
+    def _candidates(self) -> Iterator[FunctionFacts]:
+        """Yield plain methods of known classes without a caller that was followed."""
+        for info in self._program.flow.functions.values():
+            owner = self._program.flow.class_of(info)
+            if owner is None or info.node not in self._in_files or info.name.startswith("__") or info.decorator_list:
+                continue
+            if not self._program.flow.callers(info) and all(map(self._is_known, self._relatives_of(owner))):
+                yield info
+
+    @cached_property
+    def _in_files(self) -> set[ast.AST]:
+        """The methods of classes that stand in a file's own suite."""
+        return {
+            method
+            for module in self._program.flow.modules
+            for item in module.tree.body
+            if isinstance(item, ast.ClassDef)
+            for method in item.body
+        }
+
+    def _is_known(self, info: ClassInfo) -> bool:
+        """Whether all bases of a class are known, and those of libraries call no methods."""
+        return len(info.bases) >= len(info.facts.node.bases) and info.external_bases() <= _BASES_THAT_CALL_NOTHING
+
+    def _relatives_of(self, info: ClassInfo) -> set[ClassInfo]:
+        """The classes that an object of this one may be of too: its bases, its subclasses, and their bases."""
+        known = self._relatives.get(info)
+        if known is None:
+            families = [other.mro() for other in self._program.flow.classes.values()]
+            known = {other for family in families if info in family for other in family}
+            self._relatives[info] = known
+        return known
+
+    # ---- where names are written -----------------------------------------------------------------------------------
+
+    def _written(self, names: set[str]) -> dict[str, list[Written]] | None:
+        """Where each name may be asked for, in code, as a text, or put together; None where anything may be."""
+        found: dict[str, list[Written]] = {name: [] for name in names}
+        for module in self._program.flow.modules:
+            for node in walk(module.tree):
+                if isinstance(node, ast.Call) and _finds_any(node.func):
+                    return None
+                for name in names.intersection(names_written(node)):
+                    found[name].append((module, node))
+                made = _made_name(node)
+                if made is not None and _may_be_called(module, node):
+                    for name in names:
+                        if _may_name(made, name):
+                            found[name].append((module, node))
+        return found
+
+    def _is_none(self, info: FunctionFacts, place: Written, dead: set[ast.AST]) -> bool:
+        """Whether a place cannot stand for a method: it never runs, or is about objects of another class."""
+        module, node = place
+        around = set(module.ancestors(node))
+        if info.node in around or not dead.isdisjoint(around):
+            return True
+        owner = self._program.flow.class_of(info)
+        assert owner is not None
+        if isinstance(node, ast.Call) and self._is_of_others(node.args[0], self._relatives_of(owner)):
+            return True
+        asked = node.value if isinstance(node, ast.Attribute) else node.args[0] if isinstance(node, ast.Call) else None
+        cls = self._class_of_self(module, asked) if asked is not None else None
+        return cls is not None and cls not in self._relatives_of(owner)
+
+    def _is_of_others(self, node: ast.expr, relatives: set[ClassInfo]) -> bool:
+        """Whether an expression is known to hold objects of other classes alone."""
+        located = self._program.locate(node)
+        values = self._program.flow.values(node, located[1]) if located is not None else set()
+        return bool(values) and all(
+            value.kind in ("external", "object") or (value.kind == "instance" and value.ref not in relatives)
+            for value in values
+        )
+
+    def _class_of_self(self, module: Module, node: ast.expr) -> ClassInfo | None:
+        """The class in whose method an expression is ``self``; None for anything else."""
+        if not isinstance(node, ast.Name):
+            return None
+        for parent in module.ancestors(node):
+            if not isinstance(parent, FunctionNode):
+                continue
+            if node.id in {part.arg for part in walk(parent.args) if isinstance(part, ast.arg)}:
+                info = self._program.flow.functions.get(parent)
+                if info is None or info.node not in self._in_files or info.receiver != node.id:
+                    return None
+                stored = (part for part in walk(parent) if isinstance(part, ast.Name) and part.id == node.id)
+                owner = self._program.flow.class_of(info)
+                is_plain = all(isinstance(part.ctx, ast.Load) for part in stored)
+                return owner if owner is not None and is_plain and all(map(self._is_known_base, owner.mro())) else None
+        return None
+
+    def _is_known_base(self, info: ClassInfo) -> bool:
+        return len(info.bases) >= len(info.facts.node.bases)
+
+
+def _finds_any(called: ast.expr) -> bool:
+    """Whether a function may find any method; ``model.eval()`` finds none."""
+    return last_name(called) in _FINDS_ANY and not (isinstance(called, ast.Attribute) and called.attr == "eval")
+
+
+def _made_name(node: ast.AST) -> ast.expr | None:
+    """The name that ``getattr`` is given, if that is no literal."""
+    if not (isinstance(node, ast.Call) and last_name(node.func) == "getattr" and len(node.args) > 1):
+        return None
+    return None if isinstance(node.args[1], ast.Constant) else node.args[1]
+
+
+def _may_be_called(module: Module, node: ast.AST) -> bool:
+    """Whether what ``getattr`` gives may be called: it is more than compared, asked for a part, or kept as an item."""
+    parent = module.parents[node]
+    if isinstance(parent, (ast.Compare, ast.Attribute, ast.Subscript, ast.Expr)):
+        return False
+    if isinstance(parent, ast.Assign):
+        return not all(isinstance(target, ast.Subscript) for target in parent.targets)
+    return not (
+        isinstance(parent, ast.Call) and node in parent.args and blocks.path_of(parent.func) in ("float", "len")
+    )
+
+
+def _may_name(made: ast.expr, name: str) -> bool:
+    """Whether a text that is put together may be a name: ``"net" + part`` is none but those that begin with that."""
+    first = last = made
+    while isinstance(first, ast.BinOp) or (isinstance(first, ast.JoinedStr) and first.values):
+        first = first.left if isinstance(first, ast.BinOp) else first.values[0]
+    while isinstance(last, ast.BinOp) or (isinstance(last, ast.JoinedStr) and last.values):
+        last = last.right if isinstance(last, ast.BinOp) else last.values[-1]
+    begins = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+    ends = last.value if isinstance(last, ast.Constant) and isinstance(last.value, str) else ""
+    return name.startswith(begins.partition("%")[0].partition("{")[0]) and name.endswith(ends)
