@@ -6,6 +6,10 @@ Decompositions, quantiles and Fourier transforms of half tensors, and products o
 `x.view(torch.int32)` reads, and losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
 `warpctc_pytorch`.
 
+A function of the project that asks for the type of a tensor, knows FP32 and FP64, and raises for others gets
+`@amp.float_function`: `if x.dtype == torch.float32: ... else: raise TypeError`. So does the one that gives it the type
+of its own argument, as in `cast(grid, image.dtype)`.
+
 ## Why
 They raise: "linalg_inv: Low precision dtypes not supported. Got Half". The backward pass of a sparse product raises
 where autocast made one operand half.
@@ -38,7 +42,6 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.missing_kernels import raising
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
 from amp_rules.torch.half_precision import (
     KERNELS_IN_FLOAT32,
@@ -58,7 +61,12 @@ def changes(context: Context) -> Iterator[Change]:
         assert isinstance(site.node, ast.Call)
         message = f"`{site.module.text(site.node)}` runs in FP32: it has no half kernel, and what it is given is half"
         yield from in_float32(context, RULE, site, message)
-    for site in nodes_in(context.program, context.precision.runs, context.precision.full_precision):
+    for item in context.precision.refusing:
+        module, node = item.info.module.module, item.info.node
+        assert not isinstance(node, ast.Lambda)
+        message = f"`{item.info.name}` runs in FP32: `{item.where}` knows no half types"
+        yield Change.written(RULE, module, node, message, context.vocabulary.decorated_in_float32(module, node))
+    for site in context.precision.nodes(context.program):
         if _is_sparse_product(context.program, site):
             message = f"`{site.module.text(site.node)}` runs in FP32: a sparse product takes operands of one type"
             yield from in_float32(context, RULE, site, message)
