@@ -106,6 +106,7 @@ KERNELS_IN_FLOAT32 = frozenset(
         "fast_rnnt.rnnt_loss_pruned",
         "fast_rnnt.rnnt_loss_simple",
         "fast_rnnt.rnnt_loss_smoothed",
+        "geomloss.SamplesLoss",
         "k2.rnnt_loss",
         "k2.rnnt_loss_pruned",
         "k2.rnnt_loss_simple",
@@ -118,6 +119,34 @@ KERNELS_IN_FLOAT32 = frozenset(
 )
 """Losses of other libraries that compute in compiled code of their own, which takes FP32 alone; autocast knows none.
 
-Source: https://github.com/SeanNaren/warp-ctc; https://github.com/1ytic/warp-rnnt;
+That of ``geomloss`` compiles its kernels where it has KeOps; without, its distances are differences of half products.
+
+Source: https://www.kernel-operations.io/geomloss; https://github.com/SeanNaren/warp-ctc; https://github.com/1ytic/warp-rnnt;
 https://github.com/HawkAaron/warp-transducer; https://github.com/k2-fsa/k2
+"""
+
+FIXED_STEPS = frozenset("euler midpoint heun2 heun3 rk4 explicit_adams implicit_adams fixed_adams".split())
+"""Methods of ``torchdiffeq`` whose steps are those that they are told."""
+
+SOLVERS = frozenset(
+    {
+        "ot.emd",
+        "ot.emd2",
+        "ot.sinkhorn",
+        "ot.sinkhorn2",
+        "torchcde.cdeint",
+        "torchdiffeq.odeint",
+        "torchdiffeq.odeint_adjoint",
+        "torchdiffeq.odeint_event",
+        "torchdyn.numerics.odeint",
+    }
+)
+"""Solvers that go on until an error is small, in the types that they are given.
+
+Their tolerances are some 1e-7, where half has steps of 1e-3. An integrator that measures its error of rounded numbers
+makes tiny steps, and the products that it adds its stages up with are half under autocast. So is the function that it
+integrates, and rounding it is an error like any other: it is FP32 as well.
+
+Source: https://github.com/rtqichen/torchdiffeq; https://github.com/patrick-kidger/torchcde;
+https://pythonot.github.io
 """

@@ -4,7 +4,8 @@
 Decompositions, quantiles and Fourier transforms of half tensors, and products of sparse matrices, are computed in FP32:
 `amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
 `x.view(torch.int32)` reads, and losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
-`warpctc_pytorch`.
+`warpctc_pytorch`. So do solvers that go on until an error is small, such as `odeint` of `torchdiffeq` with a method
+that chooses its steps, and what they integrate.
 
 A function of the project that asks for the type of a tensor, knows FP32 and FP64, and raises for others gets
 `@amp.float_function`: `if x.dtype == torch.float32: ... else: raise TypeError`. So does the one that gives it the type
@@ -12,7 +13,8 @@ of its own argument, as in `cast(grid, image.dtype)`.
 
 ## Why
 They raise: "linalg_inv: Low precision dtypes not supported. Got Half". The backward pass of a sparse product raises
-where autocast made one operand half.
+where autocast made one operand half. An adaptive solver ends in a thousand tiny steps where half has no digits for
+the tolerance.
 
 ## Before
     inverse = torch.linalg.inv(x.t() @ x)
@@ -44,8 +46,10 @@ from amp_rules.plan.missing_kernels import raising
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program, Site
 from amp_rules.torch.half_precision import (
+    FIXED_STEPS,
     KERNELS_IN_FLOAT32,
     PRODUCTS,
+    SOLVERS,
     SPARSE_MAKERS,
     SPARSE_PRODUCTS,
     STAYING_SPARSE,
@@ -73,12 +77,26 @@ def changes(context: Context) -> Iterator[Change]:
         elif _reads_bits(context.program, site):
             message = f"`{site.module.text(site.node)}` reads the bits of FP32, of which a half type has half as many"
             yield from in_float32(context, RULE, site, message)
+        elif _goes_on_until_exact(context.program, site):
+            message = (
+                f"`{site.module.text(site.node)}` runs in FP32: it goes on until an error is smaller than half can tell"
+            )
+            yield from in_float32(context, RULE, site, message)
     for call, _, scope in context.program.calls():
         name = next(iter(sorted(context.program.callee_names(call, scope) & KERNELS_IN_FLOAT32)), None)
         if name is not None:
             message = f"`{name}` runs in FP32: its compiled code takes nothing else, and autocast does not know it"
             made = call if name.rpartition(".")[2][0].isupper() else call.func  # what a class makes, or a function
             yield Change.written(RULE, scope.module, call, message, context.vocabulary.in_float32(scope.module, made))
+
+
+def _goes_on_until_exact(program: Program, site: Site) -> bool:
+    """``odeint(field, x, t, method="dopri5")``, which chooses its steps by their errors."""
+    call = site.node
+    if not isinstance(call, ast.Call) or not program.callee_names(call, site.scope) & SOLVERS:
+        return False
+    method = next((item.value for item in call.keywords if item.arg in ("method", "solver")), None)
+    return not (isinstance(method, ast.Constant) and method.value in FIXED_STEPS)
 
 
 def _reads_bits(program: Program, site: Site) -> bool:
