@@ -125,6 +125,27 @@ Source: https://www.kernel-operations.io/geomloss; https://github.com/SeanNaren/
 https://github.com/HawkAaron/warp-transducer; https://github.com/k2-fsa/k2
 """
 
+_KERNELS_BY_NAME = frozenset(
+    """
+    ChamferDistance ChannelNorm Correlation DCN DCNv2 DeformConv DeformConvPack ModulatedDeformConv
+    ModulatedDeformConvPack QueryAndGroup Resample2d SpatialCorrelationSampler
+    """.split()
+)
+"""Layers of packages that people compile beside a script: deformable convolutions, correlations of optical flow, sets
+of points. Their kernels take FP32 alone, or float16 and not bfloat16, and all operands of one type.
+
+Source: https://github.com/CharlesShang/DCNv2; https://github.com/NVIDIA/flownet2-pytorch;
+https://github.com/ClementPinard/Pytorch-Correlation-extension; https://github.com/erikwijmans/Pointnet2_PyTorch
+"""
+_CASTING = ("torch.", "torchvision.", "mmcv.", "mmdet.", "detectron2.", "amp_runtime.", "apex.")
+"""Packages whose layers of these names cast what they are given, or are looked at elsewhere."""
+
+
+def is_layer_in_float32(name: str) -> bool:
+    """Whether a class of a package, by its qualified name, is a layer that computes in FP32 kernels of its own."""
+    return name.rpartition(".")[2] in _KERNELS_BY_NAME and not name.startswith(_CASTING)
+
+
 FIXED_STEPS = frozenset("euler midpoint heun2 heun3 rk4 explicit_adams implicit_adams fixed_adams".split())
 """Methods of ``torchdiffeq`` whose steps are those that they are told."""
 

@@ -3,9 +3,11 @@
 ## What it does
 Decompositions, quantiles and Fourier transforms of half tensors, and products of sparse matrices, are computed in FP32:
 `amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
-`x.view(torch.int32)` reads, and losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
-`warpctc_pytorch`. So do solvers that go on until an error is small, such as `odeint` of `torchdiffeq` with a method
-that chooses its steps, and what they integrate.
+`x.view(torch.int32)` reads, losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
+`warpctc_pytorch`, and layers that people compile beside a script, deformable convolutions and correlations.
+
+So do solvers that go on until an error is small, as `odeint` of `torchdiffeq` does with a method that chooses its
+steps, with what they integrate.
 
 A function of the project that asks for the type of a tensor, knows FP32 and FP64, and raises for others gets
 `@amp.float_function`: `if x.dtype == torch.float32: ... else: raise TypeError`. So does the one that gives it the type
@@ -45,6 +47,7 @@ from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.missing_kernels import raising
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source.scopes import Scope
 from amp_rules.torch.half_precision import (
     FIXED_STEPS,
     KERNELS_IN_FLOAT32,
@@ -54,6 +57,7 @@ from amp_rules.torch.half_precision import (
     SPARSE_PRODUCTS,
     STAYING_SPARSE,
     TYPES_OF_BITS,
+    is_layer_in_float32,
 )
 
 RULE = Rule("AMP113", "no-half-kernel", "What has no half kernel runs in FP32.", "precision")
@@ -82,12 +86,20 @@ def changes(context: Context) -> Iterator[Change]:
                 f"`{site.module.text(site.node)}` runs in FP32: it goes on until an error is smaller than half can tell"
             )
             yield from in_float32(context, RULE, site, message)
-    for call, _, scope in context.program.calls():
-        name = next(iter(sorted(context.program.callee_names(call, scope) & KERNELS_IN_FLOAT32)), None)
+    for call, body, scope in context.program.calls():
+        name = _in_own_kernels(context.program, call, body, scope)
         if name is not None:
             message = f"`{name}` runs in FP32: its compiled code takes nothing else, and autocast does not know it"
             made = call if name.rpartition(".")[2][0].isupper() else call.func  # what a class makes, or a function
             yield Change.written(RULE, scope.module, call, message, context.vocabulary.in_float32(scope.module, made))
+
+
+def _in_own_kernels(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> str | None:
+    """The name of a package's loss, or of a layer that a model makes, whose kernels take FP32 alone."""
+    names = sorted(program.callee_names(call, scope))
+    losses = [name for name in names if name in KERNELS_IN_FLOAT32]
+    layers = [name for name in names if is_layer_in_float32(name)] if program.is_model_code(body) else []
+    return next(iter(losses + layers), None)
 
 
 def _goes_on_until_exact(program: Program, site: Site) -> bool:
