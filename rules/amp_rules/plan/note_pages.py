@@ -275,7 +275,8 @@ _PAGES = {
 
         ## What is noted
         Rewrites of AMP5 that came without `--modernize`, since the script uses Apex: those of what a current PyTorch
-        no longer has. What still runs, as `Variable` does, stays.
+        refuses, or has by another name. What still runs, as `Variable` does, stays. What else stops the script on a
+        current PyTorch is not known.
 
         ## Why
         Such scripts were written for PyTorch 1.0 to 1.4. Without Apex they would still stop, at
