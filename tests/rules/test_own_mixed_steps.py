@@ -112,3 +112,11 @@ def test_a_step_that_runs_in_its_place_is_not(report, functions, calls):
     found = report(functions, calls)
     assert (found.precision, found.distribution) == ("already", "migrated")
     assert "delay_allreduce" not in found.changes[0].after
+
+
+def test_mixed_precision_of_an_npu_is_the_scripts_own(report):
+    own = MIXED.replace('torch.amp.autocast("cuda")', "torch.npu.amp.autocast()")
+    own = own.replace("    for x, y", "    scaler = torch.npu.amp.GradScaler()\n    for x, y")
+    found = report(own, f"mixed{GIVEN}")
+    assert found.precision == "already"
+    assert "AMP192" not in {item.code for item in found.refusals}

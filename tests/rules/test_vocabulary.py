@@ -50,8 +50,8 @@ class Words(Vocabulary):
     def in_float32(self, module, function):
         return around(function, "X.in_float32")
 
-    def called_in_float32(self, module, node, function):
-        return Written((Replace(node, as_function(f"X.in_float32({function})")),))
+    def called_in_float32(self, module, node, function, *, tensor_last=False):
+        return Written((Replace(node, as_function(f"X.in_float32({function})", tensor_last=tensor_last)),))
 
     def decorated_in_float32(self, module, definition):
         return Written((Decorate(definition, "X.in_float32"),))

@@ -99,6 +99,18 @@ def test_replicas_run_in_the_dtype_and_with_the_casts_of_the_region(way: str, dt
     assert list(model.state_dict()) == keys
 
 
+def test_a_model_that_is_moved_to_several_gpus_after_it_was_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    amp.init("O1", dtype="fp16")
+    net = Net()
+    model = amp.prepare_model(net)
+    monkeypatch.setattr(torch.cpu, "device_count", lambda: 2)
+    with amp.autocast():
+        Parallel(model)(torch.ones(3, 4))
+    assert net.seen == [(torch.float16, torch.float32)] * 2
+
+
 @pytest.mark.parametrize("way", ["before", "part"])
 def test_a_region_of_its_own_dtype_is_told_to_the_replicas(way: str) -> None:
     amp.init("O1", dtype="bf16")

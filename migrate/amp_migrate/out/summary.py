@@ -12,6 +12,7 @@ from amp_rules.plan.notes import OWN_LEFT
 from amp_rules.plan.report import Note, Outcome, Refusal, Report, Unit
 
 from amp_migrate.launch.launches import Launch, Launches, nearest_first
+from amp_migrate.out.asked_torch import NEEDED, asked_older
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
 from amp_migrate.run.discovery import NOTEBOOK
@@ -100,6 +101,7 @@ class Summary(Messages):
             needs_runtime: whether the runtime must be installed where it trains.
             is_patch: whether what was printed can be applied to files.
         """
+        self._asked_torch(run)
         done = {"migrated", "completed"}
         migrated = [report for report in run.reports if done & {report.precision, report.distribution}]
         if run.updates and not written and is_patch:
@@ -127,6 +129,15 @@ class Summary(Messages):
             self.line(("next: ", "bold"), step)
         if needs_runtime and (other := other_runtime()):
             self.line("note: ", other)
+
+    def _asked_torch(self, run: Run) -> None:
+        """Print where the project asks for a torch that the new code is too new for."""
+        changed = next((report.entry for report in run.reports if report.changes or report.edits), None)
+        asked = asked_older(changed) if changed is not None else None
+        if asked is not None:
+            needed = ".".join(map(str, NEEDED))
+            where = place(asked.path, asked.line)
+            self.line(("note: ", "bold"), f"{where}: `{asked.text}`, and the new code needs torch {needed} or later")
 
     def launches(self, launches: Launches) -> None:
         """Print the commands that start one process, nearest to their scripts first."""

@@ -19,7 +19,9 @@ _OPERATORS: dict[type[ast.operator], str] = {
 }
 
 
-def in_float32(context: Context, rule: Rule, site: Site, message: str) -> Iterator[Change]:
+def in_float32(
+    context: Context, rule: Rule, site: Site, message: str, *, tensor_last: bool = False
+) -> Iterator[Change]:
     """``amp.float_function`` around a function; a method or an operator becomes the function that it stands for."""
     module, node = site.module, site.node
     if isinstance(node, ast.Call) and _is_called_by_name(context.program, node, site):
@@ -34,7 +36,7 @@ def in_float32(context: Context, rule: Rule, site: Site, message: str) -> Iterat
     else:
         assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         function = f"{torch}.Tensor.{node.func.attr}"
-    written = context.vocabulary.called_in_float32(module, node, function)
+    written = context.vocabulary.called_in_float32(module, node, function, tensor_last=tensor_last)
     yield Change.written(rule, module, node, message, written)
 
 

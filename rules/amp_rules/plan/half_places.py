@@ -15,7 +15,7 @@ from amp_rules.checks.common.mixed_types import LAYERS, MATRIX_PRODUCTS
 from amp_rules.lattice.abstract_values import IN_A_FUNCTION, PASSING, Value
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.region_inputs import RegionInputs
-from amp_rules.roles.in_regions import bodies_in, nodes_in
+from amp_rules.roles.in_regions import bodies_in
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.modules import Module
@@ -130,7 +130,7 @@ class HalfPlaces:
     @cached_property
     def sites(self) -> list[Site]:
         """Every node that runs within the regions."""
-        return nodes_in(self._program, self._precision.runs, self._precision.full_precision)
+        return self._precision.nodes(self._program)
 
     @cached_property
     def _bodies(self) -> set[ast.AST]:

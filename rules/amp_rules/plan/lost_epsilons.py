@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from amp_rules.checks.common.zero_guards import Guard
 from amp_rules.checks.numbers.eps_underflow import EpsUnderflow
@@ -19,15 +20,25 @@ from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError
 
 
-def lost_epsilons(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, frozenset[Span]]]:
-    """The sums and clamps with an epsilon that fp16 has no number for, by file and line.
+@dataclass(frozen=True)
+class LostEpsilon:
+    """An epsilon that fp16 has no number for.
 
-    With each come the places of the operations that the guarded tensor is made of.
+    Attributes:
+        behind: the places of the operations that the guarded tensor is made of.
+        stands_first: whether it is the left operand of its sum.
     """
+
+    behind: frozenset[Span]
+    stands_first: bool
+
+
+def lost_epsilons(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, LostEpsilon]]:
+    """The sums and clamps with an epsilon that fp16 has no number for, by file and line."""
     return HalfPlaces(program, precision, inputs=options.opt_level in HALVED).found(_judged)
 
 
-def _judged(module: Module) -> dict[Span, HalfPlace[frozenset[Span]]]:
+def _judged(module: Module) -> dict[Span, HalfPlace[LostEpsilon]]:
     check = _Epsilons(module)
     try:
         Linter(Mode("O1", "fp16"), [check], in_regions=True).lint(module.source)
@@ -40,7 +51,7 @@ class _Epsilons(EpsUnderflow):
     """Collects what adds the epsilon, or takes the larger one."""
 
     def __init__(self, module: Module) -> None:
-        self.found: dict[Span, HalfPlace[frozenset[Span]]] = {}
+        self.found: dict[Span, HalfPlace[LostEpsilon]] = {}
         self._module = module
 
     def _report(self, op: Value, guard: Guard, number: float, frame: Frame) -> None:
@@ -52,6 +63,7 @@ class _Epsilons(EpsUnderflow):
                 own = [item for item in parts if item is not None and around.module.holds(item)]
                 made_of = frozenset(map(self._module.span, own))
                 given = parameters_of(guard.tensor, around.module)
-                self.found[self._module.span(node)] = HalfPlace(made_of, made_by_product(guard.tensor), given)
+                lost = LostEpsilon(made_of, guard.op.args[0] is guard.epsilon)
+                self.found[self._module.span(node)] = HalfPlace(lost, made_by_product(guard.tensor), given)
                 return
             around = around.caller

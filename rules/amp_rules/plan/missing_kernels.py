@@ -16,7 +16,6 @@ from amp_rules.lattice.torch_operations import function_named
 from amp_rules.lint.linter import Linter
 from amp_rules.plan.options import Options
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.modules import Module
 from amp_rules.source.text import SourceError
@@ -29,7 +28,7 @@ Raising = set[object]
 def raising(program: Program, precision: Precision, options: Options) -> Iterator[Site]:
     """Yield each call of the training step that raises in half precision, by file and line."""
     judged: dict[tuple[Module, HalfType], Raising] = {}
-    for site in nodes_in(program, precision.runs, precision.full_precision):
+    for site in precision.nodes(program):
         for dtype in _types(options):
             if not _may_lack_kernel(program, site, dtype):
                 continue

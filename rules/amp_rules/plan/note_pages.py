@@ -24,19 +24,24 @@ _PAGES = {
         migrate the file as it was before the first migration.
         """,
     notes.IN_FULL_PRECISION: """
-        A step beside the training stays as it is.
+        A step stays in full precision.
 
         ## What is noted
+        What makes the model float64: `torch.set_default_dtype(torch.float64)`, `model.double()`.
+
         A step that evaluates a closure, as LBFGS does for a probe of features, beside an ordinary training: its
         optimizer trains models that no other one does, and its backward pass runs within the closure. Or one whose
         closure sets the gradients itself, by `torch.autograd.grad`, as a search for the input of a flow does.
 
         ## Why
-        The scaler cannot step it, as its scale would change between two evaluations of the closure. It has no part in
-        the scaled losses either, so it is right as it is, in full precision.
+        Autocast lowers float32 and leaves float64 alone. At O1 nothing of such a model runs in half.
+
+        The scaler cannot step what evaluates a closure, as its scale would change between two evaluations. Such a step
+        has no part in the scaled losses either, so it is right as it is, in full precision.
 
         ## What to do by hand
-        Nothing. With several processes each of them does the same; where it would be given other data in each, they are
+        Take float64 out before the migration, if the model trains as well in float32. For a step with a closure,
+        nothing. With several processes each of them does the same; where it would be given other data in each, they are
         declined (AMP293).
         """,
     notes.OVERFLOWN_HISTOGRAM: """
@@ -291,7 +296,8 @@ _PAGES = {
 
         ## What is noted
         Rewrites of AMP5 that came without `--modernize`, since the script uses Apex: those of what a current PyTorch
-        no longer has. What still runs, as `Variable` does, stays.
+        refuses, or has by another name. What still runs, as `Variable` does, stays. What else stops the script on a
+        current PyTorch is not known.
 
         ## Why
         Such scripts were written for PyTorch 1.0 to 1.4. Without Apex they would still stop, at

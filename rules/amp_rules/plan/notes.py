@@ -20,7 +20,7 @@ IDLE_COMMENT = Rule("AMP182", "idle-skip-comment", "A comment `# amp: skip` does
 PLAIN_TORCH = Rule("AMP183", "not-kept-by-torch", "What plain PyTorch does not keep of a migration.", "precision")
 OTHERS = Rule("AMP184", "autocast-for-others", "A script that is not migrated runs under autocast, too.", "precision")
 NO_SWITCH = Rule("AMP185", "no-level-switch", "The script's own options got none for the level.", "precision")
-IN_FULL_PRECISION = Rule("AMP186", "step-in-full-precision", "A step beside the training stays as it is.", "precision")
+IN_FULL_PRECISION = Rule("AMP186", "step-in-full-precision", "A step stays in full precision.", "precision")
 OVERFLOWN_HISTOGRAM = Rule(
     "AMP187", "histogram-of-gradients", "A histogram of gradients fails after an overflow.", "precision"
 )

@@ -23,12 +23,14 @@ from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.own_half.helpers import is_copied
+from amp_rules.plan.refused_types import Refusing, refusing
 from amp_rules.plan.scale_free import keeps_scale
 from amp_rules.plan.unprepared import without_parts_alone, without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
 from amp_rules.roles.given_computations import Given
+from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.loss_regions import Regions
 from amp_rules.roles.statement_runs import StatementRun, merged
 from amp_rules.roles.steps import Backward, Program, Site, Step, calling
@@ -68,7 +70,17 @@ class Precision:
     unscales: list[Unscale] = field(default_factory=list)
     homes: list[Home] = field(default_factory=list)
     given: list[Given] = field(default_factory=list)
+    refusing: list[Refusing] = field(default_factory=list)
     scales_itself: bool = False
+
+    @property
+    def in_float32(self) -> frozenset[ast.AST]:
+        """The functions that get float32, and no autocast, as a whole."""
+        return frozenset(item.info.node for item in self.refusing)
+
+    def nodes(self, program: Program) -> list[Site]:
+        """Every node that runs within regions and not in full precision, in the order of files and lines."""
+        return nodes_in(program, self.runs, self.full_precision, self.in_float32)
 
 
 def plan(
@@ -141,6 +153,7 @@ def plan(
     alone = gradients_in_regions.alone(program, regions, found.full_precision)
     found.full_precision = within_cells(program, merged([*found.full_precision, *alone]))
     found.runs = within_cells(program, _without_idle(regions, found.full_precision))
+    found.refusing = refusing(program, found.runs, found.full_precision)
     return found
 
 

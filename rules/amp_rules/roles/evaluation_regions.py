@@ -110,7 +110,8 @@ class EvaluationRegions:
             if self._ends_region(following):
                 break
             if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self._computes(following, inside):
-                if self._over_losses and _only_prepares(following):
+                # One region holds other views on the way to a loss, too, as it does in the training step.
+                if _only_prepares(following) and (self._over_losses or not _calculates(following)):
                     if blocks.touches(blocks.reads(following), tainted):
                         tainted |= blocks.writes(following)
                     continue
@@ -157,6 +158,10 @@ class EvaluationRegions:
                     # What the model is given comes from elsewhere and keeps the precision it has.
                     break
         return StatementRun(site.module, first, site.statement) if first is not None else None
+
+
+def _calculates(statement: ast.stmt) -> bool:
+    return any(isinstance(node, ast.BinOp) for node in walk(statement))
 
 
 def _only_prepares(statement: ast.stmt) -> bool:

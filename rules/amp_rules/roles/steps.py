@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -254,13 +254,13 @@ class Program:
         owner = self.flow.class_of(info) if info is not None else None
         return owner is not None and is_module(Value("instance", owner))
 
-    def called_from(self, nodes: Iterable[ast.AST]) -> set[ast.AST]:
-        """Bodies of the project's functions that the calls among ``nodes`` run, at any depth."""
+    def called_from(self, nodes: Iterable[ast.AST], apart: Collection[ast.AST] = ()) -> set[ast.AST]:
+        """Bodies of the project's functions that the calls among ``nodes`` run, at any depth; not through ``apart``."""
         found: set[ast.AST] = set()
         pending = [node for node in nodes if isinstance(node, ast.Call)]
         while pending:
             for info in self.flow.callees(pending.pop()):
-                if info.node not in found:
+                if info.node not in found and info.node not in apart:
                     found.add(info.node)
                     pending.extend(self._calls_in(info.node))
         return found

@@ -18,15 +18,18 @@ def call_with(function: str, *more: str) -> ExpressionEdit:
     return edit
 
 
-def as_function(function: str) -> ExpressionEdit:
-    """``x.f(a)`` becomes ``function(x, a)``, ``x @ y`` becomes ``function(x, y)``, ``1 + x`` ``function(x, 1)``."""
+def as_function(function: str, *, tensor_last: bool = False) -> ExpressionEdit:
+    """``x.f(a)`` becomes ``function(x, a)``, ``x @ y`` becomes ``function(x, y)``, ``1 + x`` ``function(x, 1)``.
+
+    With ``tensor_last``, ``eps + x`` becomes ``function(x, eps)`` as well.
+    """
 
     def edit(node: cst.BaseExpression) -> cst.BaseExpression:
         comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
         if isinstance(node, cst.BinaryOperation):
             # Torch's functions take the tensor first.
-            is_number = isinstance(node.left, cst.BaseNumber)
-            first, second = (node.right, node.left) if is_number else (node.left, node.right)
+            swaps = tensor_last or isinstance(node.left, cst.BaseNumber)
+            first, second = (node.right, node.left) if swaps else (node.left, node.right)
             given = [cst.Arg(first, comma=comma), cst.Arg(second)]
         else:
             call = cst.ensure_type(node, cst.Call)

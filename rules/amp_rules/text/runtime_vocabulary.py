@@ -128,9 +128,10 @@ class RuntimeVocabulary(Vocabulary):
         """``amp.float_function(...)``."""
         return Written((Replace(function, call_with(self._code(module, "{amp}.float_function"))),))
 
-    def called_in_float32(self, module: Module, node: ast.expr, function: str) -> Written:
+    def called_in_float32(self, module: Module, node: ast.expr, function: str, *, tensor_last: bool = False) -> Written:
         """``amp.float_function(torch.Tensor.inverse)(x)``."""
-        return Written((Replace(node, as_function(self._code(module, "{amp}.float_function") + f"({function})")),))
+        code = self._code(module, "{amp}.float_function") + f"({function})"
+        return Written((Replace(node, as_function(code, tensor_last=tensor_last)),))
 
     def decorated_in_float32(self, module: Module, definition: ast.FunctionDef | ast.AsyncFunctionDef) -> Written:
         """``@amp.float_function``."""

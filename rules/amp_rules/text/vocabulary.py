@@ -148,8 +148,11 @@ class Vocabulary(ABC):
         """Let a function or a module cast what it is given to FP32 and compute there."""
 
     @abstractmethod
-    def called_in_float32(self, module: Module, node: ast.expr, function: str) -> Written:
-        """Let a call of a method or an operator compute in FP32, by the function that it stands for."""
+    def called_in_float32(self, module: Module, node: ast.expr, function: str, *, tensor_last: bool = False) -> Written:
+        """Let a call of a method or an operator compute in FP32, by the function that it stands for.
+
+        ``tensor_last`` says that the left operand is a number, which torch's function takes second.
+        """
 
     @abstractmethod
     def decorated_in_float32(self, module: Module, definition: ast.FunctionDef | ast.AsyncFunctionDef) -> Written:

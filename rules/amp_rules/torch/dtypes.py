@@ -6,3 +6,7 @@ HALF_TYPES = {"torch.half": "float16", "torch.float16": "float16", "torch.bfloat
 """The half types, by the names that torch has for them."""
 
 FLOAT32_TYPES = frozenset({"torch.float32", "torch.float"})
+FLOAT64_TYPES = frozenset({"torch.float64", "torch.double", "torch.DoubleTensor", "torch.cuda.DoubleTensor"})
+
+SETS_DEFAULT_TYPE = frozenset({"torch.set_default_dtype", "torch.set_default_tensor_type"})
+"""What chooses the type of everything that is made without one."""

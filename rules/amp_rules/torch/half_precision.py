@@ -106,6 +106,7 @@ KERNELS_IN_FLOAT32 = frozenset(
         "fast_rnnt.rnnt_loss_pruned",
         "fast_rnnt.rnnt_loss_simple",
         "fast_rnnt.rnnt_loss_smoothed",
+        "geomloss.SamplesLoss",
         "k2.rnnt_loss",
         "k2.rnnt_loss_pruned",
         "k2.rnnt_loss_simple",
@@ -118,6 +119,55 @@ KERNELS_IN_FLOAT32 = frozenset(
 )
 """Losses of other libraries that compute in compiled code of their own, which takes FP32 alone; autocast knows none.
 
-Source: https://github.com/SeanNaren/warp-ctc; https://github.com/1ytic/warp-rnnt;
+That of ``geomloss`` compiles its kernels where it has KeOps; without, its distances are differences of half products.
+
+Source: https://www.kernel-operations.io/geomloss; https://github.com/SeanNaren/warp-ctc; https://github.com/1ytic/warp-rnnt;
 https://github.com/HawkAaron/warp-transducer; https://github.com/k2-fsa/k2
+"""
+
+_KERNELS_BY_NAME = frozenset(
+    """
+    ChamferDistance ChannelNorm Correlation DCN DCNv2 DeformConv DeformConvPack ModulatedDeformConv
+    ModulatedDeformConvPack QueryAndGroup Resample2d SpatialCorrelationSampler
+    """.split()
+)
+"""Layers of packages that people compile beside a script: deformable convolutions, correlations of optical flow, sets
+of points. Their kernels take FP32 alone, or float16 and not bfloat16, and all operands of one type.
+
+Source: https://github.com/CharlesShang/DCNv2; https://github.com/NVIDIA/flownet2-pytorch;
+https://github.com/ClementPinard/Pytorch-Correlation-extension; https://github.com/erikwijmans/Pointnet2_PyTorch
+"""
+_CASTING = ("torch.", "torchvision.", "mmcv.", "mmdet.", "detectron2.", "amp_runtime.", "apex.")
+"""Packages whose layers of these names cast what they are given, or are looked at elsewhere."""
+
+
+def is_layer_in_float32(name: str) -> bool:
+    """Whether a class of a package, by its qualified name, is a layer that computes in FP32 kernels of its own."""
+    return name.rpartition(".")[2] in _KERNELS_BY_NAME and not name.startswith(_CASTING)
+
+
+FIXED_STEPS = frozenset("euler midpoint heun2 heun3 rk4 explicit_adams implicit_adams fixed_adams".split())
+"""Methods of ``torchdiffeq`` whose steps are those that they are told."""
+
+SOLVERS = frozenset(
+    {
+        "ot.emd",
+        "ot.emd2",
+        "ot.sinkhorn",
+        "ot.sinkhorn2",
+        "torchcde.cdeint",
+        "torchdiffeq.odeint",
+        "torchdiffeq.odeint_adjoint",
+        "torchdiffeq.odeint_event",
+        "torchdyn.numerics.odeint",
+    }
+)
+"""Solvers that go on until an error is small, in the types that they are given.
+
+Their tolerances are some 1e-7, where half has steps of 1e-3. An integrator that measures its error of rounded numbers
+makes tiny steps, and the products that it adds its stages up with are half under autocast. So is the function that it
+integrates, and rounding it is an error like any other: it is FP32 as well.
+
+Source: https://github.com/rtqichen/torchdiffeq; https://github.com/patrick-kidger/torchcde;
+https://pythonot.github.io
 """

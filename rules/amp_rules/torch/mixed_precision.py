@@ -9,7 +9,10 @@ TORCH_AMP = (
     "torch.amp",
     "torch.autocast",
     "torch.cpu.amp",
+    "torch.npu.amp",
+    "torch_npu.npu.amp",
 )
+"""Where torch has its mixed precision, and torch_npu its own, of the same interface."""
 
 APEX = ("apex",)
 
@@ -50,6 +53,8 @@ SCALERS = frozenset(
         "torch.cuda.amp.GradScaler",
         "torch.cuda.amp.grad_scaler.GradScaler",
         "torch.cpu.amp.GradScaler",
+        "torch.npu.amp.GradScaler",
+        "torch_npu.npu.amp.GradScaler",
     }
 )
 """Scalers of losses."""

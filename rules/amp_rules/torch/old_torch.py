@@ -295,3 +295,22 @@ ELEMENTWISE = frozenset(
 CASTING = frozenset("float double half int long bool cpu cuda".split())
 REDUCING = frozenset("sum mean any all max min item tolist numel".split())
 """Methods that may give the tensor itself, and those whose result holds nothing of its memory."""
+
+PICKLED_SETTINGS = frozenset(
+    {
+        "addict.Dict",
+        "argparse.ArgumentParser.parse_args",
+        "argparse.Namespace",
+        "easydict.EasyDict",
+        "munch.Munch",
+        "omegaconf.OmegaConf.create",
+        "omegaconf.OmegaConf.load",
+        "omegaconf.OmegaConf.merge",
+        "types.SimpleNamespace",
+        "yacs.config.CfgNode",
+    }
+)
+"""What makes objects of settings that checkpoints hold, and that ``torch.load`` refuses unless it is told not to.
+
+Source: https://docs.pytorch.org/docs/stable/notes/serialization.html#weights-only
+"""

@@ -16,6 +16,7 @@ from amp_runtime._core.context import context
 from amp_runtime._core.hooks import Hook, has_hook
 from amp_runtime._precision import policy
 from amp_runtime._precision.autocast import autocast
+from amp_runtime._precision.cast_tables import LIKE_CUDA
 
 
 def watch_replicas(model: nn.Module) -> None:
@@ -36,8 +37,13 @@ def watch_replicas(model: nn.Module) -> None:
 
 
 def _has_several_devices() -> bool:
-    count = getattr(getattr(torch, context.device_type(), None), "device_count", None)
-    return count is not None and count() > 1
+    """Whether there are several devices of the kind that trains, or that a model on the CPU may be moved to later."""
+    return any(_device_count(kind) > 1 for kind in {context.device_type(), *LIKE_CUDA})
+
+
+def _device_count(kind: str) -> int:
+    count = getattr(getattr(torch, kind, None), "device_count", None)
+    return count() if count is not None else 0
 
 
 _thread = threading.local()

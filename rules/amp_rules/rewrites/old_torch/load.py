@@ -2,10 +2,12 @@
 
 ## What it does
 `torch.load(path)` gets `weights_only=False` where the loaded object is used as a model, or where the same program
-saves a model under that path.
+saves a model under that path. So it does where the program saves its settings in its checkpoints, `"args": args`, and
+asks what is loaded for the keys of such a checkpoint alone.
 
 ## Why
-Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickled model raises UnpicklingError. With
+Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickled model raises UnpicklingError, and so
+does an `argparse.Namespace` or a `CfgNode` beside the weights. With
 `weights_only=False` the file can run any code while it is loaded, as it always could: do so with files you trust.
 
 ## Before
@@ -17,7 +19,8 @@ Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickle
     model.eval()
 
 ## When it declines
-Where the object is read like a dictionary of tensors, or handed to `load_state_dict`.
+Where the object is read like a dictionary of tensors, or handed to `load_state_dict`, and no checkpoint of the program
+is known to hold settings under these keys.
 
 ## Leaving it out
 Yes: the line stays and raises UnpicklingError since PyTorch 2.6.
@@ -38,6 +41,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.roles.kinds import is_module
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword
+from amp_rules.torch.old_torch import PICKLED_SETTINGS
 
 RULE = Rule("AMP511", "load-objects", "Whole objects are loaded as such.", "modern", optional=True)
 
@@ -47,6 +51,7 @@ _OF_MODELS = frozenset({"eval", "train", "parameters", "named_parameters", "modu
 def changes(old: OldProgram) -> Iterator[Change]:
     """Yield an edit for each file that holds a model."""
     saved = {ast.dump(call.args[1]) for call in _saves(old)}
+    checkpoints = list(_with_settings(old))
     for use in old.uses_of("torch.load"):
         call = use.call
         if use.target != "torch.load" or call is None or not call.args:
@@ -58,6 +63,8 @@ def changes(old: OldProgram) -> Iterator[Change]:
             why = "what it gives is used as a model"
         elif ast.dump(call.args[0]) in saved:
             why = "a whole model is saved there"
+        elif (read := _keys_read(old, use, call)) and any(read <= keys for keys in checkpoints):
+            why = "the script's own checkpoints hold its settings, which are no tensors"
         if why:
             message = f"{why}; the file can run code while it is loaded, so load only files that you trust"
             yield change(RULE, use.module, call, message, Replace(call, add_keyword("weights_only=False")))
@@ -73,6 +80,46 @@ def _saves(old: OldProgram) -> Iterator[ast.Call]:
         values = old.program.flow.values(call.args[0], scope)
         if values and all(map(is_module, values)):
             yield call
+
+
+def _with_settings(old: OldProgram) -> Iterator[frozenset[str]]:
+    """The keys of each dictionary that is saved with an object of settings in it."""
+    values = old.program.flow.values
+    for use in old.uses_of("torch.save"):
+        call = use.call
+        if use.target != "torch.save" or call is None or not call.args:
+            continue
+        for saved in values(call.args[0], old.tensors.names[use.module].scope_of(call)):
+            located = old.program.locate(saved.site) if isinstance(saved.site, ast.Dict) else None
+            if located is None:
+                continue
+            assert isinstance(saved.site, ast.Dict)
+            held = {value.ref for item in saved.site.values for value in values(item, located[1])}
+            if any(isinstance(ref, str) and ref in PICKLED_SETTINGS for ref in held):
+                yield frozenset(
+                    key.value for key in saved.site.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
+                )
+
+
+def _keys_read(old: OldProgram, use: Use, call: ast.Call) -> set[str]:
+    """The keys that the variable which takes a loaded object is asked for, each by a text."""
+    parent = use.module.parents[call]
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
+        return set()
+    key = old.tensors.key(use.module, parent.targets[0])
+    if key is None:
+        return set()
+    is_it = partial(_is_variable, old, use, key)
+    asked = [_key_asked(use, node) for node in use.module.parents if isinstance(node, ast.expr) and is_it(node)]
+    return {item for item in asked if item is not None}
+
+
+def _key_asked(use: Use, node: ast.expr) -> str | None:
+    """``"model"`` of ``checkpoint["model"]``."""
+    parent = use.module.parents[node]
+    if not (isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.slice, ast.Constant)):
+        return None
+    return parent.slice.value if isinstance(parent.slice.value, str) else None
 
 
 def _is_used_as_model(old: OldProgram, use: Use, call: ast.Call) -> bool:

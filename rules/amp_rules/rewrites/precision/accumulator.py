@@ -36,7 +36,6 @@ from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
@@ -57,7 +56,7 @@ RULE = Rule("AMP112", "accumulator-in-fp32", "What a model counts or sums up has
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each tensor that is made in the type of another one and needs more."""
     program = context.program
-    for site in nodes_in(program, context.precision.runs, context.precision.full_precision):
+    for site in context.precision.nodes(program):
         if not isinstance(site.node, ast.Call):
             continue
         like = _type_of_another(program, site.node, site)
@@ -166,7 +165,7 @@ def _around(site: Site, node: ast.stmt) -> list[ast.stmt]:
 
 def _converted(context: Context) -> Iterator[Change]:
     """``torch.arange(n).to(x.dtype)`` and ``torch.arange(n).type_as(x)``."""
-    for site in nodes_in(context.program, context.precision.runs, context.precision.full_precision):
+    for site in context.precision.nodes(context.program):
         call = site.node
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and len(call.args) == 1):
             continue
@@ -193,7 +192,7 @@ _CHOOSES_TYPE = frozenset({"to", "float", "double", "half", "bfloat16", "type", 
 def _set_weights(context: Context) -> Iterator[Change]:
     """``self.bias.data = -x.mean(0)``, in a model's method that is given ``x``."""
     program = context.program
-    for site in nodes_in(program, context.precision.runs, context.precision.full_precision):
+    for site in context.precision.nodes(program):
         statement = site.node
         if not isinstance(statement, ast.Assign) or not program.is_model_code(site.body):
             continue

@@ -36,7 +36,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amp_rules.plan import double_precision
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.source.resolver import free_name
 from amp_rules.source.syntax import walk
@@ -63,3 +65,9 @@ def changes(context: Context) -> Iterator[Change]:
         variable = free_name(given.module, LOSS_NAMES if given.is_loss else _OUTPUT_NAMES)
         written = context.vocabulary.autocast_argument(given.module, given.statement, given.argument, variable)
         yield Change.written(RULE, given.module, given.argument, message, written)
+
+
+def notes(context: Context) -> Iterator[Note]:
+    """Yield what makes a model float64, of which a region lowers nothing."""
+    if context.precision.runs:
+        yield from double_precision.notes(context.program)

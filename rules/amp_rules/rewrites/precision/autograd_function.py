@@ -92,13 +92,22 @@ def _of_libraries(program: Program) -> Iterator[tuple[ast.Attribute, Scope]]:
     """Where ``apply`` of a function that no file of the project defines is given a weight of the model."""
     for call, body, scope in program.calls():
         func = call.func
-        if not (isinstance(func, ast.Attribute) and func.attr == "apply" and program.is_model_code(body)):
+        if not (isinstance(func, ast.Attribute) and func.attr == "apply" and _may_be_model_code(program, body)):
             continue
         names = program.callee_names(call, scope)
         if not names or any(name.startswith(_KNOWN) for name in names) or _is_in_float32(program, func, scope):
             continue
         if any(isinstance(item, ast.Attribute) and item.attr in _WEIGHTS for item in values_given(call)):
             yield func, scope
+
+
+def _may_be_model_code(program: Program, body: ast.AST) -> bool:
+    """Whether a body belongs to a class of models, or to one whose base only its package knows."""
+    if program.is_model_code(body):
+        return True
+    info = program.function_of(body)
+    owner = info.cls if info is not None else None
+    return owner is not None and any(not name.startswith(_KNOWN) for name in owner.base_names)
 
 
 def _functions(program: Program) -> list[ClassInfo]:

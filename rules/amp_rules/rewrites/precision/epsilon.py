@@ -50,17 +50,16 @@ def changes(context: Context) -> Iterator[Change]:
     in_full = {
         (change.module, change.module.span(change.node)) for change in context.made if change.rule.code in _WIDENING
     }
-    for site, behind in lost_epsilons(context.program, context.precision, context.options):
-        if any((site.module, place) in in_full for place in behind):
+    for site, lost in lost_epsilons(context.program, context.precision, context.options):
+        if any((site.module, place) in in_full for place in lost.behind):
             continue
-        if isinstance(site.node, ast.BinOp) and not _is_tensor_first(site.node):
+        if isinstance(site.node, ast.BinOp) and not _is_of_tensor_and_number(site.node, lost.stands_first):
             continue
         message = f"`{site.module.text(site.node)}` runs in FP32: fp16 rounds its epsilon to zero"
-        yield from in_float32(context, RULE, site, message)
+        yield from in_float32(context, RULE, site, message, tensor_last=lost.stands_first)
 
 
-def _is_tensor_first(node: ast.BinOp) -> bool:
-    """Whether a sum can be written as a function of torch, which takes the tensor first."""
-    if isinstance(node.left, ast.Constant):
-        return isinstance(node.op, ast.Add)  # the sum is the same the other way round
-    return isinstance(node.op, ast.Add) and isinstance(node.right, (ast.Constant, ast.Name, ast.Attribute))
+def _is_of_tensor_and_number(node: ast.BinOp, number_first: bool) -> bool:
+    """Whether an operation is a sum with a number, which is the same either way round."""
+    number = node.left if number_first else node.right
+    return isinstance(node.op, ast.Add) and isinstance(number, (ast.Constant, ast.Name, ast.Attribute))

@@ -3,12 +3,20 @@
 ## What it does
 Decompositions, quantiles and Fourier transforms of half tensors, and products of sparse matrices, are computed in FP32:
 `amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
-`x.view(torch.int32)` reads, and losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
-`warpctc_pytorch`.
+`x.view(torch.int32)` reads, losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
+`warpctc_pytorch`, and layers that people compile beside a script, deformable convolutions and correlations.
+
+So do solvers that go on until an error is small, as `odeint` of `torchdiffeq` does with a method that chooses its
+steps, with what they integrate.
+
+A function of the project that asks for the type of a tensor, knows FP32 and FP64, and raises for others gets
+`@amp.float_function`: `if x.dtype == torch.float32: ... else: raise TypeError`. So does the one that gives it the type
+of its own argument, as in `cast(grid, image.dtype)`.
 
 ## Why
 They raise: "linalg_inv: Low precision dtypes not supported. Got Half". The backward pass of a sparse product raises
-where autocast made one operand half.
+where autocast made one operand half. An adaptive solver ends in a thousand tiny steps where half has no digits for
+the tolerance.
 
 ## Before
     inverse = torch.linalg.inv(x.t() @ x)
@@ -38,15 +46,18 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.missing_kernels import raising
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source.scopes import Scope
 from amp_rules.torch.half_precision import (
+    FIXED_STEPS,
     KERNELS_IN_FLOAT32,
     PRODUCTS,
+    SOLVERS,
     SPARSE_MAKERS,
     SPARSE_PRODUCTS,
     STAYING_SPARSE,
     TYPES_OF_BITS,
+    is_layer_in_float32,
 )
 
 RULE = Rule("AMP113", "no-half-kernel", "What has no half kernel runs in FP32.", "precision")
@@ -58,19 +69,46 @@ def changes(context: Context) -> Iterator[Change]:
         assert isinstance(site.node, ast.Call)
         message = f"`{site.module.text(site.node)}` runs in FP32: it has no half kernel, and what it is given is half"
         yield from in_float32(context, RULE, site, message)
-    for site in nodes_in(context.program, context.precision.runs, context.precision.full_precision):
+    for item in context.precision.refusing:
+        module, node = item.info.module.module, item.info.node
+        assert not isinstance(node, ast.Lambda)
+        message = f"`{item.info.name}` runs in FP32: `{item.where}` knows no half types"
+        yield Change.written(RULE, module, node, message, context.vocabulary.decorated_in_float32(module, node))
+    for site in context.precision.nodes(context.program):
         if _is_sparse_product(context.program, site):
             message = f"`{site.module.text(site.node)}` runs in FP32: a sparse product takes operands of one type"
             yield from in_float32(context, RULE, site, message)
         elif _reads_bits(context.program, site):
             message = f"`{site.module.text(site.node)}` reads the bits of FP32, of which a half type has half as many"
             yield from in_float32(context, RULE, site, message)
-    for call, _, scope in context.program.calls():
-        name = next(iter(sorted(context.program.callee_names(call, scope) & KERNELS_IN_FLOAT32)), None)
+        elif _goes_on_until_exact(context.program, site):
+            message = (
+                f"`{site.module.text(site.node)}` runs in FP32: it goes on until an error is smaller than half can tell"
+            )
+            yield from in_float32(context, RULE, site, message)
+    for call, body, scope in context.program.calls():
+        name = _in_own_kernels(context.program, call, body, scope)
         if name is not None:
             message = f"`{name}` runs in FP32: its compiled code takes nothing else, and autocast does not know it"
             made = call if name.rpartition(".")[2][0].isupper() else call.func  # what a class makes, or a function
             yield Change.written(RULE, scope.module, call, message, context.vocabulary.in_float32(scope.module, made))
+
+
+def _in_own_kernels(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> str | None:
+    """The name of a package's loss, or of a layer that a model makes, whose kernels take FP32 alone."""
+    names = sorted(program.callee_names(call, scope))
+    losses = [name for name in names if name in KERNELS_IN_FLOAT32]
+    layers = [name for name in names if is_layer_in_float32(name)] if program.is_model_code(body) else []
+    return next(iter(losses + layers), None)
+
+
+def _goes_on_until_exact(program: Program, site: Site) -> bool:
+    """``odeint(field, x, t, method="dopri5")``, which chooses its steps by their errors."""
+    call = site.node
+    if not isinstance(call, ast.Call) or not program.callee_names(call, site.scope) & SOLVERS:
+        return False
+    method = next((item.value for item in call.keywords if item.arg in ("method", "solver")), None)
+    return not (isinstance(method, ast.Constant) and method.value in FIXED_STEPS)
 
 
 def _reads_bits(program: Program, site: Site) -> bool:

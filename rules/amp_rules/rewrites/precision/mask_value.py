@@ -37,7 +37,6 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.numbers import Numbers
 from amp_rules.plan.overflowing_numbers import overflows
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Replace
@@ -53,7 +52,7 @@ _FILLING = frozenset({"masked_fill", "masked_fill_"})
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each number outside fp16's range that a half tensor may be given."""
     numbers = Numbers(context.program)
-    inside = {site.node for site in nodes_in(context.program, context.precision.runs, context.precision.full_precision)}
+    inside = {site.node for site in context.precision.nodes(context.program)}
     done = set()
     for call, receiver, site in _fills(context.program):
         found = numbers.of(site.node, site.scope) if isinstance(site.node, ast.expr) else frozenset()

@@ -133,7 +133,7 @@ def _probabilities(context: Context, losses: list[Site]) -> list[Site]:
     if logged:
         behind = _Logged(program)
         behind.follow_into(logged)
-        inside = {site.node for site in nodes_in(program, context.precision.runs)}
+        inside = {site.node for site in nodes_in(program, context.precision.runs, apart=context.precision.in_float32)}
         found |= {node: site for node, site in behind.sigmoids.items() if node in inside or _is_class(site)}
     return sorted(found.values(), key=lambda site: (str(site.module.path), site.line))
 
@@ -147,7 +147,7 @@ def _has_logarithm(module: Module) -> bool:
 
 def _logarithms(context: Context) -> Iterator[Site]:
     """Yield what logarithms within regions of autocast are taken of."""
-    for site in nodes_in(context.program, context.precision.runs):
+    for site in nodes_in(context.program, context.precision.runs, apart=context.precision.in_float32):
         if not isinstance(site.node, ast.Call):
             continue
         taken: ast.expr | None = None

@@ -31,7 +31,6 @@ from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.threads import HANDING_OVER, POOLS, THREADS
@@ -41,7 +40,7 @@ RULE = Rule("AMP114", "threads-in-the-region", "Threads compute under the model'
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each function that a thread is given within a region."""
-    for site in nodes_in(context.program, context.precision.runs, context.precision.full_precision):
+    for site in context.precision.nodes(context.program):
         function = _handed_over(context.program, site.node, site.scope) if isinstance(site.node, ast.Call) else None
         if function is not None:
             message = (

@@ -1,0 +1,63 @@
+"""Which torch a project asks for: new code needs a current one, and an older one would not even import it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from amp_rules.source.project import project_root
+
+NEEDED = (2, 4)
+"""The oldest torch that the runtime takes, and that has all of ``torch.amp``."""
+
+_FILES = re.compile(r"(requirements|env|conda).*\.(txt|ya?ml|in)|setup\.(py|cfg)|pyproject\.toml|Pipfile", re.I)
+_FOLDER = "requirements"
+_MAX_SIZE = 200_000
+_PIN = re.compile(
+    r"""(?<![\w.-])(?:py)?torch["']?\s*((?:(?:===?|~=|[<>]=?|!=|=)\s*["']?[\^~=]*[\d.]+[\w.*+]*["']?,?\s*)+)"""
+)
+_BOUND = re.compile(r"""(===?|~=|<=?|(?<![<>!=~])=)\s*["']?([\^~]?)=*(\d+(?:\.\d+)*)""")
+
+
+class Asked(NamedTuple):
+    """A line that asks for an older torch than is needed."""
+
+    path: Path
+    line: int
+    text: str
+
+
+def asked_older(entry: Path) -> Asked | None:
+    """The first requirement of a script's project that keeps torch below :data:`NEEDED`; None where nothing does."""
+    root = project_root(entry.resolve())
+    for path in _requirements(root):
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= _MAX_SIZE else ""
+        except OSError:
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            found = _PIN.search(line.split("#")[0])
+            if found is not None and any(_is_older(*bound.groups()) for bound in _BOUND.finditer(found[1])):
+                return Asked(path, number, found[0].strip(" \t,\"'"))
+    return None
+
+
+def _requirements(root: Path) -> Iterator[Path]:
+    for folder in (root, root / _FOLDER):
+        try:
+            names = sorted(folder.iterdir())
+        except OSError:
+            continue
+        yield from (path for path in names if _FILES.fullmatch(path.name) or folder.name == _FOLDER)
+
+
+def _is_older(operator: str, prefix: str, number: str) -> bool:
+    """Whether a bound keeps out every torch that is new enough: ``==1.7``, ``<2.3``, ``~=2.1.0``, ``^1.13``."""
+    version = tuple(map(int, number.split(".")))
+    if operator == "<":
+        return version <= NEEDED
+    if prefix == "^" or (operator == "~=" and len(version) == 2):
+        return version[0] < NEEDED[0]
+    return version[:2] < NEEDED if len(version) > 1 else version[0] < NEEDED[0]
