@@ -60,6 +60,24 @@ class Store:
             cell.readers[self._current] = None
         return cell.values
 
+    def cell(self, key: SlotKey) -> Cell | None:
+        """The cell itself, for those who read it often by :meth:`read_all`; None where it will never hold anything."""
+        cell = self.cells.get(key)
+        if cell is None and not self.frozen:
+            cell = self.cells[key] = self._made(key)
+        return cell
+
+    def read_all(self, cells: Iterable[Cell]) -> set[Value]:
+        """What some cells hold together, read as :meth:`read` does; a set of the caller's own."""
+        found: set[Value] = set()
+        current = self._current
+        for cell in cells:
+            if current is not None:
+                cell.readers[current] = None
+            if cell.values:
+                found |= cell.values
+        return found
+
     def read_elements(self, owner: Value) -> set[Value]:
         """What the elements of a container hold, whatever their keys; read as a cell is."""
         return self._read(self._elements, keys_key(owner))

@@ -168,9 +168,12 @@ def _is_packed(argument: ast.expr | ast.keyword) -> bool:
 def _is_indexed(value: Value) -> bool:
     """Whether a data set gives its samples by their index."""
     if value.kind == "instance":
-        return value.ref.find_method("__getitem__") is not None and not any(
-            base.rpartition(".")[2] in _UNINDEXED for base in value.ref.external_bases()
-        )
+        method = value.ref.find_method("__getitem__")
+        if method is None or any(base.rpartition(".")[2] in _UNINDEXED for base in value.ref.external_bases()):
+            return False
+        # What is drawn anew whatever the index is nothing to share out: each process would only draw less.
+        index = method.by_place[1:2]
+        return not index or any(isinstance(node, ast.Name) and node.id in index for node in method.nodes)
     name = value.name
     return name.startswith(("torchvision.datasets.", "torch.utils.data.")) and name.rpartition(".")[2] not in _UNINDEXED
 
