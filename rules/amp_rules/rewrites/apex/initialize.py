@@ -3,7 +3,8 @@
 ## What it does
 `amp.initialize(model, optimizer, opt_level=...)` becomes `amp.init(opt_level=...)` and `amp.prepare_model(model)`. A
 condition around it becomes part of the level: without it, the script trains at O0. The other arguments keep their
-values. With `--ddp`, a model that is trained without the condition too is prepared behind it.
+values; where one is looked up or computed, which may fail without the condition, the condition stays. With `--ddp`, a
+model that is trained without the condition too is prepared behind it.
 
 ## Why
 The optimizer needs no preparing: the scaler steps it, and finds the FP32 master weights of O2 by itself.

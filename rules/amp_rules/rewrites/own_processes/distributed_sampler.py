@@ -15,9 +15,9 @@ Without it every process goes through all of the data: N processes do the work o
     loader = DataLoader(train_set, batch_size=32, sampler=train_sampler)
 
 ## When it declines
-Where something in the program shares samples out already, or may; where the data set has no samples by index, or the
-loader is given packed arguments; where it is used to evaluate too, and where it is made before the processes have
-joined (AMP288).
+Where something in the program shares samples out already, or may; where the data set has no samples by index, or draws
+them whatever the index is; where the loader is given packed arguments; where it is used to evaluate too, and where it
+is made before the processes have joined (AMP288).
 
 ## Leaving it out
 Yes: each process then goes through all of the data, as it did.
