@@ -16,7 +16,7 @@ from migrating import FIXTURES, cases
 
 FOLDER = FIXTURES / "notes"
 SCRIPTS = sorted(FOLDER.rglob("*.py"))
-OF_FILES = {"AMP183", "AMP184", "AMP480", "AMP481", "AMP482", "AMP483"}
+OF_FILES = {"AMP183", "AMP184", "AMP481", "AMP482", "AMP483"}
 """About no line: their cases are those of plain PyTorch and of Apex."""
 
 

@@ -245,3 +245,15 @@ def test_a_script_that_starts_apex_and_shares_a_migrated_trainer_is_named(tmp_pa
         assert len(told) == (count < 3), told
         for text in told:
             assert text.startswith(named) and "`amp-migrate first.py second.py tools/third.py`" in text
+
+
+@pytest.mark.parametrize(("beside", "told"), [("neighbour", 0), ("my-neighbour", 0), ("mine/tools", 1)])
+def test_a_folder_that_only_lies_beside_a_project_is_not_named(tmp_path, beside, told):
+    """Nothing marks the top of either: packages that lie side by side in one folder."""
+    for name in ("mine", beside):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / "__init__.py").touch()
+        (tmp_path / name / "train.py").write_text(HEAD + APEX_SCRIPT)
+    (tmp_path / "mine" / "trainer.py").write_text(HEAD + APEX_TRAINER)
+    reports = with_other_starts(join([migrate(tmp_path / "mine" / "train.py", Options())]).reports)
+    assert [note.code for item in reports for note in item.notes].count("AMP483") == told

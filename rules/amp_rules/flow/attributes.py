@@ -7,8 +7,9 @@ from amp_rules.flow.command_line import options_of
 from amp_rules.flow.reached import Reached
 from amp_rules.flow.records import Records
 from amp_rules.flow.store import Store
-from amp_rules.flow.values import Form, Member, MemberOf, Value, dictionary_of
+from amp_rules.flow.values import Cell, ClassInfo, Form, Member, MemberOf, Value, dictionary_of
 from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.torch.models import MAKES_OWN_CLASS
 
 _ITSELF = frozenset({"module", "data"})
@@ -24,6 +25,8 @@ class Attributes:
         self._records = records
         # The same attribute is asked of the same value again and again.
         self._members: dict[tuple[Value, str], Value] = {}
+        # Where to look for an attribute in a class and its bases; good for as long as the bases are the same.
+        self._lookups: dict[tuple[ClassInfo, str], tuple[list[ClassInfo], list[Cell], FunctionFacts | None]] = {}
 
     def of(self, owner: Value, name: str) -> set[Value]:
         """What ``owner.name`` can hold; empty when nothing is known."""
@@ -75,15 +78,13 @@ class Attributes:
         return values
 
     def _of_class(self, owner: Value, name: str) -> set[Value]:
-        values: set[Value] = set()
-        for info in owner.ref.mro():
-            values |= self._store.read((info.facts.node, name))
-            method = info.facts.methods.get(name)
-            if method is not None:
-                if method.is_property:
-                    self._reached.reach(method)
-                    return values | self._store.read((method.node, Mark.RETURN))
-                return values | {Value("function", method, receiver=owner)}
+        cells, method = self._lookup(owner.ref, name)
+        values = self._store.read_all(cells)
+        if method is not None:
+            if method.is_property:
+                self._reached.reach(method)
+                return values | self._store.read((method.node, Mark.RETURN))
+            return values | {Value("function", method, receiver=owner)}
         if values:
             return values
         if name == "module":
@@ -94,6 +95,24 @@ class Attributes:
         if owner.kind == "class" and name in MAKES_OWN_CLASS and owner.ref.external_bases():
             return {self._member(owner, name)}
         return {self._member(owner, name)} if owner.kind == "instance" else set()
+
+    def _lookup(self, info: ClassInfo, name: str) -> tuple[list[Cell], FunctionFacts | None]:
+        """The cells that hold an attribute of a class's objects, and the method of that name, with what hides it."""
+        family = info.mro()
+        known = self._lookups.get((info, name))
+        if known is not None and known[0] is family:
+            return known[1], known[2]
+        cells: list[Cell] = []
+        method = None
+        for base in family:
+            cell = self._store.cell((base.facts.node, name))
+            if cell is not None:
+                cells.append(cell)
+            method = base.facts.methods.get(name)
+            if method is not None:
+                break
+        self._lookups[info, name] = family, cells, method
+        return cells, method
 
     def _of_object(self, owner: Value, name: str) -> set[Value]:
         stored = self._store.read(attribute_key(owner, name))

@@ -120,6 +120,12 @@ class Reached:
                 if not method.is_static and not method.is_class_method:
                     self.give_receiver(method, Value("instance", info))
 
+    def reach_new_bases(self, info: ClassInfo) -> None:
+        """Have the methods of bases looked at that a class got after its first object was made."""
+        if info in self._instantiated:
+            self._instantiated.discard(info)
+            self.reach_class(info)
+
     def give_receiver(self, method: FunctionFacts, receiver: Value) -> None:
         """Add to what the first parameter of a method can be."""
         first = next(arguments_of(method.node), None)

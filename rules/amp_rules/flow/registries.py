@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Callable
 
 from amp_rules.flow.parts import Evaluation
 from amp_rules.flow.reached import Reached
@@ -49,8 +50,8 @@ class Registries:
         known = self._known.get(info)
         if known is None:
             family = info.mro()
-            known = self._known[info] = any(_stores_by_name(base.facts.node) for base in family) and all(
-                _is_small(base.facts.node) for base in family
+            known = self._known[info] = any(_is_told(base, _stores_by_name) for base in family) and all(
+                _is_told(base, _is_small) for base in family
             )
         return known
 
@@ -77,6 +78,15 @@ class Registries:
         if base.kind != "class" or not self.is_registry(base.ref):
             return base
         return Value("class", copies.get(base.ref) or self._copy(base.ref, copies))
+
+
+def _is_told(info: ClassInfo, question: Callable[[ast.ClassDef], bool]) -> bool:
+    """What the text of a class says, found out once for all programs that its file is part of."""
+    answers: dict[ast.ClassDef, bool] = info.facts.module.module.kept.setdefault(question.__name__, {})
+    node = info.facts.node
+    if node not in answers:
+        answers[node] = question(node)
+    return answers[node]
 
 
 def _is_small(node: ast.ClassDef) -> bool:

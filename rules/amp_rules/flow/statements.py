@@ -193,8 +193,13 @@ class Statements:
         for base in node.bases:
             for value in self._expressions.evaluate(base, scope):
                 if value.kind in ("class", "external") and value not in info.bases and value.ref is not info:
+                    derived = info.derived()
                     info.bases = [*info.bases, value]
                     self._store.all_due()
+                    # The file that defines the base may come after the first objects of the class.
+                    for item in derived:
+                        self._store.look_again(item.facts.node)
+                        self._reached.reach_new_bases(item)
         inner = self._reached.scopes[node]
         for statement in node.body:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):

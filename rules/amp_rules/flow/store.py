@@ -33,6 +33,8 @@ class Store:
         self.attribute_names: dict[object, set[str]] = {}
         self.bodies: dict[ast.AST, Scope] = {}
         self.frozen = False
+        # The cells of attributes, by class: who has read one asks again when the class gets another base.
+        self._of_classes: dict[object, list[Cell]] = {}
         # What all elements of a container hold together, by its cell of keys: who iterates asks for that alone.
         self._elements: dict[SlotKey, Cell] = {}
         self._queue: deque[ast.AST] = deque()
@@ -58,6 +60,24 @@ class Store:
             cell.readers[self._current] = None
         return cell.values
 
+    def cell(self, key: SlotKey) -> Cell | None:
+        """The cell itself, for those who read it often by :meth:`read_all`; None where it will never hold anything."""
+        cell = self.cells.get(key)
+        if cell is None and not self.frozen:
+            cell = self.cells[key] = self._made(key)
+        return cell
+
+    def read_all(self, cells: Iterable[Cell]) -> set[Value]:
+        """What some cells hold together, read as :meth:`read` does; a set of the caller's own."""
+        found: set[Value] = set()
+        current = self._current
+        for cell in cells:
+            if current is not None:
+                cell.readers[current] = None
+            if cell.values:
+                found |= cell.values
+        return found
+
     def read_elements(self, owner: Value) -> set[Value]:
         """What the elements of a container hold, whatever their keys; read as a cell is."""
         return self._read(self._elements, keys_key(owner))
@@ -67,10 +87,16 @@ class Store:
         if cell is None:
             if self.frozen:
                 return set()
-            cell = cells[key] = Cell()
+            cell = cells[key] = self._made(key)
         if self._current is not None:
             cell.readers[self._current] = None
         return cell.values
+
+    def _made(self, key: SlotKey) -> Cell:
+        cell = Cell()
+        if key[0].__class__ is ast.ClassDef:
+            self._of_classes.setdefault(key[0], []).append(cell)
+        return cell
 
     def write(self, key: SlotKey, values: Iterable[Value]) -> set[Value]:
         """Add to what a cell holds; returns what is new in it."""
@@ -78,7 +104,7 @@ class Store:
             return set()
         cell = self.cells.get(key)
         if cell is None:
-            cell = self.cells[key] = Cell()
+            cell = self.cells[key] = self._made(key)
         fresh = (values if isinstance(values, set) else set(values)) - cell.values
         if not fresh or len(cell.values) >= _MAX_VALUES:
             return set()
@@ -163,6 +189,12 @@ class Store:
     def all_due(self) -> None:
         """Note a change of what is no cell: everything is evaluated again, once its body is looked at."""
         self._round += 1
+
+    def look_again(self, cls: ast.ClassDef) -> None:
+        """Have everything evaluated again that has asked for an attribute of a class: it has more of them now."""
+        for cell in self._of_classes.get(cls, ()):
+            for reader in cell.readers:
+                self._enqueue(self._bodies_of[reader])
 
     def freeze(self) -> None:
         """Keep everything as it is."""

@@ -164,6 +164,10 @@ class ClassInfo:
             info._family, info._external = [], None
         self._derived = []
 
+    def derived(self) -> list[ClassInfo]:
+        """The classes that have been asked for their bases and have this one among them, itself included."""
+        return list(dict.fromkeys(self._derived))
+
     def mro(self) -> list[ClassInfo]:
         """This class and its bases within the project, the nearest first; the list is not the caller's to change."""
         if not self._family:

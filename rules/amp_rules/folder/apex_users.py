@@ -8,11 +8,11 @@ this trainer would train without a loss scale, so it is named.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from amp_rules.folder.import_lines import ImportGraph
 from amp_rules.folder.shared_modules import is_migrated
 from amp_rules.plan import notes
 from amp_rules.plan.report import Note, Report
@@ -64,18 +64,17 @@ def _shown(file: Path, root: Path) -> str:
 
 
 def _users(module: Path, root: Path, searched: dict[Path, Mentions]) -> list[Path]:
-    """The files that import a module, by way of others too."""
+    """The files with an import that leads to a module, by way of others too."""
     mentions = searched.setdefault(root, Mentions(module))
-    found: dict[Path, None] = {}
+    found: set[Path] = set()
     pending = [module]
     while pending:
         path = pending.pop()
         stem = path.parent.name if path.stem == "__init__" else path.stem
-        imports = re.compile(rf"^[ \t]*(?:from|import)\b[^\n]*\b{re.escape(stem)}\b".encode(), re.MULTILINE)
-        for file in mentions.of(stem):
-            if file != module and file not in found and imports.search(_bytes(file)):
-                found[file] = None
-                pending.append(file)
+        graph = ImportGraph([file for file in mentions.of(stem) if file != module and file not in found], Files())
+        users = [file for file, imported in graph.imported.items() if path in imported]
+        found.update(users)
+        pending += users
     return sorted(found)
 
 

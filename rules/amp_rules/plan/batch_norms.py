@@ -24,6 +24,8 @@ class BatchNorms:
         self._program = program
         self._classes: dict[ClassInfo, bool] = {}
         self._texts: dict[ast.AST, bool] = {}
+        # Models share their bases.
+        self._made: dict[ast.ClassDef, list[Value]] = {}
 
     def are_in(self, value: Value) -> bool:
         """Whether a model has batch norm for all that its own text says."""
@@ -42,12 +44,19 @@ class BatchNorms:
 
     def _are_in_class(self, info: ClassInfo) -> bool:
         texts = [node for base in info.mro() for node in walk(base.facts.node)]
-        made = [item for node in texts for item in _made_by(self._program, node)]
         return (
             batch_norm.names_batch_norm(texts)
             or any(map(self._are_named, self._program.called_from(texts)))
-            or any(self.are_in(item) for item in made if item.kind == "object")
+            or any(self.are_in(item) for base in info.mro() for item in self._made_in(base.facts.node))
         )
+
+    def _made_in(self, node: ast.ClassDef) -> list[Value]:
+        """The modules of libraries that a class makes, each once."""
+        known = self._made.get(node)
+        if known is None:
+            made = (item for part in walk(node) for item in _made_by(self._program, part))
+            known = self._made[node] = list(dict.fromkeys(item for item in made if item.kind == "object"))
+        return known
 
     def _are_named(self, text: ast.AST) -> bool:
         known = self._texts.get(text)

@@ -17,7 +17,9 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import literal
 from amp_rules.source.syntax import walk
+from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
 _PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
@@ -30,7 +32,14 @@ def why_left_out(program: Program, precision: Precision, calls: list[Site]) -> s
 
 
 def why_left_out_as_written(program: Program) -> str:
-    """The same for a program whose training steps are not known as regions, by all calls of its trained models."""
+    """The same for a program whose training steps are not known as regions, by all calls of its trained models.
+
+    What another wrapper of the program's says counts, too: in `else:` beside Apex's it mostly wraps the same model.
+    """
+    for site in program.calls_to(DISTRIBUTED_DATA_PARALLEL):
+        keywords = site.node.keywords if isinstance(site.node, ast.Call) else []
+        if any(item.arg == "find_unused_parameters" and literal(item.value) is True for item in keywords):
+            return f"the script's own wrapper in line {site.line} of {site.module.path.name} does"
     calls = [
         Site(scope.module, scope, body, call)
         for call, body, scope in program.calls()

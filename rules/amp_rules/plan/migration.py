@@ -205,7 +205,8 @@ def _decided_as_it_is(program: Program, selection: Selection) -> Report:
 
 def _without_switch(report: Report, program: Program, options: Options) -> Report:
     """The report, with the word that nothing was added where Apex's interface stays."""
-    if not options.switch or not any(item.code == notes.APEX_KEPT.code for item in report.notes):
+    kept = any(item.code == notes.APEX_KEPT.code and item.span is None for item in report.notes)
+    if not options.switch or not kept:
         return report
     text = "no switch in the script's arguments: `amp.initialize` stays, and the level with it"
     return replace(report, notes=(*report.notes, notes.note(notes.NO_SWITCH, program.entry, None, text)))

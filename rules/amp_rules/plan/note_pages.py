@@ -267,17 +267,20 @@ _PAGES = {
         is none, let every process compute the value, or send it from the first: `torch.distributed.broadcast`.
         """,
     notes.APEX_KEPT: """
-        Apex's interface stays, from the runtime.
+        Something of Apex stays: its interface, from the runtime, or an extension that the runtime has not.
 
         ## What is noted
         The imports were changed and nothing else, because `--apex compat` asks for it, or because of a place that was
-        not understood, which the note names.
+        not understood, which the note names. With a line: what Apex's build compiles is loaded there by itself
+        (`fused_adam_cuda`), as copies of Apex's own classes do, and nothing takes over where that fails.
 
         ## Why
-        The runtime has the same interface on its own engine, so the script trains without Apex.
+        The runtime has the same interface on its own engine, so the script trains without Apex. An extension is not
+        part of it: what uses one runs only where Apex was built with it.
 
         ## What to do by hand
-        Nothing. To leave the interface behind, change the place that the note names, and migrate again.
+        Nothing. To leave the interface behind, change the place that the note names, and migrate again. In place of a
+        copied class, take the runtime's, where the note names one.
         """,
     notes.APEX_LEVEL: """
         The level stays the one that Apex was given.

@@ -37,7 +37,12 @@ NOT_SHARED = Rule("AMP286", "evaluation-not-shared", "An evaluation that is not 
 OWN_LEFT = Rule(
     "AMP288", "own-processes-left", "Something of the script's own processes is left as it is.", "distribution"
 )
-APEX_KEPT = Rule("AMP480", "apex-interface-kept", "Apex's interface stays, from the runtime.", "precision")
+APEX_KEPT = Rule(
+    "AMP480",
+    "apex-interface-kept",
+    "Something of Apex stays: its interface, from the runtime, or an extension that the runtime has not.",
+    "precision",
+)
 APEX_LEVEL = Rule("AMP481", "apex-level-kept", "The level stays the one that Apex was given.", "precision")
 OLD_TORCH = Rule(
     "AMP482", "apex-script-modernized", "A script for Apex is brought up to a current PyTorch.", "precision"

@@ -168,8 +168,8 @@ def project_root(file: Path) -> Path:
     if marked is not None:
         return marked
     folder = file.parent
-    # Packages reach up as far as their __init__.py files do; a script stands alone.
-    while (folder / "__init__.py").exists() and folder.parent != folder:
+    # Packages reach up as far as their __init__.py files do; a script stands alone. No import can name `my-project`.
+    while folder.name.isidentifier() and (folder / "__init__.py").exists() and folder.parent != folder:
         folder = folder.parent
     return folder
 

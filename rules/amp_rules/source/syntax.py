@@ -52,7 +52,9 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
     found = [node]
     for current in found:
         yield current
-        found += children(current)
+        # Most nodes are names and constants, which hold none: they are not worth a call.
+        if _FIELDS[current.__class__]:
+            found += children(current)
 
 
 def values_given(call: ast.Call) -> list[ast.expr]:

@@ -10,6 +10,41 @@ from amp_rules.torch.apex_names import DROPIN_NAMES
 EXTENSIONS = frozenset({"amp_C", "apex_C"})
 """Compiled modules of Apex, which are imported by themselves."""
 
+COMPILED_ALONE = {
+    "bnp": "",
+    "cudnn_gbn_lib": "",
+    "distributed_adam_cuda": "",
+    "distributed_lamb_cuda": "",
+    "fast_bottleneck": "",
+    "fast_layer_norm": "apex.contrib.layer_norm.FastLayerNorm",
+    "fast_multihead_attn": "",
+    "fmhalib": "",
+    "focal_loss_cuda": "apex.contrib.focal_loss.FocalLoss",
+    "fused_adam_cuda": "apex.contrib.optimizers.FusedAdam",
+    "fused_dense_cuda": "apex.fused_dense.FusedDense",
+    "fused_index_mul_2d": "",
+    "fused_lamb_cuda": "apex.optimizers.FusedLAMB",
+    "fused_layer_norm_cuda": "apex.normalization.FusedLayerNorm",
+    "fused_rotary_positional_embedding": "",
+    "fused_weight_gradient_mlp_cuda": "",
+    "generic_scaled_masked_softmax_cuda": "",
+    "group_norm_cuda": "apex.contrib.group_norm.GroupNorm",
+    "mlp_cuda": "apex.mlp.MLP",
+    "peer_memory_cuda": "",
+    "permutation_search_cuda": "",
+    "scaled_masked_softmax_cuda": "",
+    "scaled_softmax_cuda": "",
+    "scaled_upper_triang_masked_softmax_cuda": "",
+    "syncbn": "apex.parallel.SyncBatchNorm",
+    "transducer_joint_cuda": "",
+    "transducer_loss_cuda": "",
+    "xentropy_cuda": "apex.contrib.xentropy.SoftmaxCrossEntropyLoss",
+}
+"""Compiled modules of Apex that the runtime has not, and what it has of the classes that Apex builds on them.
+
+Source: the names of the extensions in Apex's ``setup.py`` over its history.
+"""
+
 ROOTS = EXTENSIONS | {"apex"}
 """Packages that an installation of Apex brings."""
 

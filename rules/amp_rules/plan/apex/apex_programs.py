@@ -10,6 +10,7 @@ from pathlib import Path
 from amp_rules.plan import declining, left_unfollowed, notes
 from amp_rules.plan.apex import stages
 from amp_rules.plan.apex.beyond_conditions import prepared_beyond
+from amp_rules.plan.apex.extensions import extension_notes
 from amp_rules.plan.apex.file import NotUnderstood
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
@@ -18,7 +19,6 @@ from amp_rules.plan.precision import has_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.plan.vocabularies import chosen
-from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at
@@ -29,6 +29,8 @@ from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 MigratePlain = Callable[[Program, bool], Report]
 
 _INITIALIZE, _SCALE_LOSS = "AMP404", "AMP402"
+_COMPAT = "migrate with --apex compat, which changes the imports only"
+_BY_HAND = "replace this part by PyTorch's own, then migrate again"
 
 
 class _Left(Exception):
@@ -59,8 +61,7 @@ def migrate_apex(
         try:
             return _by_idiom(program, selection, migrate_plain)
         except NotUnderstood as left:
-            recipe = "migrate with --apex compat, which changes the imports only, or rewrite this place by hand"
-            reasons = (_refusal(left.module, left, recipe),)
+            reasons = (_refusal(left.module, left, f"{_COMPAT}, or rewrite this place by hand"),)
         except (_Left, Declined) as left:
             reasons = left.refusals
         if options.apex == "idiom":
@@ -70,10 +71,10 @@ def migrate_apex(
     try:
         return _by_imports(program, selection, reasons[0] if reasons else None, distribution(program))
     except Declined as left:
-        reasons = (*reasons, *left.refusals)
+        reasons = _of_both(reasons, left.refusals)
     except NotUnderstood as left:
-        missing = _refusal(left.module, left, "replace this part by PyTorch's own, then migrate again")
-        reasons = (*reasons, missing)
+        missing = _refusal(left.module, left, _BY_HAND)
+        reasons = _of_both(reasons, (missing,))
     own = _beside_torch(program, selection, migrate_plain, reasons) if options.apex == "auto" else None
     return own or _declined(program, distribution(program), reasons)
 
@@ -86,6 +87,14 @@ def bring_up_to_date(program: Program, selection: Selection, report: Report, mig
     if drafts:
         return replace(report, changes=changes_of(drafts.values()), edits=edits_of(drafts.values()))
     return report
+
+
+def _of_both(idiom: tuple[Refusal, ...], imports: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+    """The reasons where neither way goes: each place once, and no advice to try the other way."""
+    told = {(item.path, item.span.start.line) for item in imports if item.span is not None}
+    kept = [item for item in idiom if item.span is None or (item.path, item.span.start.line) not in told]
+    others = (replace(item, recipe=_BY_HAND) if "--apex compat" in item.recipe else item for item in kept)
+    return (*others, *imports)
 
 
 def _declined(program: Program, distribution: Outcome, reasons: tuple[Refusal, ...]) -> Report:
@@ -126,7 +135,7 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         text = "the level stays the script's own, as it was given to amp.initialize; AMP_OPT_LEVEL overrides it"
         text += _unused(program, selection, report.distribution)
         report = replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text)))
-    return report
+    return replace(report, notes=(*report.notes, *extension_notes(program)))
 
 
 def _prepared_always(
@@ -215,7 +224,7 @@ def _why_not(program: Program, refusals: tuple[Refusal, ...]) -> tuple[Refusal, 
         return of_the_step
     rule = declining.APEX
     message = "no training step was found that what `amp.initialize` prepares belongs to"
-    recipe = "migrate with --apex compat, which changes the imports only"
+    recipe = _COMPAT
     return (Refusal(program.entry.path, None, rule.code, rule.name, rule.unit, message, recipe),)
 
 
@@ -236,9 +245,9 @@ def _by_imports(program: Program, selection: Selection, reason: Refusal | None, 
             program,
             distribution,
             _one_process(program),
-            _several_by_hand(program),
+            _several_by_hand(reason),
         ),
-        notes=(notes.note(notes.APEX_KEPT, program.entry, None, text),),
+        notes=(notes.note(notes.APEX_KEPT, program.entry, None, text), *extension_notes(program)),
     )
 
 
@@ -290,19 +299,15 @@ def _one_process(program: Program) -> str:
     return f"{kept}, which the script's own wrapper of the model belongs to ({place})"
 
 
-def _several_by_hand(program: Program) -> str:
-    """What to do for several processes where Apex's interface stays, in the words of what the program has."""
-    where = "after `amp.initialize`" if stages.initializing(program) else "before its optimizer is built"
-    parallel = ", in place of `DataParallel`," if program.calls_to(DATA_PARALLEL) else ""
-    loaders = any(
-        is_loader_value(value) for call, _, scope in program.calls() for value in program.flow.values(call, scope)
-    )
-    data = (
-        "give its loader a `DistributedSampler`"
-        if loaders
-        else "take every Nth batch in each of N processes, by `torch.distributed.get_rank()`"
-    )
-    return f"wrap the model in `DistributedDataParallel`{parallel} {where}, and {data}"
+def _several_by_hand(reason: Refusal | None) -> str:
+    """What to do for several processes where Apex's interface stays.
+
+    How a wrapper would have to average is not known: a second backward pass through one forward, modules that take no
+    part and methods of the model each need something else of it. The idiom finds that out.
+    """
+    if reason is None:
+        return "migrate without `--apex compat`, which changes the imports only"
+    return "change the place that AMP480 names, then migrate again"
 
 
 def _told(program: Program, reason: Refusal) -> str:

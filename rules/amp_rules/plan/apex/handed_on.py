@@ -28,20 +28,22 @@ class HandedOn:
         writes: the statements that put it there.
         reads: the expressions that hold it.
         files: the files with such expressions.
+        empty: the statements that say it is None at first, ``self.amp = None``, where that is all they do.
         is_used_elsewhere: whether something calls its functions by another way, as a parameter.
     """
 
     writes: frozenset[ast.stmt] = frozenset()
     reads: frozenset[ast.expr] = frozenset()
     files: frozenset[Module] = frozenset()
+    empty: frozenset[ast.stmt] = frozenset()
     is_used_elsewhere: bool = False
 
 
 def handed_on(program: Program, users: set[Module]) -> HandedOn:
     """What is known of ``amp`` in attributes of a program.
 
-    An attribute's name counts for all objects: whatever is put under it must be ``amp``, and whatever is read under it
-    must be used as ``amp``.
+    An attribute's name counts for all objects: whatever is put under it must be ``amp``, or None before that, and
+    whatever is read under it must be used as ``amp``.
 
     Args:
         program: the program, as it is on disk.
@@ -57,6 +59,7 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
                 if isinstance(target, ast.Attribute):
                     writes.setdefault(target.attr, []).append(assignment)
     reads: dict[ast.expr, Module] = {}
+    empty: set[ast.stmt] = set()
     is_lost = False
     for module, attribute in _attributes(program):
         if attribute.attr not in writes or attribute in known.get(module, ()) or _is_of_library(module, attribute):
@@ -64,6 +67,9 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
         parent = module.parents[attribute]
         if isinstance(attribute.ctx, ast.Load) and isinstance(parent, ast.Attribute) and parent.attr in _FUNCTIONS:
             reads[attribute] = module
+        elif is_set_to_none(module, attribute):
+            # Each read calls a function of `amp`, which None has not: a program that runs has written over it.
+            empty.update([parent] if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else [])
         else:
             is_lost |= parent not in writes[attribute.attr]
     elsewhere = any(
@@ -75,7 +81,27 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
     if is_lost:
         return HandedOn(is_used_elsewhere=elsewhere or bool(reads))
     stored = frozenset(item for items in writes.values() for item in items)
-    return HandedOn(stored, frozenset(reads), frozenset(reads.values()), elsewhere)
+    files = {*reads.values(), *(module for module, node in _attributes(program) if module.parents[node] in empty)}
+    return HandedOn(stored, frozenset(reads), frozenset(files), frozenset(empty), elsewhere)
+
+
+def is_set_to_none(module: Module, target: ast.expr) -> bool:
+    """Whether an assignment gives the target None: alone, or in a row as in ``self.a, self.b = None, 0``."""
+    parent = module.parents[target]
+    if isinstance(parent, ast.Assign) and target in parent.targets:
+        return _is_none(parent.value)
+    holder = module.parents[parent] if isinstance(parent, (ast.Tuple, ast.List)) else None
+    if not isinstance(parent, (ast.Tuple, ast.List)) or not isinstance(holder, ast.Assign):
+        return False
+    values = holder.value
+    if not isinstance(values, (ast.Tuple, ast.List)) or len(values.elts) != len(parent.elts):
+        return False
+    starred = any(isinstance(item, ast.Starred) for item in (*values.elts, *parent.elts))
+    return not starred and _is_none(values.elts[parent.elts.index(target)])
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _is_called_amp(node: ast.expr) -> bool:

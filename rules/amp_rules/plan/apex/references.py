@@ -73,7 +73,18 @@ class References(Names):
             if isinstance(where.parent, (*blocks.BODIES, ast.ClassDef)):
                 break
             statement = where.parent
-        return None
+        return self._last_of_file(node)
+
+    def _last_of_file(self, node: ast.Name) -> str | None:
+        """What a name of the file is when functions run: what its last import gives, where no branch has one."""
+        if self.scope_of(node).owner(node.id) is not self.scopes[self.module.tree]:
+            return None
+        imports = [
+            (item, alias) for item in self.import_statements for alias in item.names if bound_name(alias) == node.id
+        ]
+        if not all(self.is_plain(item) for item, _ in imports):
+            return None
+        return imported(*imports[-1])
 
     @cached_property
     def statements(self) -> list[ast.Import | ast.ImportFrom]:

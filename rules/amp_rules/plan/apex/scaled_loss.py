@@ -77,12 +77,43 @@ def uses(file: ApexFile, node: ast.With, name: str) -> list[ast.Name]:
     ]
 
 
+def deletions(file: ApexFile, node: ast.With, name: str) -> list[ast.Delete]:
+    """The ``del scaled_loss`` that this context is the last to give a value for.
+
+    Raises:
+        NotUnderstood: something else gives the variable a value in between, so that it may be there or not.
+    """
+    owner = file.references.scope_of(node).owner(name)
+    names = [
+        item
+        for item in file.module.parents
+        if isinstance(item, ast.Name) and item.id == name and file.references.scope_of(item).owner(name) is owner
+    ]
+    stores = [item for item in names if isinstance(item.ctx, ast.Store)]
+    found = []
+    for item in names:
+        if not isinstance(item.ctx, ast.Del) or _start(item) < _start(node):
+            continue
+        written = max((store for store in stores if _start(store) < _start(item)), key=_start)
+        holder = next((part for part in file.module.ancestors(written) if isinstance(part, ast.stmt)), None)
+        statement = file.module.parents[item]
+        if holder is node and isinstance(statement, ast.Delete):
+            found.append(statement)
+        elif holder is node or not (isinstance(holder, ast.stmt) and scaled_loss_of(file, holder)):
+            raise file.not_understood(item, f"`{name}` is deleted, and not only `scale_loss` may have given it a value")
+    return found
+
+
 def is_kept(file: ApexFile, node: ast.With, found: ScaledLoss) -> bool:
     """Whether the scaled loss is read after the context, as for a log."""
     if found.name is None or ast.unparse(found.loss) == found.name:
         return False
     inside = set(walk(node))
     return any(use not in inside for use in uses(file, node, found.name))
+
+
+def _start(node: ast.stmt | ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
 
 
 def _call(file: ApexFile, node: ast.expr) -> ast.Call | None:

@@ -20,10 +20,10 @@ every file that uses it.
     amp.scaler.scale(loss).backward()
 
 ## When it declines
-When something else is put into an attribute of this name anywhere in the program, when the attribute is used for
-something else than a call of Apex's functions, and when the file has another use for the name `amp`. A module that is
-handed on as an argument is followed within the file, to functions that call it by the same name and, where it may be
-None, ask for the same condition by the same names.
+When something else, None aside, is put into an attribute of this name anywhere in the program, when the attribute is
+used for something else than a call of Apex's functions, and when the file has another use for the name `amp`. A module
+that is handed on as an argument is followed within the file, to functions that call it by the same name and, where it
+may be None, ask for the same condition by the same names.
 
 ## Leaving it out
 No: the attribute would hold a module that does not have these functions.
@@ -60,7 +60,7 @@ def changes(file: ApexFile) -> Iterator[Change]:
     kept = file.handed_on
     reads = [node for node in file.module.parents if node in kept.reads]
     for statement in file.module.parents:
-        if isinstance(statement, ast.Assign) and statement in kept.writes:
+        if isinstance(statement, ast.Assign) and statement in kept.writes | kept.empty:
             actions: list[Action] = [Remove(emptied(file, statement))]
             yield Change(RULE, file.module, statement, "every file imports what it uses", actions)
     yield from _conditions(file)

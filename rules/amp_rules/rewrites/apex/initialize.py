@@ -3,7 +3,8 @@
 ## What it does
 `amp.initialize(model, optimizer, opt_level=...)` becomes `amp.init(opt_level=...)` and `amp.prepare_model(model)`. A
 condition around it becomes part of the level: without it, the script trains at O0. The other arguments keep their
-values. With `--ddp`, a model that is trained without the condition too is prepared behind it.
+values; where one is looked up or computed, which may fail without the condition, the condition stays. With `--ddp`, a
+model that is trained without the condition too is prepared behind it.
 
 ## Why
 The optimizer needs no preparing: the scaler steps it, and finds the FP32 master weights of O2 by itself.
@@ -80,8 +81,10 @@ def _start(file: ApexFile, call: ast.Call) -> Start:
     arguments = _arguments(file, call)
     _check_wrapped(file, statement, arguments["models"])
     lines = _prepared(file, statement, call, arguments)
-    condition = _condition(file, statement)
-    beside = _condition_beside_others(file, statement, arguments) if condition is None else None
+    condition = beside = None
+    if not _asked_under_condition(arguments):
+        condition = _condition(file, statement)
+        beside = _condition_beside_others(file, statement, arguments) if condition is None else None
     asked = level = _level(file, arguments)
     for around in (condition, beside):
         if around is not None and not _says_not_o0(file, around.test, level):
@@ -250,6 +253,15 @@ def _init(file: ApexFile, start: Start, before: ast.stmt) -> str:
         more=more,
     )
     return file.vocabulary.start(file.module, said, _WIDTH - file.module.start(before)[1])
+
+
+def _asked_under_condition(arguments: dict[str, ast.expr]) -> bool:
+    """Whether a setting besides the level may not be there where a condition does not hold: ``params["amp"]["scale"]``.
+
+    The level alone is asked for under the condition, wherever that goes.
+    """
+    settings = (value for name, value in arguments.items() if name in api.INIT_ARGUMENTS)
+    return any(isinstance(part, (ast.Subscript, ast.Call)) for value in settings for part in walk(value))
 
 
 def _condition(file: ApexFile, statement: ast.stmt) -> ast.If | None:

@@ -4,8 +4,9 @@
 `apex.parallel.DistributedDataParallel` becomes `torch.nn.parallel.DistributedDataParallel`, `convert_syncbn_model` and
 `create_syncbn_process_group` become the runtime's. Options that only tune the exchange go. Buffers are not broadcast,
 as in Apex. `find_unused_parameters=True` is added where a step may leave parameters of the model out, of which Apex's
-wrapper took no notice. A wrapper with `delay_allreduce=True` comes from `amp_runtime.apex.parallel` as it is, with
-`--target torch` from PyTorch, with `find_unused_parameters=True`.
+wrapper took no notice, and where another wrapper of the script asks for it. A wrapper with `delay_allreduce=True`
+comes from `amp_runtime.apex.parallel` as it is, with `--target torch` from PyTorch, with
+`find_unused_parameters=True`.
 
 ## Why
 PyTorch's own wrapper overlaps the exchange with the backward pass. The runtime's synchronised batch norm also works on

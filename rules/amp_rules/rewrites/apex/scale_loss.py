@@ -8,7 +8,7 @@ which is then scaled as in any other script.
 The context scales the loss, unscales the gradients at its end and decides on the step. The scaler does the same in
 three calls that every reader of PyTorch knows: `scale`, `unscale_` before gradients are clipped, `step`.
 `delay_unscale` has no counterpart, because the scaler unscales once, before the step. A scaled loss that is logged
-afterwards keeps its variable: the loss times the scale that it had.
+afterwards keeps its variable: the loss times the scale that it had. `del scaled_loss` goes with the variable.
 
 ## Before
     with amp.scale_loss(loss, optimizer) as scaled_loss:
@@ -18,8 +18,9 @@ afterwards keeps its variable: the loss times the scale that it had.
     amp.scaler.scale(loss).backward()
 
 ## When it declines
-When the scaled loss is used for something else than its backward pass, but for its number in a log afterwards; and when
-the context also works on gradients, which are still scaled there.
+When the scaled loss is used for something else than its backward pass, but for its number in a log afterwards; when it
+is deleted and something else may have given the variable its value; and when the context also works on gradients, which
+are still scaled there.
 
 ## Leaving it out
 No: the context manager is Apex's own.
@@ -34,11 +35,12 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.apex.file import ApexFile
-from amp_rules.plan.apex.scaled_loss import ScaledLoss, is_kept, scaled_loss_of, uses
+from amp_rules.plan.apex.flag_conditions import emptied
+from amp_rules.plan.apex.scaled_loss import ScaledLoss, deletions, is_kept, scaled_loss_of, uses
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.syntax import walk
-from amp_rules.text.actions import Action, Insert, Replace, Unwrap
+from amp_rules.text.actions import Action, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 
 RULE = Rule(
@@ -62,6 +64,8 @@ def changes(file: ApexFile) -> Iterator[Change]:
         assert isinstance(node, ast.With)
         message = f"`{file.module.text(found.loss)}` is scaled by the scaler, which also unscales before the step"
         yield Change(RULE, file.module, node, message, list(_actions(file, node, found)))
+        for statement in _deleted(file, node, found):
+            yield Change(RULE, file.module, statement, f"there is no `{found.name}` any more", [])
 
 
 def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Action]:
@@ -76,6 +80,8 @@ def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Acti
     if is_kept(file, node, found):
         loss = text if isinstance(found.loss, _ATOMS) else f"({text})"
         yield Insert(node, f"{found.name} = {loss}.detach().float() * {file.vocabulary.scale(file.module)}")
+    for statement in _deleted(file, node, found):
+        yield from _without(file, statement, found.name)
     for use in uses(file, node, found.name):
         if use not in inside:
             if text == found.name or (found.loss_id is None and _is_shown(file, use)):
@@ -90,6 +96,21 @@ def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Acti
         elif text != found.name:
             grouped = isinstance(call.func, ast.Attribute) and call.func.value is use
             yield Replace(use, substitute(f"({text})" if grouped and not isinstance(found.loss, _ATOMS) else text))
+
+
+def _deleted(file: ApexFile, node: ast.With, found: ScaledLoss) -> list[ast.Delete]:
+    """The ``del scaled_loss`` of a variable that goes."""
+    if found.name is None or is_kept(file, node, found) or file.source(found.loss) == found.name:
+        return []
+    return deletions(file, node, found.name)
+
+
+def _without(file: ApexFile, statement: ast.Delete, name: str) -> Iterator[Action]:
+    """Take one variable out of a ``del``."""
+    others = [file.source(item) for item in statement.targets if not (isinstance(item, ast.Name) and item.id == name)]
+    if others:
+        yield Insert(statement, f"del {', '.join(others)}")
+    yield Remove(statement if others else emptied(file, statement))
 
 
 def _is_shown(file: ApexFile, use: ast.Name) -> bool:

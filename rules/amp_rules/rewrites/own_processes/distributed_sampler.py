@@ -15,9 +15,10 @@ Without it every process goes through all of the data: N processes do the work o
     loader = DataLoader(train_set, batch_size=32, sampler=train_sampler)
 
 ## When it declines
-Where something in the program shares samples out already, or may; where the data set has no samples by index, or the
-loader is given packed arguments; where it is used to evaluate too, and where it is made before the processes have
-joined; where no loader of torch's feeds the loop, but an iterator of the script's own that speaks of no rank (AMP288).
+Where something in the program shares samples out already, or may; where the data set has no samples by index, or draws
+them whatever the index is; where the loader is given packed arguments; where it is used to evaluate too, and where it
+is made before the processes have joined; where no loader of torch's feeds the loop, but an iterator of the script's own
+that speaks of no rank (AMP288).
 
 ## Leaving it out
 Yes: each process then goes through all of the data, as it did.
@@ -164,9 +165,12 @@ def _is_packed(argument: ast.expr | ast.keyword) -> bool:
 def _is_indexed(value: Value) -> bool:
     """Whether a data set gives its samples by their index."""
     if value.kind == "instance":
-        return value.ref.find_method("__getitem__") is not None and not any(
-            base.rpartition(".")[2] in _UNINDEXED for base in value.ref.external_bases()
-        )
+        method = value.ref.find_method("__getitem__")
+        if method is None or any(base.rpartition(".")[2] in _UNINDEXED for base in value.ref.external_bases()):
+            return False
+        # What is drawn anew whatever the index is nothing to share out: each process would only draw less.
+        index = method.by_place[1:2]
+        return not index or any(isinstance(node, ast.Name) and node.id in index for node in method.nodes)
     name = value.name
     return name.startswith(("torchvision.datasets.", "torch.utils.data.")) and name.rpartition(".")[2] not in _UNINDEXED
 

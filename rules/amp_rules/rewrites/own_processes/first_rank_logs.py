@@ -2,8 +2,8 @@
 
 ## What it does
 A logging client that every process makes is made by the first one, and is None on the others; statements that log
-stand under `if writer is not None:`. `wandb.init(...)` gets `mode="disabled"` on the others, where all calls of it do
-nothing.
+stand under `if writer is not None:`, unless the same test stands around them already. `wandb.init(...)` gets
+`mode="disabled"` on the others, where all calls of it do nothing.
 The test is the script's own for the first rank where it has one.
 
 ## Why
@@ -41,6 +41,8 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.writers import Client, clients
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.run_settings import read_from_run
+from amp_rules.plan.step_conditions import conditions_at
+from amp_rules.roles.steps import Site
 from amp_rules.text.actions import ExpressionEdit, Replace, Wrap
 from amp_rules.text.expression_edits import add_keyword
 from amp_rules.torch.writers import RUNS
@@ -92,9 +94,20 @@ def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Chan
     yield Change(RULE, made.module, made.node, message, [Replace(made.node, _on_first(test))])
     by_path = sorted({path for _, path in client.logs})
     for path in by_path:
-        rows = [(site.module, site.statement) for site, other in client.logs if other == path]
+        rows = [
+            (site.module, site.statement)
+            for site, other in client.logs
+            if other == path and not _is_on_first(site, client, test, first_rank)
+        ]
         for module, first, last in adjacent(rows):
             yield Change(RULE, module, first, message, [Wrap(first, last, f"if {path} is not None:")])
+
+
+def _is_on_first(site: Site, client: Client, test: Test, first_rank: FirstRank) -> bool:
+    """Whether a condition around it asks already what the client is made by, of the same names."""
+    if site.module is not client.made.module or first_rank.at(site.module, site.node) != test:
+        return False
+    return ast.unparse(ast.parse(test.text, mode="eval")) in conditions_at(site.module, site.statement)
 
 
 def _on_first(test: Test) -> ExpressionEdit:
