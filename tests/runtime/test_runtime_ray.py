@@ -29,7 +29,14 @@ SECONDS = 600  # Ray starts some ten processes
 QUIET = """
 import os, runpy, sys
 import ray
-ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", _temp_dir=os.environ["CHECK_RAY"])
+for left in (2, 1, 0):
+    try:
+        ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", _temp_dir=os.environ["CHECK_RAY"])
+        break
+    except Exception as error:  # it gives its processes 30 seconds to start
+        if not left or "timed out during startup" not in str(error):
+            raise
+        ray.shutdown()
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -62,8 +69,9 @@ if os.environ.get("CHECK_RAY"):
     import ray.train.torch
 
     of_ray = ray.train.torch.prepare_data_loader(DataLoader(data, batch_size=3, shuffle=True))
-    mine = amp.from_all_processes([int(n) for _, y in amp.prepare_loader(of_ray) for n in y])
-    assert sorted(mine[0] + mine[1]) == list(range(48))  # shared out once
+    parts = [None, None]
+    dist.all_gather_object(parts, [int(number) for _, y in amp.prepare_loader(of_ray) for number in y])
+    assert sorted(parts[0] + parts[1]) == list(range(48))  # shared out once
     amp.shutdown()
     total = torch.ones(1)
     dist.all_reduce(total)  # the group is Ray's, and still there
@@ -85,7 +93,11 @@ def start(tmp_path: Path) -> Path:
 
 def by_ray(start: Path, *arguments: str) -> str:
     """What ``python start.py ARGUMENTS`` prints."""
-    own = {"HOME": str(start.parent), "RAY_USAGE_STATS_ENABLED": "0"}
+    own = {
+        "HOME": str(start.parent),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(SECONDS),
+    }
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as short:  # a socket's path has some hundred letters
         done = subprocess.run(
             [sys.executable, "-c", QUIET, str(start), *arguments],
