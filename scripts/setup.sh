@@ -27,7 +27,7 @@ print(hashlib.sha256(asked).hexdigest(), os.getcwd(), sys.version.split()[0])
 install() {
     local extra="$1" wanted
     wanted="$(wanted)"
-    # Development needs all that the other extras name.
+    # Development needs all that the other extras name, but for Ray.
     if grep -qsxF "$wanted" .venv/installed-dev ".venv/installed-$extra"; then return; fi
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e ".[$extra]" </dev/null
     printf '%s\n' "$wanted" >".venv/installed-$extra"
@@ -40,6 +40,14 @@ install_chromium() {
     DEBIAN_FRONTEND=noninteractive timeout 300 sh -c \
         "apt-get update -q && apt-get install -qy --no-install-recommends $packages" </dev/null >.venv/chromium.log 2>&1 ||
         echo "note: no Chromium could be installed (.venv/chromium.log)" >&2
+}
+
+# The tests of Ray Train start it, and are passed over where it is missing: not every Python has a build of it.
+install_ray() {
+    if .venv/bin/python -c 'import ray' 2>/dev/null; then return; fi
+    local quietly=(--quiet --disable-pip-version-check --no-input)
+    timeout 300 .venv/bin/python -m pip install "${quietly[@]}" -c constraints.txt -e ".[ray]" </dev/null >.venv/ray.log 2>&1 ||
+        echo "note: Ray could not be installed (.venv/ray.log)" >&2
 }
 
 if ! .venv/bin/python -c 'import pip' 2>/dev/null; then make_environment; fi

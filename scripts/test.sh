@@ -37,6 +37,7 @@ case "$mode" in
     verify) tests -m campaign "$@" ;;
     full | whole)
         install_chromium
+        install_ray
         if [ "$mode" = full ]; then
             # Another quarter with each commit, and the same one for the same commit.
             commit="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"

@@ -225,6 +225,27 @@ def test_each_process_takes_its_gpu(
         assert taken == [expected]
 
 
+@pytest.mark.parametrize(("given", "gpus", "expected"), [("cuda:2", 4, 2), ("cuda:0", 1, 0), ("cpu", 2, 1), ("", 2, 1)])
+def test_in_a_group_of_somebody_else_a_process_takes_the_gpu_that_it_was_given(
+    given: str, gpus: int, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As a worker of Ray Train with several GPUs, or one that sees only its own."""
+    from amp_runtime._distributed import group
+
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", given)
+    taken: list[int] = []
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+        monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+        group.join_group(None)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert taken == [expected]
+
+
 def test_alone_the_collectives_return_what_they_got() -> None:
     model, tensor = torch.nn.Linear(2, 2), torch.ones(3)
     assert amp.share_of(7) == 7 and amp.share_of(7, [1]) == 7 and amp.sum_of_shares(tensor, [1]) is tensor

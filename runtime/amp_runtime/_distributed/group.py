@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,7 +84,8 @@ def join_group(backend: str | None) -> None:
         context.owns_group = True
     if local_rank is None:
         local_rank = counted_local_rank()
-    _take_gpu(local_rank, backend)
+    if not (ready and _took_given_gpu()):
+        _take_gpu(local_rank, backend)
     if dist.get_world_size() == 1:
         return
     context.local_rank = local_rank
@@ -121,6 +123,19 @@ def _take_gpu(local_rank: int, backend: str | None) -> None:
             "process(es) a machine, or share GPUs with amp.init(backend='gloo')"
         )
     torch.cuda.set_device(local_rank % count)
+
+
+def _took_given_gpu() -> bool:
+    """Takes the GPU that the maker of the group gave this process, where it says which; whether it did.
+
+    Ray Train does. Its workers may have several GPUs each, or see their own only, and then the local rank is no number
+    of a GPU.
+    """
+    given = re.fullmatch(r"cuda:(\d+)", os.environ.get("ACCELERATE_TORCH_DEVICE", ""))
+    if given is None or not torch.cuda.is_available() or int(given[1]) >= torch.cuda.device_count():
+        return False
+    torch.cuda.set_device(int(given[1]))
+    return True
 
 
 def leave_group() -> None:
