@@ -212,6 +212,7 @@ def refusals(entry: Path) -> tuple[Refusal, ...]:
             modernize="AMP5" in str(entry),
             apex="idiom" if "AMP4" in str(entry) else "auto",
             target="torch" if "AMP392" in str(entry) else "runtime",
+            shard="AMP295" in str(entry),
         )
         return migrate(entry, asked).refusals
     except SourceError:
@@ -239,9 +240,13 @@ def note_page(rule: Rule) -> str:
 
 
 def _noted(path: Path, rule: Rule) -> str:
+    # Notes about what was asked for besides several processes.
+    asked = Options(
+        ddp=True, shard=rule.code == "AMP285", shard_eval=rule.code == "AMP286", switch=rule.code == "AMP185"
+    )
     said = [
         f"**{item.path.name}{'' if item.line is None else f':{item.line}'}:** {item.text}"
-        for item in migrate(path, Options(ddp=True)).notes
+        for item in migrate(path, asked).notes
         if item.code == rule.code
     ]
     return _dropdown(_title(path), "\n\n".join([*said, _code(path.read_text(encoding="utf-8"))]))
