@@ -174,7 +174,7 @@ def rows(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
     ]
     for count in arguments.processes:
         for way in WAYS:
-            for level in LEVELS:
+            for level in arguments.levels:
                 found = launched(count, way, level, arguments)
                 wanted = expected(way, level, count, size, block)
                 cells = " | ".join(f"{found[name] / MIB:.2f} / {wanted[name] / MIB:.2f}" for name in names)
@@ -199,6 +199,7 @@ def rows(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--levels", choices=LEVELS, nargs="+", default=list(LEVELS))
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--depth", type=int, default=8)
     parser.add_argument("--steps", type=int, default=5, help="steps of which the median counts, after a first one")

@@ -31,6 +31,24 @@ def timing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.heavy
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="bytes are counted by Linux")
+def test_bytes_and_memory_are_those_of_the_formula() -> None:
+    finished = run(
+        "cost_growth.py", "--processes", "2", "--levels", "O1", "--width", "32", "--depth", "3", "--steps", "2"
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    measured = finished.stdout.partition("## Measured")[2].partition("## Computed")[0]
+    rows = [line.strip("|").split("|") for line in measured.splitlines() if line.startswith("| 2 ")]
+    assert [row[1].strip() for row in rows] == ["replicated", "sharded"]
+    for row in rows:
+        sent, *held = ([float(number) for number in cell.split("/")] for cell in row[3:])
+        # gloo sends the gradients of shards as those of whole models.
+        assert sent[0] == pytest.approx(sent[1] * (4 / 3 if "sharded" in row[1] else 1), rel=0.1, abs=0.02)
+        assert all(one == pytest.approx(other, rel=0.1, abs=0.02) for one, other in held)
+
+
+@pytest.mark.heavy
 def test_it_prints_a_table_for_each_section_also_of_two_processes() -> None:
     finished = run("runtime.py", "--quick", "--only", "overhead", "syncbn")
     assert finished.returncode == 0, finished.stderr[-3000:]
