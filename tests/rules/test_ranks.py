@@ -133,8 +133,10 @@ def test_what_is_assigned_under_a_local_condition_is_local(step, tmp_path):
     ("asked", "kind"),
     [
         ("time.time()", Kind.CLOCK),
+        ('np.datetime64("now")', Kind.CLOCK),
         ("np.random.default_rng().normal()", Kind.GENERATOR),
         ("random.Random().random()", Kind.GENERATOR),
+        ("np.datetime64('2020-01-01')", None),
         ("__import__('os').name", None),
         ("np.random.default_rng(0).normal()", None),
         ("random.random()", None),

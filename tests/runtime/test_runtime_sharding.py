@@ -43,26 +43,29 @@ for step in range(3):
     amp.scaler.update()
     ema.update()
     losses.append(amp.reduce_mean(loss.item()))
-amp.save_checkpoint("run.pt", model=model, optimizer=optimizer, ema=ema)
+amp.save_checkpoint("run.pt", sharded="IN_PARTS" in os.environ, model=model, optimizer=optimizer, ema=ema)
 print(json.dumps(losses))
 """
 
 
+@pytest.mark.parametrize("environment", [{}, {"IN_PARTS": "1"}], ids=["file", "folder"])
 def test_a_run_goes_on_sharded_and_whole_with_any_number_of_processes(
-    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launcher: Launcher, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(RUN.replace('"run.pt"', repr(str(tmp_path / "run.pt"))))
 
     def losses(ranks: int, parallel: str) -> list[float]:
         start = launcher.alone if ranks == 1 else lambda *args, **env: launcher.together(*args, ranks, **env)
-        finished = start(script, tmp_path, PARALLEL=parallel)
+        finished = start(script, tmp_path, PARALLEL=parallel, **environment)
         assert finished.returncode == 0, finished.stderr[-3000:]
         found: list[float] = json.loads(finished.stdout)
         return found
 
     whole = [loss for _ in range(4) for loss in losses(1, "ddp")]
-    (tmp_path / "run.pt").unlink()
+    saved = tmp_path / "run.pt"
+    assert saved.is_dir() == bool(environment)
+    (tmp_path / "run.pt").rename(tmp_path / "whole.pt")
     found = [loss for ranks, how in ((4, "fsdp"), (2, "fsdp"), (2, "ddp"), (1, "fsdp")) for loss in losses(ranks, how)]
     assert found == pytest.approx(whole, rel=1e-5)
 

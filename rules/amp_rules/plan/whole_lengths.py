@@ -55,6 +55,9 @@ class WholeLengths:
         self.loaders = {value for use in data.uses for value in use.values if is_loader_value(value)}
         self._known: dict[CellKey, Count] = {}
         self._listed: set[CellKey] = set()
+        # Names are given to each other in many ways: each is asked for once.
+        self._asked: dict[tuple[ast.expr, Scope], bool] = {}
+        self._asked_itself: dict[tuple[ast.expr, Scope], bool] = {}
         self._settle()
 
     # ---- questions -----------------------------------------------------------------------------------------------
@@ -220,22 +223,38 @@ class WholeLengths:
             return left
         return left or self.count(node.right, scope) if isinstance(node.op, (ast.Mult, ast.Add, ast.Sub)) else None
 
-    def _is_data(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
-        if isinstance(node, ast.Attribute) and node.attr in LOADER_PARTS and self.holds(node.value, scope):
-            return True
-        if any(self._is_same(node, scope, other.node, other.scope) for other in self._data):
-            return True
-        key = self.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
-        if key is not None and key in self._kept:
-            return True
-        if key is None or depth >= _MAX_ROUNDS:
-            return False
-        # ``len(data)`` of what a caller gives, or of another name for it.
-        return any(
-            self._is_data(value, where, depth + 1)
-            for value, where in self.assigned.get(key, ())
-            if isinstance(value, (ast.Name, ast.Attribute))
-        )
+    def _is_data(self, node: ast.expr, scope: Scope) -> bool:
+        known = self._asked.get((node, scope))
+        if known is None:
+            known = self._asked[node, scope] = self._leads_to_data(node, scope)
+        return known
+
+    def _leads_to_data(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression is the data, by what a caller gives or by another name for it: ``len(data)``."""
+        pending = [(node, scope)]
+        seen: set[CellKey] = set()
+        while pending:
+            one, where = pending.pop()
+            if self._is_data_itself(one, where):
+                return True
+            key = self.program.flow.key(one, where) if isinstance(one, (ast.Name, ast.Attribute)) else None
+            if key is None or key in seen:
+                continue
+            if key in self._kept:
+                return True
+            seen.add(key)
+            given = self.assigned.get(key, ())
+            pending.extend(item for item in given if isinstance(item[0], (ast.Name, ast.Attribute)))
+        return False
+
+    def _is_data_itself(self, node: ast.expr, scope: Scope) -> bool:
+        known = self._asked_itself.get((node, scope))
+        if known is None:
+            known = (
+                isinstance(node, ast.Attribute) and node.attr in LOADER_PARTS and self.holds(node.value, scope)
+            ) or (any(self._is_same(node, scope, other.node, other.scope) for other in self._data))
+            self._asked_itself[node, scope] = known
+        return known
 
     def _is_same(self, one: ast.expr, scope: Scope, other: ast.AST, other_scope: Scope) -> bool:
         """Whether two expressions are one variable, one object, or one constant."""

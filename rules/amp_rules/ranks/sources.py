@@ -17,6 +17,7 @@ from amp_rules.torch.replication import (
     ENTROPY,
     GENERATORS,
     NOT_DRAWN,
+    OF_A_TIME,
     PROCESS,
 )
 
@@ -36,7 +37,7 @@ class Sources:
         return self.dropout(call, frame) or None
 
     def _kind(self, name: str, call: ast.Call, frame: Frame) -> Kind | None:
-        if name in CLOCKS:
+        if name in CLOCKS and not _is_of_a_given_time(name, call):
             return Kind.CLOCK
         if name in PROCESS:
             return Kind.PROCESS
@@ -97,3 +98,11 @@ def has_seed(call: ast.Call) -> bool:
     """Whether a generator is given a seed."""
     given = [*call.args, *(item.value for item in call.keywords)]
     return any(not (isinstance(item, ast.Constant) and item.value is None) for item in given)
+
+
+def _is_of_a_given_time(name: str, call: ast.Call) -> bool:
+    """Whether a function is given the time that it writes: ``np.datetime64(day)``, but not ``np.datetime64("now")``."""
+    if name not in OF_A_TIME or not call.args:
+        return False
+    given = call.args[0]
+    return not isinstance(given, ast.Constant) or given.value not in ("now", "today")

@@ -7,11 +7,13 @@ it was, save for the indentation of statements that move into a block.
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -103,7 +105,8 @@ def _rewritten(
     try:
         positions = wrapper.resolve(PositionProvider)
         above = cell.start - 1 if cell else 0
-        editor = _Editor(actions, Places(module, positions, above), Indentation(module, above))
+        lines = _Lines(positions, *_touched(module, actions), above)
+        editor = _Editor(actions, Places(module, positions, above), Indentation(module, above), lines)
         changed = wrapper.module.visit(editor).code
     except RecursionError:
         # LibCST needs several frames for each level of an expression.
@@ -142,11 +145,43 @@ def _indent(module: Module) -> str | None:
     return None
 
 
+class _Lines:
+    """The lines that actions name, to pass over the statements between them: most of a file, most of the time."""
+
+    def __init__(
+        self, positions: Mapping[cst.CSTNode, CodeRange], named: list[ast.AST], whole: list[ast.stmt], above: int
+    ) -> None:
+        self._positions = positions
+        ranges = sorted(
+            (_first_line(node) - above, (getattr(node, "end_lineno", None) or node.lineno) - above)
+            for node in (*named, *whole)
+            if hasattr(node, "lineno")
+        )
+        self._starts = [start for start, _ in ranges]
+        # The last line of all that begin up to here: a range that holds others ends after them.
+        self._ends = list(accumulate((end for _, end in ranges), max))
+
+    def touch(self, statement: cst.BaseStatement) -> bool:
+        """Whether an action names something within a statement."""
+        place = self._positions[statement]
+        first = place.start.line
+        for decorator in getattr(statement, "decorators", ()):
+            first = min(first, self._positions[decorator].start.line)
+        begun = bisect_right(self._starts, place.end.line)
+        return begun > 0 and self._ends[begun - 1] >= first
+
+
+def _first_line(node: ast.AST) -> int:
+    decorators = getattr(node, "decorator_list", None) or [node]
+    return min(int(node.lineno), int(decorators[0].lineno))  # type: ignore[attr-defined]
+
+
 class _Editor(cst.CSTTransformer):
     """Walks through the tree once, and hands each node to those who carry out the actions on it."""
 
-    def __init__(self, actions: Sequence[Action], places: Places, indentation: Indentation) -> None:
+    def __init__(self, actions: Sequence[Action], places: Places, indentation: Indentation, lines: _Lines) -> None:
         super().__init__()
+        self._lines = lines
         self._actions = list(actions)
         self._done: set[int] = set()
         self._replacing = Replacing(actions, places, self._done)
@@ -159,6 +194,11 @@ class _Editor(cst.CSTTransformer):
     def missed(self) -> list[int]:
         """Lines of actions that found no node."""
         return [node_of(action).lineno for action in self._actions if id(action) not in self._done]
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.BaseStatement) and not self._lines.touch(node):
+            return False
+        return super().on_visit(node)
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
         return self._replacing.left(original_node, super().on_leave(original_node, updated_node))

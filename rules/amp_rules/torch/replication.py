@@ -91,6 +91,9 @@ CLOCKS = frozenset(
 )  # fmt: skip
 """Functions that read the clock."""
 
+OF_A_TIME = frozenset({"numpy.datetime64"})
+"""Those of them that do so only where they are asked for this moment."""
+
 PROCESS = frozenset(
     {
         "os.getpid", "os.getppid", "os.urandom", "socket.gethostname", "platform.node", "os.uname", "uuid.uuid1",

@@ -15,10 +15,11 @@ from torch import nn
 from amp_runtime._core.context import context
 from amp_runtime._data.position import load_loader_state
 from amp_runtime._ema import EMA
+from amp_runtime._saving import in_parts
 from amp_runtime._saving.bare import some
 from amp_runtime._saving.generators import restore_generators_of_rank
 from amp_runtime._saving.parts import is_loader, is_part, leaves, load_part, names_for, role_of
-from amp_runtime._saving.ranks import require_all_ranks
+from amp_runtime._saving.ranks import gather_objects, require_all_ranks
 from amp_runtime._saving.reading import read
 from amp_runtime._saving.save import FORMAT, OWN, SCALER, as_path
 from amp_runtime._scaling.scaler import scaler
@@ -38,6 +39,7 @@ class _Source:
         strict: whether what is missing is an error.
         roles: the roles of the objects to load into, each as often as it occurs.
         notes: what was not loaded.
+        in_parts: whether it is a folder, to which each rank wrote its part.
     """
 
     path: Path
@@ -47,6 +49,7 @@ class _Source:
     strict: bool
     roles: list[str]
     notes: list[str]
+    in_parts: bool = False
 
 
 def load_checkpoint(
@@ -80,7 +83,7 @@ def load_checkpoint(
     does not hold of loaders and averages begins anew: an :class:`EMA` with the loaded weights.
 
     Args:
-        path: the file.
+        path: the file, or the folder that ``sharded=True`` has written.
         strict: whether missing and unexpected weights, and missing parts, are an error. Otherwise what fits is loaded
             and a warning tells the rest. Weights of another shape are always an error.
         rng: restore the random states too.
@@ -108,7 +111,10 @@ def load_checkpoint(
                 f"amp.load_checkpoint got {name}={parts[name]!r}, which has no load_state_dict; values are in what it "
                 f"returns, as in saved[{name!r}]"
             )
-    source = _opened(file, read(file, map_location, trusted), strict)
+    file = in_parts.found(file)
+    is_folder = any(gather_objects(file.is_dir()))
+    source = _opened(file, read(file / in_parts.WHOLE if is_folder else file, map_location, trusted), strict)
+    source.in_parts = is_folder
     source.roles = [_role(name, found[0][1]) for name, found in objects.items()]
     for name in sorted(parts, key=lambda name: _ORDER.index(_role(name, objects[name][0][1]))):
         _load(name, parts[name], objects[name], source)
@@ -161,6 +167,8 @@ def _load(name: str, part: Any, objects: list[tuple[str, Any]], source: _Source)
         return
     state = source.content.pop(key)
     for full_name, item, of_item in _pairs(name, part, state):
+        if source.in_parts:
+            of_item = in_parts.whole_again(full_name, item, of_item, source.path)
         source.notes += load_part(full_name, item, of_item, source.strict)
 
 

@@ -14,6 +14,7 @@ from amp_runtime._core.context import context
 from amp_runtime._data.position import loader_state
 from amp_runtime._distributed.sharding import has_sharded_models
 from amp_runtime._noticing import parting
+from amp_runtime._saving import in_parts
 from amp_runtime._saving.atomic import write_atomically
 from amp_runtime._saving.bare import some
 from amp_runtime._saving.full import gathered
@@ -32,7 +33,7 @@ SCALER = "scaler"
 _CONTAINERS = (dict, list, tuple, OrderedDict)
 
 
-def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, **parts: Any) -> None:
+def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, sharded: bool = False, **parts: Any) -> None:
     """Saves models, optimizers, schedulers, averages, loaders and values, so that a run can go on bit for bit::
 
         amp.save_checkpoint("last.pt", model=model, optimizer=optimizer, scheduler=scheduler, ema=ema,
@@ -50,13 +51,17 @@ def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, **parts: 
     Args:
         path: the file. Missing folders are made.
         keep: how many earlier files stay beside it: ``last.1.pt`` is the one before, then ``last.2.pt``.
+        sharded: write a folder instead of a file, to which each rank writes its part of what is sharded
+            (``torch.distributed.checkpoint``): no rank ever holds a whole model. All ranks have to see the folder.
+            ``amp.load_checkpoint`` tells the two apart, and loads both into any number of processes.
         parts: under names of your choice, what has ``state_dict`` and ``load_state_dict``; loaders that went through
             ``amp.prepare_loader``; lists and dictionaries of these; and plain values such as numbers, strings and
             tensors.
 
     Raises:
         TypeError: an argument is of a kind that cannot be saved.
-        ValueError: ``keep`` is negative, or a part has the name that is used for what is saved beside.
+        ValueError: ``keep`` is negative, or given with ``sharded``, or a part has the name that is used for what is
+            saved beside.
         OSError: the file cannot be written; on all ranks.
         RuntimeError: it was called where only some ranks are; or the ranks' parameters or learning rates differ, so
             that the file would not be what the others train. ``AMP_CHECK=off`` leaves that check out.
@@ -64,6 +69,8 @@ def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, **parts: 
     target = as_path(path, "amp.save_checkpoint")
     if not isinstance(keep, int) or keep < 0:
         raise ValueError(f"amp.save_checkpoint got keep={keep!r}; allowed: 0, 1, 2, ...")
+    if sharded and keep:
+        raise ValueError(f"amp.save_checkpoint got keep={keep} with sharded=True; allowed: 0, folders have no versions")
     if OWN in parts:
         raise ValueError(f"amp.save_checkpoint got a part named {OWN!r}, the name of what is saved beside the parts")
     require_all_ranks("amp.save_checkpoint")
@@ -76,6 +83,10 @@ def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, **parts: 
     digests = [rank.pop("digest") for rank in ranks]
     if numbers is not None and None not in digests:
         parting.require_together(digests, numbers[1])
+    if sharded:
+        rest, tensors = in_parts.apart(_states(parts))
+        in_parts.write_in_parts(target, tensors, lambda file: torch.save(_content(rest, ranks), file))
+        return
     problem: BaseException | None = None
     shards = has_sharded_models()
     states = gathered(_states(parts)) if shards else None

@@ -96,6 +96,40 @@ def check_a_checkpoint_of_one_process_loads_into_shards() -> None:
     equal([whole(p) for p in model.parameters()], [p.detach() for p in alone.parameters()])
 
 
+def check_each_rank_writes_its_part_of_a_folder() -> None:
+    model, optimizer = made("O0", True, lambda: Net(width=64))
+    train(model, optimizer, steps=1)
+    folder = path("parts")
+    amp.save_checkpoint(folder, sharded=True, model=model, optimizer=optimizer, epoch=1)
+    kept = sum(local(value).nbytes for value in model.state_dict().values() if is_sharded(value))
+    written = [item.stat().st_size for item in folder.glob(f"__{amp.rank()}_*.distcp")]
+    # Of three tensors a parameter, and not of all ranks'.
+    assert 3 * kept <= sum(written) < 3.5 * kept + 100_000
+    expected = {name: whole(value).clone() for name, value in model.state_dict().items()}
+    rates = [group["lr"] for group in optimizer.param_groups]
+    amp.save_checkpoint(folder, sharded=True, model=model, optimizer=optimizer, epoch=2)
+    model, optimizer = made("O0", True, lambda: Net(width=64))
+    assert amp.load_checkpoint(folder, model=model, optimizer=optimizer)["epoch"] == 2
+    equal({name: whole(value) for name, value in model.state_dict().items()}, expected)
+    assert [group["lr"] for group in optimizer.param_groups] == rates
+    assert all(is_sharded(state["exp_avg"]) for state in optimizer.state.values())
+    amp.barrier()
+    if amp.rank() == 0:
+        assert [item.name for item in folder.parent.glob("parts*")] == ["parts"]
+        next(folder.glob("__0_*.distcp")).unlink()
+    amp.barrier()
+    assert "lacks what 'model' needs" in raised(RuntimeError, lambda: amp.load_checkpoint(folder, model=model))
+
+
+def check_a_folder_takes_the_place_of_no_file() -> None:
+    model, _ = made("O0", True)
+    file = path("one.pt")
+    amp.save_checkpoint(file, model=model)
+    assert "is a file" in raised(OSError, lambda: amp.save_checkpoint(file, sharded=True, model=model))
+    amp.load_checkpoint(file, model=model)
+    assert "keep=1" in raised(ValueError, lambda: amp.save_checkpoint(path("two"), sharded=True, keep=1, model=model))
+
+
 def check_a_part_of_a_model_loads() -> None:
     model, _ = made("O0", True)
     head = nn.Linear(7, 3)

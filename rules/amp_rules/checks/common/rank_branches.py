@@ -140,15 +140,22 @@ def is_guarded(index: FileIndex, node: ast.AST, depth: int = _MAX_DEPTH) -> bool
 
 
 def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.AST]:
-    """The tests in what runs in place of ``node``."""
+    """The tests of what does the same in place of ``node``: calls what its statement calls."""
     child = node
+    names = _called_in(index.statement(node))
     for item in index.ancestors(node):
         if isinstance(item, ast.If) and child is not item.test and not isinstance(item.test, (ast.Compare, ast.BoolOp)):
             for statement in item.orelse if child in item.body else item.body:
-                yield from (inner.test for inner in ast.walk(statement) if isinstance(inner, ast.If))
+                inside = (inner for inner in ast.walk(statement) if isinstance(inner, ast.If))
+                yield from (inner.test for inner in inside if not names.isdisjoint(_called_in(inner)))
         elif isinstance(item, Function):
             return
         child = item
+
+
+def _called_in(node: ast.AST) -> set[str]:
+    """The last names of what a node calls."""
+    return {last_name(item.func) for item in ast.walk(node) if isinstance(item, ast.Call)}
 
 
 def spawns(index: FileIndex) -> bool:

@@ -87,10 +87,14 @@ def _first_use(own: OwnDdp, alone: _Alone, exchanges: Callable[[ast.AST], bool])
     names = set(alone.names)
     where = blocks.place(alone.module, alone.branch)
     for item in where.suite[where.index + 1 :]:
+        if not isinstance(item, (ast.Assign, ast.AugAssign)):
+            # A loop over the name, or a test for the other processes, gives it a value of its own there.
+            names -= blocks.writes(item)
+        lacking = alone.unbound & names  # who has no such name cannot be told, either
         if exchanges(item):
             names -= {name for name in names if blocks.touches({name}, blocks.reads(item))}  # the others are told
         for node in blocks.walk_own(item):
-            text = _use(own, alone, names, node)
+            text = _lacks(own, alone, lacking, node) or _use(own, alone, names, node)
             if text is not None and not own.is_of_first_alone(alone.module, node):
                 yield alone.module, node, text
                 return
@@ -100,13 +104,20 @@ def _first_use(own: OwnDdp, alone: _Alone, exchanges: Callable[[ast.AST], bool])
             names |= {path for path in blocks.writes(item) if "." not in path}
 
 
+def _lacks(own: OwnDdp, alone: _Alone, names: frozenset[str], node: ast.AST) -> str | None:
+    """What is said of a name that the others do not have."""
+    if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names):
+        return None
+    if any(node in set(walk(other)) for other, _ in own.branches(alone.module, node)):
+        return None
+    test = alone.module.text(alone.branch.test)
+    return f"`{node.id}` is assigned under `{test}` alone: the other processes read here what they do not have"
+
+
 def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | None:
     """What a place does wrong on the others."""
     module = alone.module
     test = module.text(alone.branch.test)
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in alone.unbound & names:
-        if not any(node in set(walk(other)) for other, _ in own.branches(module, node)):
-            return f"`{node.id}` is assigned under `{test}` alone: the other processes read here what they do not have"
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv, ast.Mod)):
         divisor = node.right
         if isinstance(divisor, ast.Name) and divisor.id in alone.counted & names:
