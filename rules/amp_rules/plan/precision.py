@@ -45,6 +45,7 @@ from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
 from amp_rules.torch.gradients import GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS, TESTS_OF_NUMBERS
 from amp_rules.torch.mixed_precision import (
     APEX,
+    APEX_LAYERS,
     FOLLOWS_AUTOCAST,
     TORCH_AMP,
     is_off,
@@ -326,9 +327,14 @@ def _mixes_nothing(name: str, node: ast.AST, module: Module) -> bool:
     return (call.func is node or is_kept) and is_off(name, given)
 
 
+def _is_layer_of_apex(name: str, node: ast.AST, module: Module) -> bool:
+    """Whether an import is of a part of Apex that has nothing to do with precision: ``apex.parallel``."""
+    return name.startswith(APEX_LAYERS)
+
+
 def _own_precision(program: Program) -> Iterator[Declined]:
     yield from beside_own_steps(program)
-    found = first_use(program, TORCH_AMP, _mixes_nothing) or first_import(program, APEX)
+    found = first_use(program, TORCH_AMP, _mixes_nothing) or first_import(program, APEX, _is_layer_of_apex)
     if found is not None:
         module, node, name = found
         yield declining.decline(

@@ -15,6 +15,8 @@ TORCH_AMP = (
 """Where torch has its mixed precision, and torch_npu its own, of the same interface."""
 
 APEX = ("apex",)
+APEX_LAYERS = ("apex.parallel", "apex.normalization", "apex.mlp", "apex.RNN", "apex.transformer")
+"""Parts of Apex that compute in whatever precision they are given."""
 
 FOLLOWS_AUTOCAST = frozenset(
     {

@@ -69,7 +69,9 @@ def migrate_apex(
                 program, distribution(program), reasons
             )
     try:
-        return _by_imports(program, selection, reasons[0] if reasons else None, distribution(program))
+        kept = _by_imports(program, selection, reasons[0] if reasons else None, distribution(program))
+        # A part of Apex that the runtime does not have, behind ``try``, makes no script one for Apex.
+        return kept if kept.changes or stages.calls_amp(program) else migrate_plain(program, False)
     except Declined as left:
         reasons = _of_both(reasons, left.refusals)
     except NotUnderstood as left:
