@@ -677,7 +677,11 @@ def homes(program: Program) -> list[Home]:
     """
     found, missing = Homes(program).find()
     reasons = declining.Reasons()
-    reasons.extend(_unknown_model(program, f" ({item.ref})" if item.kind == "instance" else "") for item in missing)
+    for item in missing:
+        if item.kind == "instance":
+            reasons.extend([_unknown_model(program, f" ({item.ref})")])
+        else:
+            reasons.extend([_unknown_model(program, "", model_trail(program))])
     if not found and not missing:
         reasons.extend([_unknown_model(program, "", model_trail(program) or optimizer_trail(program))])
     reasons.decline()

@@ -40,10 +40,11 @@ def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> 
 
 
 def model_trail(program: Program) -> str:
-    """The same for the first model whose parameters are asked for and that is not known."""
+    """The same for the first model whose parameters are asked for and that is known by its uses at most."""
     for call, body, scope in program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters"):
-            if not program.is_model_code(body) and not program.roles.modules(call.func.value, scope):
+            known = [item for item in program.roles.modules(call.func.value, scope) if not isinstance(item.ref, tuple)]
+            if not program.is_model_code(body) and not known:
                 trail = trail_end(program, call.func.value, scope, body)
                 if trail:
                     return f": `{scope.module.text(call.func.value)}` is not known{trail}"

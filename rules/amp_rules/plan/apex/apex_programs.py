@@ -94,7 +94,12 @@ def bring_up_to_date(program: Program, selection: Selection, report: Report, mig
 def _of_both(idiom: tuple[Refusal, ...], imports: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
     """The reasons where neither way goes: each place once, and no advice to try the other way."""
     told = {(item.path, item.span.start.line) for item in imports if item.span is not None}
-    kept = [item for item in idiom if item.span is None or (item.path, item.span.start.line) not in told]
+    kept = [
+        item
+        for item in idiom
+        # What the user keeps is told whatever else stands in the way there.
+        if item.code == declining.ASKED_APEX.code or item.span is None or (item.path, item.span.start.line) not in told
+    ]
     others = (replace(item, recipe=_BY_HAND) if "--apex compat" in item.recipe else item for item in kept)
     return (*others, *imports)
 
