@@ -149,7 +149,7 @@ def test_the_names_in_the_table_exist() -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_blocks_of_the_page_run(ranks: int, launcher: Launcher, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     script = tmp_path / "page.py"
     script.write_text("import os\nos.chdir(os.environ['CHECK_DIR'])\n" + "\n".join(blocks))
     finished = launcher.alone(script, tmp_path) if ranks == 1 else launcher.together(script, tmp_path, ranks)
