@@ -14,6 +14,20 @@ _LOAD = "load_state_dict"
 _HARMLESS = frozenset({"builtins.isinstance", "builtins.type", "builtins.id", "builtins.bool"})
 
 
+def written_values(program: Program) -> Iterator[Value]:
+    """What is given to ``torch.save``, itself: not what containers among it hold."""
+    for site in program.calls_to(SAVES):
+        assert isinstance(site.node, ast.Call)
+        given = site.node.args[:1] or [item.value for item in site.node.keywords if item.arg == "obj"]
+        for item in given:
+            yield from program.flow.values(item, site.scope)
+
+
+def stepped_optimizers(program: Program) -> set[Value]:
+    """The optimizers that the program steps."""
+    return {value for step in program.steps for value in program.flow.values(step.optimizer, step.scope)}
+
+
 def is_key(node: ast.expr | None) -> bool:
     """Whether it is a string that stands there."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str)

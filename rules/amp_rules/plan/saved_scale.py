@@ -10,12 +10,12 @@ import ast
 from dataclasses import dataclass, field
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.checkpoint_keys import is_key, items_of, key_of, keys_of
+from amp_rules.plan.checkpoint_keys import is_key, items_of, key_of, keys_of, stepped_optimizers, written_values
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import spelling, walk
-from amp_rules.torch.checkpoints import LOADS, SAVES, SCALER_KEYS
+from amp_rules.torch.checkpoints import LOADS, SCALER_KEYS
 
 _STATE, _LOAD = "state_dict", "load_state_dict"
 
@@ -114,9 +114,7 @@ class _Checkpoints:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._optimizers = {
-            value for step in program.steps for value in program.flow.values(step.optimizer, step.scope)
-        }
+        self._optimizers = stepped_optimizers(program)
 
     def loaded(self) -> list[Loaded]:
         """``optimizer.load_state_dict(checkpoint["optimizer"])``."""
@@ -157,7 +155,7 @@ class _Checkpoints:
 
     def saved(self) -> list[Saved]:
         """``{"optimizer": optimizer.state_dict()}``, and what is filled so, where it is saved."""
-        written = self._written()
+        written = {value for value in written_values(self._program) if value.kind == "sequence"}
         found: list[Saved] = []
         for node, body, scope in self._program.nodes() if written else ():
             site = Site(scope.module, scope, body, node)
@@ -179,16 +177,6 @@ class _Checkpoints:
             *(self._asked(part, _STATE, site.scope) for part in walk(item) if isinstance(part, ast.Call))
         )
         return [Saved(site, value, key_of(key), optimizers, variable, _quote(site, key))] if optimizers else []
-
-    def _written(self) -> set[Value]:
-        """The dictionaries that are saved."""
-        found: set[Value] = set()
-        for site in self._program.calls_to(SAVES):
-            assert isinstance(site.node, ast.Call)
-            given = site.node.args[:1] or [item.value for item in site.node.keywords if item.arg == "obj"]
-            for item in given:
-                found |= {value for value in self._program.flow.values(item, site.scope) if value.kind == "sequence"}
-        return found
 
     def _asked(self, call: ast.Call, method: str, scope: Scope) -> frozenset[Value]:
         """The optimizers of which a call asks the method."""

@@ -13,6 +13,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.gradient_averaging import runs_once
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.model_variables import Home
+from amp_rules.plan.shards.declined import not_sharded
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
@@ -79,12 +80,10 @@ class Places:
         for home in homes:
             parts = {part for part in with_parts(self._program, self._models(home)) if self._is_made_outside(part)}
             if parts & known or (not self._runs_once(home) and not self._makes_all(home, parts)):
-                yield declining.decline(
-                    declining.NOT_SHARDED,
+                yield not_sharded(
                     home.module,
                     home.statement,
                     f"a part of `{home.variable}` may be sharded already, with the model that had it before",
-                    "leave out --shard: each process then has the whole model",
                 )
             known |= parts
 

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from amp_rules.plan import declining, written_buffers
+from amp_rules.plan import written_buffers
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.model_variables import Home
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.reached_by_all import ReachedByAll
 from amp_rules.plan.shards import uses
 from amp_rules.plan.shards.afterwards import Afterwards
+from amp_rules.plan.shards.declined import not_sharded
 from amp_rules.plan.shards.places import Places
 from amp_rules.plan.shards.states import States
 from amp_rules.roles.steps import Program, Site
+from amp_rules.torch.gradients import CLIP_FUNCTIONS
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
-_CLIPS_NORM = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"})
-
-_WHOLE = "or leave out --shard: each process then has the whole model"
+_CLIPS_NORM = frozenset(name for name in CLIP_FUNCTIONS if name.endswith(".clip_grad_norm_"))
 
 
 class Sharding:
@@ -66,12 +66,11 @@ class Sharding:
         yield from self._states.reasons
         for site in self.states:
             if reached.is_alone(site):
-                yield declining.decline(
-                    declining.NOT_SHARDED,
+                yield not_sharded(
                     site.module,
                     site.node,
                     f"`{site.module.text(site.node)}` is asked for by one process alone, and needs all of them",
-                    f"move it out of the condition; {_WHOLE}",
+                    "move it out of the condition",
                 )
         if self.precision.full_precision:
             yield not_to_be_sharded(program, "`torch.autograd.grad` computes gradients through weights in parts")
@@ -80,25 +79,22 @@ class Sharding:
         for home in written_buffers.homes_of_batch_norm(program, self.precision):
             yield self._beside(home, "has batch norm in training mode and trains nothing")
         for site in program.calls_to(DATA_PARALLEL) if keeps_names else ():
-            yield declining.decline(
-                declining.NOT_SHARDED,
+            yield not_sharded(
                 site.module,
                 site.node,
                 "checkpoints have the names that `DataParallel` gives, which would need a wrapper around shards",
-                f"take `DataParallel` out; {_WHOLE}",
+                "take `DataParallel` out",
             )
 
     @staticmethod
     def _beside(home: Home, what: str) -> Declined:
         message = f"`{home.variable}` {what}: what makes the processes equal there expects it whole"
-        return declining.decline(
-            declining.NOT_SHARDED, home.module, home.statement, message, _WHOLE.removeprefix("or ")
-        )
+        return not_sharded(home.module, home.statement, message)
 
 
 def not_to_be_sharded(program: Program, why: str) -> Declined:
     """The exception for a program that cannot be sharded as a whole."""
-    return declining.decline(declining.NOT_SHARDED, program.entry, None, why, _WHOLE.removeprefix("or "))
+    return not_sharded(program.entry, None, why)
 
 
 def of_whole_models(program: Program, declined: Declined) -> Declined:

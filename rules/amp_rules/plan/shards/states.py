@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.plan import declining
+from amp_rules.plan.checkpoint_keys import stepped_optimizers, written_values
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.shards.afterwards import Afterwards
+from amp_rules.plan.shards.declined import not_sharded
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.checkpoints import SAVES
 
 _STATE, _LOAD = "state_dict", "load_state_dict"
 _DEPTH = 4
@@ -28,12 +28,10 @@ class States:
 
     def __init__(self, program: Program, afterwards: Afterwards) -> None:
         self._program = program
-        self._optimizers = {
-            value for step in program.steps for value in program.flow.values(step.optimizer, step.scope)
-        }
+        self._optimizers = stepped_optimizers(program)
         self.saved: list[Site] = []
         self.reasons: list[Declined] = []
-        written = self._reached(self._given_to_writers())
+        written = self._reached(written_values(program))
         loaded = self._reached(self._given_to_models())
         for site in self._calls():
             assert isinstance(site.node, ast.Call)
@@ -64,13 +62,6 @@ class States:
         assert isinstance(site.node, ast.expr)
         values = self._program.flow.values(site.node, site.scope)
         return next((value for value in values if value.site is site.node), None)
-
-    def _given_to_writers(self) -> Iterator[Value]:
-        for site in self._program.calls_to(SAVES):
-            assert isinstance(site.node, ast.Call)
-            given = site.node.args[:1] or [item.value for item in site.node.keywords if item.arg == "obj"]
-            for item in given:
-                yield from self._program.flow.values(item, site.scope)
 
     def _given_to_models(self) -> Iterator[Value]:
         """What the sharded models and their optimizers load."""
@@ -113,12 +104,10 @@ class States:
         else:
             message = f"`{text}` is neither saved nor loaded as it is, and gives each process its parts alone"
         self.reasons.append(
-            declining.decline(
-                declining.NOT_SHARDED,
+            not_sharded(
                 site.module,
                 site.node,
                 message,
-                "save it by `amp.full_state_dict`, which all processes call, and load what else is needed from there; "
-                "or leave out --shard: each process then has the whole model",
+                "save it by `amp.full_state_dict`, which all processes call, and load what else is needed from there",
             )
         )

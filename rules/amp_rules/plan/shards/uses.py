@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.shards.afterwards import Afterwards
+from amp_rules.plan.shards.declined import not_sharded
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program, Site
@@ -28,8 +28,6 @@ _TAKES_PARAMETERS = CLIP_FUNCTIONS | {"builtins.list", "builtins.filter", "itert
 _KEEPS = frozenset({"append", "add", "extend"})
 _TELLS = frozenset({"builtins.print", "builtins.len", "builtins.any", "builtins.all", "builtins.id"})
 
-_OTHERWISE = "or leave out --shard: each process then has the whole model"
-
 
 def reasons(program: Program, afterwards: Afterwards) -> Iterator[Declined]:
     """Yield what the shards of a model do not bear."""
@@ -44,14 +42,14 @@ def reasons(program: Program, afterwards: Afterwards) -> Iterator[Declined]:
         if any(map(program.is_trained, program.roles.modules(node, scope))):
             found = _Use(program, Site(scope.module, scope, body, node)).problem()
             if found is not None:
-                yield _decline(scope, node, *found)
+                yield not_sharded(scope.module, node, *found)
     for access in gradient_accesses(program):
         if not (isinstance(access.node, ast.Call) and program.callee_names(access.node, access.scope) & CLIP_FUNCTIONS):
-            yield _decline(
-                access.scope,
+            yield not_sharded(
+                access.module,
                 access.node,
                 f"`{access.what}` reads or changes gradients, of which each process has its part only",
-                f"clip them by `amp.clip_grad_norm_`; {_OTHERWISE}",
+                "clip them by `amp.clip_grad_norm_`",
             )
 
 
@@ -74,7 +72,7 @@ class _Use:
         self._parents = site.module.parents
 
     def problem(self) -> tuple[str, str] | None:
-        """What is not borne, and what to do; None where nothing is wrong."""
+        """What is not borne, and what may be changed; None where nothing is wrong."""
         node = self._site.node
         parent = self._parents[node]
         text = self._site.module.text(node)
@@ -84,11 +82,11 @@ class _Use:
             names = self._program.callee_names(parent, self._site.scope)
             if names & _COPIES:
                 what = "saved whole" if "torch.save" in names else "copied or compiled"
-                return f"`{text}` is {what}, which a sharded model cannot be", f"save its state; {_OTHERWISE}"
+                return f"`{text}` is {what}, which a sharded model cannot be", "save its state"
         if isinstance(parent, ast.Call) and parent.func is node and self._is_part(node):
             return (
                 f"`{text}` is a part of a sharded model and is called alone, where its weights are not whole",
-                f"call the whole model; {_OTHERWISE}",
+                "call the whole model",
             )
         return None
 
@@ -111,12 +109,12 @@ class _Use:
         if not isinstance(parent.ctx, ast.Load):
             return (
                 f"`{text}` is set on a model that is sharded already",
-                f"set it before the model is trained; {_OTHERWISE}",
+                "set it before the model is trained",
             )
         if parent.attr in RETURNS_RECEIVER and is_called:
             return (
                 f"`{text}()` moves or copies a model that is sharded already",
-                f"do it before the optimizer is built; {_OTHERWISE}",
+                "do it before the optimizer is built",
             )
         if not is_called and self._is_plain(parent):
             return None
@@ -128,11 +126,11 @@ class _Use:
                 return None  # what it does is looked at for itself
             return (
                 f"`{text}()` is not the model's forward pass: its weights are not whole there",
-                f"let `forward` do it, and call the model; {_OTHERWISE}",
+                "let `forward` do it, and call the model",
             )
         return (
             f"`{text}` is read from a sharded model, of which each process has its part only",
-            f"read it before the model is trained; {_OTHERWISE}",
+            "read it before the model is trained",
         )
 
     def _is_plain(self, node: ast.Attribute) -> bool:
@@ -170,7 +168,7 @@ class _Use:
         text = self._site.module.text(call)
         problem = (
             f"`{text}` is read for more than sizes, and each process has its part of a weight only",
-            _OTHERWISE.removeprefix("or "),
+            "",
         )
         node: ast.AST = call
         parent = self._parents[node]
@@ -215,7 +213,3 @@ class _Use:
 
 def _is_own_attribute(target: ast.expr, name: str) -> bool:
     return isinstance(target, ast.Attribute) and target.attr == name and isinstance(target.value, ast.Name)
-
-
-def _decline(scope: Scope, node: ast.AST, message: str, recipe: str) -> Declined:
-    return declining.decline(declining.NOT_SHARDED, scope.module, node, message, recipe)
