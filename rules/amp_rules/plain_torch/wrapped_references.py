@@ -6,8 +6,10 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
-from amp_rules.flow.cells import CellKey
+from amp_rules.flow.cells import CellKey, attribute_key
+from amp_rules.flow.records import constructor_fields
 from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
@@ -53,6 +55,19 @@ class WrappedReferences:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWS:
                 given = node.args[0] if node.func.attr == "append" and len(node.args) == 1 else None
                 self._take(node.func.value, given, scope, None)
+            elif isinstance(node, ast.Call):
+                self._take_fields(node, scope)
+
+    def _take_fields(self, call: ast.Call, scope: Scope) -> None:
+        """``State(model=model)`` of a data class."""
+        for made in self._program.flow.values(call.func, scope):
+            fields = constructor_fields(made) if made.kind == "class" else []
+            held: dict[str, ast.expr | None] = dict(zip(fields, call.args, strict=False))
+            held |= {item.arg: item.value for item in call.keywords if item.arg in fields}
+            if any(isinstance(item, ast.Starred) for item in call.args) or any(not item.arg for item in call.keywords):
+                held = dict.fromkeys(fields)
+            for name, value in held.items():
+                self._sources[cast(CellKey, attribute_key(made, name))].append(_Source(value, scope, None))
 
     def _take_each(self, target: ast.expr, iterated: ast.expr, scope: Scope) -> None:
         """``for net in nets``; ``for net, optimizer in zip(nets, optimizers)``."""
