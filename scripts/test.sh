@@ -8,6 +8,9 @@ case "$mode" in quick | full | whole | verify) shift ;; *) mode=usual ;; esac
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
+# Commands that tests start would compile the whole project each time where the environment keeps Python from writing it.
+python -m compileall -q migrate rules runtime tests/shared
+
 # The same generated examples every time, so that a failure comes from a change; pytest by itself draws new ones.
 tests() { pytest -n 2 --dist loadgroup --hypothesis-profile ci "$@"; }
 
@@ -39,10 +42,11 @@ case "$mode" in
         install_chromium
         install_ray
         if [ "$mode" = full ]; then
-            # Another quarter with each commit, and the same one for the same commit.
+            # Others with each commit, and the same for the same commit.
             commit="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
-            export AMP_TEST_TURN="$((0x${commit:0:6} % 4))/4"
-            echo "Of the tests marked in_turn, those of turn $AMP_TEST_TURN run; scripts/test.sh whole runs all."
+            export AMP_TEST_TURN="$((0x${commit:0:6} % 12))"
+            echo "Of the tests marked heavy a quarter runs, of those marked slow a twelfth (AMP_TEST_TURN=$AMP_TEST_TURN);" \
+                "scripts/test.sh whole runs all."
         fi
         twice -m "not campaign" "$@"
         # As on a processor that lacks what torch uses for half precision on this one.

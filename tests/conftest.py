@@ -32,8 +32,11 @@ def invoke(folder: Path) -> Callable[..., Result]:
     return call
 
 
-# "2/4": of the tests marked `in_turn`, run those of every fourth script.
 TURN = os.environ.get("AMP_TEST_TURN", "")
+"""Number of the turn, as `scripts/test.sh full` chooses it; empty for all tests."""
+
+TURNS = {"slow": 12, "heavy": 4}
+"""In how many turns each test of a marker runs once; the first marker counts."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,8 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep what has its turn. Let one worker have the tests of a file, which share what is made once; long ones go
     where there is room."""
     if TURN:
-        number, turns = map(int, TURN.split("/"))
-        left_out = [item for item in items if any(item.iter_markers("in_turn")) and _turn(item, turns) != number]
+        left_out = [item for item in items if not _has_its_turn(item, int(TURN))]
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
@@ -51,7 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
-def _turn(item: pytest.Item, turns: int) -> int:
+def _has_its_turn(item: pytest.Item, number: int) -> bool:
     """Tests of one script share what is made once, so they have their turn together. The same in every process."""
+    turns = next((turns for marker, turns in TURNS.items() if any(item.iter_markers(marker))), 1)
     group = next((mark.args[0] for mark in item.iter_markers("xdist_group")), item.name)
-    return zlib.crc32(group.encode()) % turns
+    return zlib.crc32(group.encode()) % turns == number % turns

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_each_mode_leaves_out_what_its_marker_says():
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert "-m 'not slow and not campaign'" in pyproject
     markers = set(re.findall(r'^    "(\w+): .*`scripts/test\.sh \w+`', pyproject, re.MULTILINE))
-    assert markers == {"slow", "in_turn", "heavy", "half", "campaign"}
+    assert markers == {"slow", "heavy", "half", "campaign"}
 
 
 def test_a_mode_draws_as_many_programs_as_it_says():
@@ -49,20 +50,41 @@ def test_a_mode_draws_as_many_programs_as_it_says():
     assert fixed == []
 
 
-@pytest.mark.heavy
-def test_every_test_that_waits_for_its_turn_has_one():
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "in_turn", "-p", "no:cacheprovider"]
-    command += ["tests/proof", "tests/plain_torch/test_linted.py"]
+def test_every_test_has_its_turn(tmp_path: Path):
+    (tmp_path / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text(encoding="utf-8"))
+    lines = ["import pytest", "group = pytest.mark.xdist_group('fixture')", "numbers = range(60)"]
+    for name, marks in {
+        "light": "",
+        "heavy": "@pytest.mark.heavy",
+        "slow": "@pytest.mark.slow",
+        "both": "@pytest.mark.heavy\n@pytest.mark.slow",
+        "shared": "@pytest.mark.slow\n@group",
+    }.items():
+        lines += [*marks.split("\n"), "@pytest.mark.parametrize('number', numbers)", f"def test_{name}(number): pass"]
+    (tmp_path / "test_marked.py").write_text("\n".join(lines))
 
-    def collected(turn: str) -> list[str]:
-        environment = os.environ | {"AMP_TEST_TURN": turn}
+    def collected(turn: int) -> Counter[str]:
+        environment = os.environ | {"AMP_TEST_TURN": str(turn), "PYTHONPATH": str(ROOT / "tests/shared")}
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-p", "no:cacheprovider"]
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
         )
         assert done.returncode == 0, done.stdout[-3000:]
-        return re.findall(r"^tests/.*::.*", done.stdout, re.MULTILINE)
+        return Counter(re.findall(r"::test_\w+.*", done.stdout))
 
-    turns = [collected(f"{number}/4") for number in range(4)]
-    every = collected("")
-    assert sorted(name for turn in turns for name in turn) == sorted(every)
-    assert all(len(every) / 8 < len(turn) < len(every) / 2 for turn in turns)
+    turns = [collected(number) for number in range(12)]
+    runs = sum(turns, Counter[str]())
+    by_test = {
+        name: {runs[one] for one in runs if name in one} for name in ("light", "heavy", "slow", "both", "shared")
+    }
+    assert by_test == {"light": {12}, "heavy": {3}, "slow": {1}, "both": {1}, "shared": {1}}
+    assert len(runs) == 300
+    # What shares a fixture has its turn together, and the others are spread out.
+    assert sorted(sum("shared" in one for one in turn) for turn in turns) == [0] * 11 + [60]
+    assert all(1 <= sum("slow" in one for one in turn) <= 15 for turn in turns)

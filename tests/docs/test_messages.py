@@ -6,6 +6,7 @@ import ast
 import mmap
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def quoted() -> Iterator[tuple[str, str]]:
                 yield token.children[0].content, section
 
 
+@cache
 def pieces(quote: str, dots: str = r"\.{3}") -> list[str]:
     return [piece for piece in re.split(dots, quote) if piece.strip()]
 
@@ -113,7 +115,7 @@ def test_quotations_say_enough_to_be_found():
 
 @pytest.mark.heavy
 def test_every_message_of_ours_exists():
-    known = [text for source in SOURCES for text in templates(ROOT / source)]
+    known = {text for source in SOURCES for text in templates(ROOT / source)}
     assert [quote for quote, _ in OURS if not any(quotes(quote, text) for text in known)] == []
 
 

@@ -77,7 +77,6 @@ def test_later_is_as_at_once(folder, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
 @pytest.mark.parametrize("ddp", [False, True], ids=["alone", "ddp"])
 @pytest.mark.parametrize("folder", [*PLAIN, *APEX, *PROJECTS], ids=name)
 def test_later_is_as_at_once_for_every_fixture(folder, tmp_path, ddp):

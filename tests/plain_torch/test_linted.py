@@ -70,7 +70,6 @@ def test_nothing_new_is_found(folder, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
 @pytest.mark.parametrize("folder", [*PLAIN, *RUNNABLE], ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_nothing_new_is_found_in_any_mode(folder, tmp_path):
     assert new_findings(folder, tmp_path, MODES) == []

@@ -109,10 +109,6 @@ def all_scripts(root: Path = FIXTURES) -> list[Script]:
     return scripts
 
 
-SLOW_AND_MANY = (pytest.mark.slow, pytest.mark.in_turn)
-"""Marks of the tests that only the whole run makes for every script, `full` for some of them."""
-
-
 def param(script: Any, *values: Any, marks: Sequence[pytest.MarkDecorator] = ()) -> ParameterSet:
     """A script of which one worker of pytest-xdist makes all results, so that none waits for another."""
     name = "-".join([script.name, *values])

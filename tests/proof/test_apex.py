@@ -140,7 +140,6 @@ def test_two_processes_keep_the_same_parameters(script: ApexScript, mode: Mode, 
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
 @scripts(lambda script: script.distributes)
 def test_processes_that_torchrun_starts_give_the_same_numbers(
     script: ApexScript, mode: Mode, apex_proofs: ApexProofs

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from plain_proofs import COMPLETED, NOT_IN_TORCH, OPEN, READ_THE_LAUNCHER, PlainProofs, plain_scripts
-from proofs import SLOW_AND_MANY, Script, param
+from proofs import Script, param
 from test_proof import saved_files, tail_difference, without_numbers, without_scale
 
 pytestmark = [
@@ -43,7 +43,7 @@ def scripts(keep: Callable[[Script], Any], *, all_in_every_run: bool = False) ->
     return pytest.mark.parametrize(
         "script",
         [
-            param(script, marks=[] if all_in_every_run or script.name in IN_EVERY_RUN else SLOW_AND_MANY)
+            param(script, marks=[] if all_in_every_run or script.name in IN_EVERY_RUN else [pytest.mark.slow])
             for script in SCRIPTS
             if keep(script)
         ],

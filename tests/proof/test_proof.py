@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from amp_rules.torch.checkpoints import SCALER_KEYS
-from proofs import PROJECTS, SLOW_AND_MANY, Proofs, Script, all_scripts, param
+from proofs import PROJECTS, Proofs, Script, all_scripts, param
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the scripts run in forked processes"),
@@ -52,7 +52,6 @@ def test_the_original_trains(script: Script, proofs: Proofs) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
 @scripts(trains)
 def test_the_original_gives_the_same_losses_twice(script: Script, proofs: Proofs) -> None:
     first, second = proofs.original(script).check(), proofs.original(script, "second").check()
@@ -62,7 +61,6 @@ def test_the_original_gives_the_same_losses_twice(script: Script, proofs: Proofs
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
 @scripts(trains)
 def test_the_original_trains_for_as_many_steps_as_it_is_told(script: Script, proofs: Proofs) -> None:
     short, whole = proofs.original(script, "short", STEPS="2").check(), proofs.original(script).check()
@@ -141,7 +139,7 @@ def test_two_processes_see_other_data_and_keep_the_same_parameters(script: Scrip
 @pytest.mark.parametrize(
     "script",
     [
-        param(script, marks=[] if script.name in BY_TORCHRUN else SLOW_AND_MANY)
+        param(script, marks=[] if script.name in BY_TORCHRUN else [pytest.mark.slow])
         for script in SCRIPTS
         if script.distribution in ("migrated", "already")
     ],

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import pytest
-from proofs import SLOW_AND_MANY, Script, param
+from proofs import Script, param
 from shard_proofs import ShardProofs, distributed_scripts
 
 pytestmark = [
@@ -21,7 +21,7 @@ DECLINED, SHARED_MODULE = "AMP295", "AMP390"
 
 
 def scripts(usual: bool = True) -> pytest.MarkDecorator:
-    params = [param(script, marks=() if usual or script.name in USUAL else SLOW_AND_MANY) for script in SCRIPTS]
+    params = [param(script, marks=() if usual or script.name in USUAL else [pytest.mark.slow]) for script in SCRIPTS]
     return pytest.mark.parametrize("script", params)
 
 
