@@ -32,11 +32,13 @@ case "$mode" in
     quick) AMP_TEST_EXAMPLES=0.2 tests -m "not slow and not heavy" "$@" ;;
     usual)
         install_chromium
+        fetch_pyodide
         tests "$@"
         ;;
     verify) tests -m campaign "$@" ;;
     full | whole)
         install_chromium
+        fetch_pyodide
         install_ray
         if [ "$mode" = full ]; then
             # Another quarter with each commit, and the same one for the same commit.
