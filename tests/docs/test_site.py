@@ -93,12 +93,13 @@ def test_pages_of_rules_that_are_gone_are_removed(tmp_path, monkeypatch):
 # ---- what is written by hand -------------------------------------------------------------------------------
 
 
-def test_the_diff_on_the_landing_page_is_real():
+@pytest.mark.parametrize("page", ["index.md", "zh/index.md"])
+def test_the_diff_on_the_landing_page_is_real(page):
     from amp_migrate.commands.migrate import main
 
     script = ROOT / "fixtures/runnable/flat_convnet/train.py"
     done = CliRunner().invoke(main, [str(script), "--opt-level", "O1", "--ddp", "-q"])
-    shown = re.search(r"```diff\n(.*?)```", (DOCS / "index.md").read_text(encoding="utf-8"), re.DOTALL)
+    shown = re.search(r"```diff\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     assert done.exit_code == 0 and shown is not None
     assert shown[1].count("@@") == 2 and shown[1] in done.stdout
 
