@@ -8,6 +8,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
+from site_pages import source_options
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 project = "amp-migrate"
 author = "the amp-migrate authors"
 copyright = author
@@ -27,8 +34,10 @@ extensions = [
     "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
+    "chinese",
     "figures",
     "gallery",
+    "playground",
     "rule_pages",
     "site_pages",
 ]
@@ -56,14 +65,21 @@ nitpick_ignore_regex = [
     ("py:.*", r"(Tensor|nn\..*|Module|Path|PathLike|Iterable|Callable|Any|optional)"),
 ]
 
+html_search_language = "en-zh"
 html_theme = "furo"
-html_title = "amp-migrate"
+html_title = f"amp-migrate {release}"
 html_static_path = ["_static"]
+html_favicon = "_static/icon.svg"
 html_css_files = ["custom.css"]
 html_js_files = ["rules.js"]
 html_show_sourcelink = False
 html_copy_source = False
-html_theme_options = {"sidebar_hide_name": False}
+_PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+html_theme_options = {
+    "sidebar_hide_name": False,
+    "top_of_page_buttons": ["view", "edit"],
+    **source_options(_PROJECT.get("urls", {})),
+}
 
 # A prompt is not copied, nor is what a command prints.
 copybutton_prompt_text = r"\$ "

@@ -28,7 +28,7 @@ def verified(shown: Shown) -> dict[str, Any]:
     Raises:
         SystemExit: it was not proved: such a migration has no place in the gallery.
     """
-    with copied(shown):
+    with copied(shown.folder):
         command = [*COMMAND, shown.entry, "--", *shown.arguments]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode:

@@ -33,13 +33,18 @@ install() {
     printf '%s\n' "$wanted" >".venv/installed-$extra"
 }
 
-# The report's tests open it in Chromium, and are passed over where there is none and none can be installed.
+# Reports and the site are opened in Chromium by tests, which are passed over where there is none and none can be installed.
 install_chromium() {
     if [ -x /usr/bin/chromedriver ] || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then return; fi
     local packages="chromium chromium-driver fonts-dejavu-core"
     DEBIAN_FRONTEND=noninteractive timeout 300 sh -c \
         "apt-get update -q && apt-get install -qy --no-install-recommends $packages" </dev/null >.venv/chromium.log 2>&1 ||
         echo "note: no Chromium could be installed (.venv/chromium.log)" >&2
+}
+
+# The site's playground needs it, and is left out of the site where it cannot be fetched.
+fetch_pyodide() {
+    timeout 150 .venv/bin/python docs/_ext/pyodide_package.py </dev/null || true
 }
 
 # The tests of Ray Train start it, and are passed over where it is missing: not every Python has a build of it.
@@ -56,4 +61,4 @@ install "${EXTRA:-dev}"
 PATH="$PWD/.venv/bin:$PATH"
 # Small models on few cores: more threads than cores only get in each other's way.
 export PATH OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-if [ "${BASH_SOURCE[0]}" = "$0" ]; then install_chromium; fi
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then install_chromium && fetch_pyodide; fi

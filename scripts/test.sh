@@ -35,11 +35,13 @@ case "$mode" in
     quick) AMP_TEST_EXAMPLES=0.2 tests -m "not slow and not heavy" "$@" ;;
     usual)
         install_chromium
+        fetch_pyodide
         tests "$@"
         ;;
     verify) tests -m campaign "$@" ;;
     full | whole)
         install_chromium
+        fetch_pyodide
         install_ray
         if [ "$mode" = full ]; then
             # Others with each commit, and the same for the same commit.

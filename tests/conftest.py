@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,33 @@ def warm() -> Iterator[Warm]:
     warm = Warm()
     yield warm
     warm.close()
+
+
+CHROMEDRIVER = Path("/usr/bin/chromedriver")
+_FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync --hide-scrollbars""".split()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A headless Chromium with an empty profile, which keeps a log of its console and its requests.
+
+    It reaches no machine but this one.
+    """
+    if not CHROMEDRIVER.exists() or shutil.which("chromium") is None:
+        pytest.skip("no Chromium with its driver: apt-get install chromium chromium-driver")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    offline = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
+    for flag in (*_FLAGS, offline, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(CHROMEDRIVER)))
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture

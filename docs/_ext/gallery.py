@@ -76,12 +76,12 @@ def gallery() -> list[Shown]:
 
 
 @contextlib.contextmanager
-def copied(shown: Shown) -> Iterator[Path]:
-    """Copy a project out of this repository, where it is one of its own, and work in the copy."""
+def copied(folder: Path) -> Iterator[Path]:
+    """Copy the project of a fixture out of this repository, where it is one of its own, and work in the copy."""
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as place:
         project = Path(place).resolve() / "project"
-        shutil.copytree(shown.folder, project, ignore=shutil.ignore_patterns("expect.toml", "__pycache__"))
+        shutil.copytree(folder, project, ignore=shutil.ignore_patterns("expect.toml", "__pycache__"))
         os.chdir(project)
         try:
             yield project
@@ -113,7 +113,7 @@ def evidence(shown: Shown) -> tuple[str, Evidence]:
 
 def write(shown: Shown) -> None:
     """Write the page and the report of one migration."""
-    with copied(shown):
+    with copied(shown.folder):
         run = migrated(shown)
         migration = Migration(run, OPTIONS)
         of, found = evidence(shown)
@@ -160,7 +160,7 @@ def index(every: list[Shown]) -> str:
         rows.append(f"| [{shown.title}]({shown.name}.md) | {shown.about} | {verdict} |")
     return "\n".join(
         [
-            "# Gallery",
+            "# Gallery: migrations of scripts in many styles",
             "",
             "Scripts in different styles, what `amp-migrate --ddp` makes of them, and what `amp-migrate verify` found.",
             "Each page has the diff, the text for a pull request, and the report for reviewers.",

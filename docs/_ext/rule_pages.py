@@ -261,7 +261,7 @@ def index_page(rules: Iterable[AnyRule], apart: Mapping[str, str]) -> str:
     ``apart`` names, for each code that is not of a rewrite or a lint rule, the table below in which it stands.
     """
     parts = [
-        "# Rules",
+        "# Rules: every code and its page",
         "Every rewrite of `amp-migrate`, every reason for which it declines, every note, and every rule of `amp-lint` "
         "has a code, a name and a page. On the command line: `amp-lint --explain AMP605`, or `amp-lint --explain "
         "eps-underflow`.",

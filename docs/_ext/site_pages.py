@@ -1,8 +1,9 @@
-"""What the site does beyond Sphinx: links from codes to rules, pages from outside of ``docs``, languages."""
+"""What the site does beyond Sphinx: links from codes to rules, pages from outside of ``docs``."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 _CODE = re.compile(r"\b(AMP[1-9]\d\d)\b")
-_CHINESE = "zh/"
 _AT_ROOT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 
 
@@ -85,10 +85,24 @@ def look_up_amp(app: Sphinx, env: BuildEnvironment, node: nodes.Element, shown: 
     return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, kind, name, node, shown)
 
 
-def set_language(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Say which pages are in Chinese, for fonts, hyphenation and screen readers."""
-    if page.startswith(_CHINESE):
-        context["language"] = "zh-CN"
+def source_options(urls: Mapping[str, str]) -> dict[str, str]:
+    """What the theme needs for links to the source of a page; nothing where the project names no repository.
+
+    Args:
+        urls: ``[project.urls]`` of ``pyproject.toml``.
+    """
+    named = {name.lower(): url for name, url in urls.items()}
+    for name in ("repository", "source", "source code", "homepage"):
+        if re.match(r"https://(github|gitlab|bitbucket)\.(com|org)/[^/]+/[^/]+/?$", named.get(name, "")):
+            return {"source_repository": named[name], "source_branch": "main", "source_directory": "docs/"}
+    return {}
+
+
+def hide_source(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Keep pages that the build makes or copies from linking to a source that is not there."""
+    made = page.startswith(("rules/", "gallery/", "benchmarks/"))
+    if made or page in {_copied(name).removesuffix(".md") for name in _AT_ROOT}:
+        context["page_source_suffix"] = None
 
 
 def fold_navigation(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
@@ -119,6 +133,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("missing-reference", look_up_amp)
     for part in ("description", "epilog"):
         app.connect(f"sphinx-click-process-{part}", keep_columns)
-    app.connect("html-page-context", set_language)
+    app.connect("html-page-context", hide_source)
     app.connect("html-page-context", fold_navigation, priority=100)  # before the theme asks for it
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import amp_runtime as amp
+import formats
+import numeric_claims
 import numpy as np
 import pytest
+import rule_pages
 import torch
 from amp_migrate.lint.catalogue import load_rules
 from amp_rules.plan.note_pages import all_noted
@@ -23,12 +24,6 @@ from doc_pages import PAGES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-sys.path.insert(0, str(DOCS / "_ext"))
-
-import formats  # noqa: E402
-import numeric_claims  # noqa: E402
-import rule_pages  # noqa: E402
-
 REASONS = all_reasons()
 NOTES = all_noted()
 CODES = {rule.code for rule in (*all_rules(), *load_rules(), *REASONS, *NOTES)}
@@ -98,12 +93,13 @@ def test_pages_of_rules_that_are_gone_are_removed(tmp_path, monkeypatch):
 # ---- what is written by hand -------------------------------------------------------------------------------
 
 
-def test_the_diff_on_the_landing_page_is_real():
+@pytest.mark.parametrize("page", ["index.md", "zh/index.md"])
+def test_the_diff_on_the_landing_page_is_real(page):
     from amp_migrate.commands.migrate import main
 
     script = ROOT / "fixtures/runnable/flat_convnet/train.py"
     done = CliRunner().invoke(main, [str(script), "--opt-level", "O1", "--ddp", "-q"])
-    shown = re.search(r"```diff\n(.*?)```", (DOCS / "index.md").read_text(encoding="utf-8"), re.DOTALL)
+    shown = re.search(r"```diff\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     assert done.exit_code == 0 and shown is not None
     assert shown[1].count("@@") == 2 and shown[1] in done.stdout
 
@@ -205,17 +201,14 @@ class Page(HTMLParser):
             self.without_text.append(found.get("src") or "")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
-    """The pages of the site, built as ``scripts/docs.sh`` builds it."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-d", str(folder / "trees")]
-    done = subprocess.run([*command, str(DOCS), str(folder / "html")], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return {path: Page(path.read_text(encoding="utf-8")) for path in sorted((folder / "html").rglob("*.html"))}
+@pytest.fixture
+def site(site_folder: Path) -> dict[Path, Page]:
+    """The pages of the built site."""
+    return {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site_folder.rglob("*.html"))}
 
 
 @pytest.mark.heavy
+@pytest.mark.xdist_group("site")
 def test_the_site_leads_nowhere_wrong(site):
     wrong = []
     for path, page in site.items():

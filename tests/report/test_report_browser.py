@@ -140,6 +140,35 @@ def test_on_a_phone_a_change_is_one_column_with_all_old_lines_first(opened):
         assert len({left for left, _ in old + new}) == 1
 
 
+def test_on_a_phone_the_whole_menu_is_seen(opened):
+    driver = opened(PHONE)
+    links = driver.execute_script(
+        "return [...document.querySelectorAll('.bar nav a')].map(e => [e.textContent, e.getBoundingClientRect()])"
+    )
+    assert [text for text, _ in links][:3] == ["Summary", "Verification", "Changes"] and len(links) >= 6
+    assert all(box["left"] >= 0 and box["right"] <= PHONE[0] and box["height"] for _, box in links)
+    # What a link leads to is not hidden behind the menu.
+    driver.execute_script("location.hash = '#changes-title'")
+    below = "return document.querySelector('.bar').getBoundingClientRect().bottom"
+    title = "return document.getElementById('changes-title').getBoundingClientRect().bottom"
+    assert driver.execute_script(below) < driver.execute_script(title)
+
+
+def test_each_rule_leads_to_the_changes_that_it_made(opened):
+    driver = opened(DESK)
+    script = """
+      return [...document.querySelectorAll('.rule')].map(rule => {
+        const code = rule.querySelector('.code').textContent;
+        const made = [...document.querySelectorAll('.hunk')].filter(hunk =>
+          [...hunk.querySelectorAll('.labels .code')].some(label => label.textContent == code));
+        const led = [...rule.querySelectorAll('.places a')].map(link => link.getAttribute('href'));
+        return [made.map(hunk => '#' + hunk.id), led];
+      })
+    """
+    rules = driver.execute_script(script)
+    assert len(rules) > 5 and all(made == led for made, led in rules) and any(len(led) > 1 for _, led in rules)
+
+
 def test_at_a_desk_both_sides_stand_beside_each_other(opened):
     driver = opened(DESK)
     script = """
@@ -311,7 +340,7 @@ def test_every_text_has_enough_contrast(opened, scheme):
 def test_every_line_and_bar_of_the_figures_is_seen(opened, scheme):
     driver = opened(DESK, scheme)
     ground = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-    names = ["original", "o0", "o1", "o2", "o3", "together"]
+    names = ["original", "o0", "o1", "o2", "o3", "together", "o1-together"]
     colours = driver.execute_script(
         "return arguments[0].map(name => { const e = document.createElement('i'); e.style.color = `var(--${name})`;"
         "document.body.append(e); const c = getComputedStyle(e).color; e.remove(); return c; })",

@@ -24,7 +24,7 @@ from amp_migrate.verify.evidence import Evidence
 from amp_migrate.verify.plan import ORIGINAL
 from amp_migrate.verify.words import OTHER_NUMBERS
 
-_KEYS = ("text", "muted", "line", "original", "o0", "o1", "o2", "o3", "together")
+_KEYS = ("text", "muted", "line", "original", "o0", "o1", "o2", "o3", "together", "o1-together")
 _STANDS_FOR = {key: f"#0f1e{number:02x}" for number, key in enumerate(_KEYS, start=16)}
 _STROKES: Mapping[str, tuple[object, float]] = {
     "original": ("solid", 4.5),
@@ -33,6 +33,7 @@ _STROKES: Mapping[str, tuple[object, float]] = {
     "o2": ((0, (6, 1.5, 1, 1.5)), 1.5),
     "o3": ((0, (1, 1)), 1.7),
     "together": ((0, (2, 1.5)), 1.5),
+    "o1-together": ((0, (5, 1, 1, 1, 1, 1)), 1.5),
 }
 _STYLE: Any = {
     "svg.fonttype": "none",

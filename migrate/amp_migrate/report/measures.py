@@ -102,10 +102,10 @@ def _row(run: Measured, evidence: Evidence) -> RunRow:
 
 def _is_subject(run: Measured) -> bool:
     """Whether a run is of what is compared; the others are controls."""
-    return run.name in (ORIGINAL, run.level) or (run.level == O0 and run.processes > 1)
+    return run.name in (ORIGINAL, run.level) or (run.level is not None and run.processes > 1)
 
 
 def _key(run: Measured) -> str:
     if run.processes > 1:
-        return "together"
+        return "together" if run.level in (None, O0) else "o1-together"
     return "original" if run.level is None else run.level.lower()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -102,6 +102,14 @@ class FilePart:
 
 
 @dataclass(frozen=True)
+class ChangedPlace:
+    """A hunk: its number on the page, counted from 1, and where it is."""
+
+    number: int
+    where: str
+
+
+@dataclass(frozen=True)
 class Remark:
     """Something about a place in the code.
 
@@ -158,6 +166,7 @@ class Page:
         scripts: what was done for each, those that train first.
         files: the changed files.
         rules: the rules that had part in it, with the number of edits of each.
+        places: the hunks that each of them made, by code.
         left: what was left alone, and the files that could not be dealt with.
         launches: commands that start the scripts in one process.
         lint: the linter's findings in the changed files.
@@ -180,6 +189,7 @@ class Page:
     scripts: tuple[ScriptRow, ...]
     files: tuple[FilePart, ...]
     rules: tuple[tuple[RuleNote, int], ...]
+    places: Mapping[str, list[ChangedPlace]]
     left: tuple[Remark, ...]
     launches: tuple[Command, ...]
     lint: Lint | None
@@ -224,6 +234,7 @@ def page(migration: Migration, evidence: Evidence | None = None) -> Page:
         scripts=_scripts(run, names),
         files=files,
         rules=tuple((note, counts[code]) for code, note in notes_on(counts).items()),
+        places=_places(files),
         left=left,
         launches=tuple(_command(launch, names) for launch in nearest_first(run.launches.left)),
         lint=_lint(find(run, options, changed), names) if run.updates else None,
@@ -268,6 +279,20 @@ def _compared(update: Update, edits: list[Edit]) -> tuple[Comparison, ...]:
 def _file(name: str, update: Update, comparisons: tuple[Comparison, ...]) -> FilePart:
     cells = len(update.source.notebook.cells) if isinstance(update.source, NotebookSource) else 0
     return FilePart(name, comparisons, cells)
+
+
+def _places(files: Sequence[FilePart]) -> Mapping[str, list[ChangedPlace]]:
+    found: defaultdict[str, list[ChangedPlace]] = defaultdict(list)
+    number = 0
+    for file in files:
+        for comparison in file.comparisons:
+            for hunk in comparison.hunks:
+                number += 1
+                cell = "" if comparison.cell is None else f"cell {comparison.cell}:"
+                place = ChangedPlace(number, f"{file.name}:{cell}{hunk.first}")
+                for code in sorted({label.code for label in hunk.labels}):
+                    found[code].append(place)
+    return dict(found)
 
 
 def _refused(item: Refusal, names: _Names) -> Remark:
