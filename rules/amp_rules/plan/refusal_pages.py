@@ -151,7 +151,8 @@ _PAGES = {
         optimizer that holds them cannot be named; gradients of tensors that no optimizer holds, such as inputs and
         hidden layers; functions that reach gradients by a name and are called elsewhere; weights that the script itself
         changes by their gradients. A sign, a comparison with zero, and a tensor's hook that multiplies its gradient are
-        right in any unit, and are no reason.
+        right in any unit, and are no reason; but for the sign of an input's gradient where no step follows, as an
+        attack reads it while a model is evaluated: if it overflowed, nothing would lower the scale.
 
         ## Why
         In fp16 the loss is multiplied by 65536 or so before the backward pass. What reads a gradient before it is
