@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.flow.flow import Flow
 from amp_rules.flow.values import Value
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.models import TORCH_MODULE_BASES
@@ -21,16 +22,34 @@ _SETS_BY_NAME = frozenset({"setattr", "object.__setattr__", "vars", "self.__dict
 """Calls after which an attribute may hold what its name does not show."""
 
 
+def never_runs(flow: Flow, module: Module, node: ast.AST) -> bool:
+    """Whether a node stands under a condition on a variable that is always false, as in ``if log_file:``."""
+    inner = node
+    for parent in blocks.enclosing(module, node):
+        if isinstance(parent, ast.If):
+            scope = flow.scopes.get(blocks.body_of(module, parent))
+            in_body = any(inner is item or inner in set(walk(item)) for item in parent.body)
+            if in_body and scope is not None and _is_always(flow, parent.test, scope, none=False):
+                return True
+        inner = parent
+    return False
+
+
 def is_always_none(flow: Flow, node: ast.expr, scope: Scope) -> bool:
     """Whether a variable is ``None`` whenever it is read, as in ``train(model, optimizer, scheduler=None)``.
 
     An attribute is where all that its object was made with is: ``self.scheduler = scheduler``.
     """
+    return _is_always(flow, node, scope, none=True)
+
+
+def _is_always(flow: Flow, node: ast.expr, scope: Scope, *, none: bool) -> bool:
+    """Whether a variable is ``None``, or a constant that counts as false, whenever it is read."""
     pending = [(node, scope)]
     seen: set[ast.AST] = set()
     while pending:
         current, inner = pending.pop()
-        if isinstance(current, ast.Constant) and current.value is None:
+        if isinstance(current, ast.Constant) and (current.value is None or not (none or current.value)):
             continue
         if current in seen or len(seen) == _MAX_PLACES or not isinstance(current, (ast.Name, ast.Attribute)):
             return False
