@@ -43,6 +43,10 @@ def _edited(project, text: str, name: str = "run.sh") -> str:
             "CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc-per-node 2 train.py\n",
         ),
         (
+            "CUDA_VISIBLE_DEVICES=0,1 bash python train.py --lr 1\n",
+            "CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc-per-node 2 train.py --lr 1\n",
+        ),
+        (
             "python -m torch.distributed.launch --nproc_per_node=8 train.py --lr 1  # all\n",
             "torchrun --nproc-per-node=8 train.py --lr 1  # all\n",
         ),

@@ -247,6 +247,40 @@ def test_a_script_that_starts_apex_and_shares_a_migrated_trainer_is_named(tmp_pa
             assert text.startswith(named) and "`amp-migrate first.py second.py tools/third.py`" in text
 
 
+APEX_CHECKPOINTS = """
+try:
+    from apex import amp
+except ImportError:
+    amp = None
+
+
+def save(model, path):
+    torch.save({"model": model.state_dict(), "amp": amp.state_dict()}, path)
+
+
+def load(model, path):
+    saved = torch.load(path)
+    model.load_state_dict(saved["model"])
+    amp.load_state_dict(saved["amp"])
+"""
+APEX_LOOP = APEX_TRAINER + APEX_SCRIPT.replace("from trainer import train", "from checkpoints import load, save")
+
+
+@pytest.mark.parametrize(("keeps", "told"), [(True, 1), (False, 0)])
+def test_a_script_that_starts_apex_and_shares_a_migrated_helper_for_checkpoints_is_named(tmp_path, keeps, told):
+    (tmp_path / "pyproject.toml").touch()
+    helper = APEX_CHECKPOINTS if keeps else APEX_CHECKPOINTS.replace(', "amp": amp.state_dict()', "")
+    helper = helper if keeps else helper.replace('amp.load_state_dict(saved["amp"])', "print(amp.master_params(model))")
+    (tmp_path / "checkpoints.py").write_text(HEAD + helper)
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text(HEAD + APEX_LOOP + 'save(model, "last.pt")\nload(model, "last.pt")\n')
+    reports = with_other_starts(join([migrate(tmp_path / "first.py", Options())]).reports)
+    notes = [note.text for item in reports for note in item.notes if note.code == "AMP483"]
+    assert len(notes) == told
+    for text in notes:
+        assert text.startswith("second.py starts Apex") and "neither save nor restore Apex's loss scale" in text
+
+
 @pytest.mark.parametrize(("beside", "told"), [("neighbour", 0), ("my-neighbour", 0), ("mine/tools", 1)])
 def test_a_folder_that_only_lies_beside_a_project_is_not_named(tmp_path, beside, told):
     """Nothing marks the top of either: packages that lie side by side in one folder."""

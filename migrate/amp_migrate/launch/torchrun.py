@@ -45,6 +45,7 @@ _NO_START = frozenset(
     "chmod scp rsync touch diff wc source alias".split()
 )
 _MPI = frozenset({"mpirun", "mpiexec", "horovodrun", "orterun"})
+_SHELLS = frozenset({"bash", "sh", "zsh"})
 _WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 # Launchers of one process a device whose options torchrun has too.
 _LAUNCHERS = frozenset({"torch.distributed.launch", "apex.parallel.multiproc", "multiproc"})
@@ -226,8 +227,11 @@ class Shell:
         if script is None:
             return None
         mpi = next((position for position in range(index) if words[position].bare in _MPI), None)
-        prefix = words[: index if mpi is None else mpi]
-        first = python if mpi is None else words[mpi]
+        place = index if mpi is None else mpi
+        if place and words[place - 1].bare in _SHELLS:
+            place -= 1  # ``bash python train.py``: the shell would read what follows as its own script
+        prefix = words[:place]
+        first = words[place]
         if mpi is not None:
             given = given or _mpi_processes(words[mpi:index])
             notes.append(f"torchrun starts the processes, {words[mpi].bare} must not")

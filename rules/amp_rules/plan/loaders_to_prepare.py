@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Value
+from amp_rules.plan.epoch_schedules import EpochSchedules
 from amp_rules.plan.model_reads import Taken, may_come_from, taken_from_call
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
@@ -40,16 +41,19 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
     it from a function, when nothing else changes in that function's file, or when the same function makes the loaders
     for evaluation.
     """
+    schedules = EpochSchedules(program, data)
     evaluated = {value for use in data.evaluated for value in use.values}
     found: dict[ast.AST, Site] = {}
     taken: dict[tuple[ast.AST, str], Rebinding] = {}
     late: set[Value] = set()
     imported = _run_by_imports(program)
     for use in [before_the_bar(program, use) for use in data.uses]:
-        sites = _loader_sites(program, use, evaluated)
+        sites = _loader_sites(program, use, evaluated | schedules.loaders)
         if use.body not in imported and any(site.body in imported for site in sites):
             sites = [Site(use.module, use.scope, use.body, use.loader)]
-        if not any(site.module in changed for site in sites):
+        if use.values & schedules.loaders:
+            place = None
+        elif not any(site.module in changed for site in sites):
             place = taken_from_call(program, Site(use.module, use.scope, use.body, use.loader), changed)
         else:
             place = _taken_for_training(program, use, data)
@@ -66,12 +70,14 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
             found[site.node] = site
             if site.node is use.loader:
                 late |= use.values - evaluated
-    kept, rebindings = _rebind(program, list(found.values()), data)
+    kept, rebindings = _rebind(program, list(found.values()), data, schedules)
     rebound = {(site.body, blocks.path_of(site.node)) for site in found.values() if site not in kept}
+    left = {site.node for site in schedules.lengths}
     lengths = [
         site
         for site in _lengths(program, data, list(found.values()), late)
         if site.node not in found and (site.body, blocks.path_of(site.node)) not in rebound
+        if site.module.parents[site.node] not in left
     ]
     return [*kept, *lengths], [*rebindings, *taken.values()]
 
@@ -218,10 +224,13 @@ def _counts_training(program: Program, data: TrainingData, site: Site) -> bool:
     return before[-1] if before else True
 
 
-def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[list[Site], list[Rebinding]]:
+def _rebind(
+    program: Program, sites: list[Site], data: TrainingData, schedules: EpochSchedules
+) -> tuple[list[Site], list[Rebinding]]:
     """Tell expressions to wrap from variables to rebind, because the function asks for their length too.
 
-    What is evaluated as well is not rebound where other reads may hand it to what evaluates.
+    What is evaluated as well is not rebound where other reads may hand it to what evaluates; nor is that whose whole
+    length a schedule needs.
     """
     whole = {value for use in data.evaluated for value in use.values}
     evaluated = {program.flow.key(use.loader, use.scope) for use in data.evaluated}
@@ -246,7 +255,17 @@ def _rebind(program: Program, sites: list[Site], data: TrainingData) -> tuple[li
         is_handed_on = any(_is_argument(site.module, node) for node in others if node not in own)
         # A function that assigns a variable of the file would have one of its own, which nothing is assigned before.
         is_others = isinstance(site.node, ast.Name) and site.scope.owner(site.node.id).node is not site.body
-        if not is_variable or not others or is_others or key in evaluated or (is_evaluated and is_handed_on):
+        is_whole = isinstance(site.node, ast.expr) and not schedules.loaders.isdisjoint(
+            program.flow.values(site.node, site.scope)
+        )
+        if (
+            not is_variable
+            or not others
+            or is_others
+            or key in evaluated
+            or (is_evaluated and is_handed_on)
+            or is_whole
+        ):
             kept.append(site)
             continue
         assert path is not None

@@ -21,6 +21,7 @@ from amp_rules.plan import (
     prepared_always,
     rank_decisions,
     steps_apart,
+    weights_of_forward,
     written_buffers,
 )
 from amp_rules.plan import precision as precision_plan
@@ -344,6 +345,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(rewrites.all_refused(Context(program, options, precision, distribution)))
     reasons.extend(rank_decisions.reasons(distribution))
     reasons.extend(loose_parameters.reasons(program))
+    reasons.extend(weights_of_forward.reasons(program))
     reasons.extend(models_from_outside.reasons(program))
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
     reasons.extend(written_buffers.reasons(program, precision, sync_bn=options.sync_bn))

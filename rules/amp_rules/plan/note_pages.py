@@ -310,15 +310,15 @@ _PAGES = {
         Nothing. `--no-modernize`, or `modernize = false` in `[tool.amp-migrate]`, leaves those places as they are.
         """,
     notes.APEX_ELSEWHERE: """
-        A script that is not migrated shares a trainer that scales the loss.
+        A script that is not migrated shares a module that keeps the loss scale.
 
         ## What is noted
-        A module that scaled the loss with Apex was migrated for one script; another script imports it, calls Apex's
-        `amp.initialize` itself, and was not named.
+        A module that scaled the loss with Apex, or kept `amp.state_dict()` in checkpoints, was migrated for one script;
+        another script imports it, calls Apex's `amp.initialize` itself, and was not named.
 
         ## Why
         The migrated module scales by `amp.scaler`, which waits for `amp.init`. A script that starts Apex instead
-        would train in half precision without a loss scale.
+        would train in half precision without a loss scale, and its checkpoints would hold none.
 
         ## What to do by hand
         Migrate the scripts together, in one run: `amp-migrate first.py second.py`.

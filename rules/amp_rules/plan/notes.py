@@ -48,7 +48,7 @@ OLD_TORCH = Rule(
     "AMP482", "apex-script-modernized", "A script for Apex is brought up to a current PyTorch.", "precision"
 )
 APEX_ELSEWHERE = Rule(
-    "AMP483", "apex-elsewhere", "A script that is not migrated shares a trainer that scales the loss.", "precision"
+    "AMP483", "apex-elsewhere", "A script that is not migrated shares a module that keeps the loss scale.", "precision"
 )
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))

@@ -151,7 +151,8 @@ _PAGES = {
         optimizer that holds them cannot be named; gradients of tensors that no optimizer holds, such as inputs and
         hidden layers; functions that reach gradients by a name and are called elsewhere; weights that the script itself
         changes by their gradients. A sign, a comparison with zero, and a tensor's hook that multiplies its gradient are
-        right in any unit, and are no reason.
+        right in any unit, and are no reason; but for the sign of an input's gradient where no step follows, as an
+        attack reads it while a model is evaluated: if it overflowed, nothing would lower the scale.
 
         ## Why
         In fp16 the loss is multiplied by 65536 or so before the backward pass. What reads a gradient before it is
@@ -308,16 +309,19 @@ _PAGES = {
         isinstance(model, nn.DataParallel)`) or spreads a model over GPUs by hand (`replicate`, `parallel_apply`); a
         model that is prepared under a condition, and trained without it too; a script with the scaler of `torch.amp`
         whose gradients could be averaged at the step only; a loss that writes buffers of its own and is held by no
-        variable; a model that comes from a script which is not part of the program.
+        variable; a model that comes from a script which is not part of the program; a layer that each forward pass
+        makes anew, and a parameter that it puts in the place of one (`self.fc.weight = nn.Parameter(...)` in
+        `forward`).
 
         ## Why
         Gradients of what is not in a prepared model are averaged by nobody: the processes drift apart without a word.
-        So do running centres and means that a loss keeps.
+        So do running centres and means that a loss keeps. A layer that is made in a forward pass draws its weights on
+        each process, and a parameter that was replaced belongs to no model when the optimizer steps it.
 
         ## What to do by hand
-        Put loose parameters into an `nn.Module`, for example the one that uses them. Leave out what is meant for
-        `DataParallel` alone: each process has a device of its own. Move `amp.init(...)` and `amp.prepare_model(...)`
-        out of the condition, with the condition in `enabled=`.
+        Make layers in `__init__`, and write into parameters. Put loose parameters into an `nn.Module`, for example the
+        one that uses them. Leave out what is meant for `DataParallel` alone: each process has a device of its own. Move
+        `amp.init(...)` and `amp.prepare_model(...)` out of the condition, with the condition in `enabled=`.
         """,
     declining.LOCAL_DECISION: """
         Each process decides by its own numbers what it trains on.

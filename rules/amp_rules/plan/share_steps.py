@@ -15,6 +15,7 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.epoch_schedules import EpochSchedules
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop, variable
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.batches import TrainingData
@@ -60,6 +61,7 @@ class ShareSteps:
         self.lengths = lengths
         self._data = data
         self.loaders = Loaders(program)
+        self.epochs = EpochSchedules(program, data)
         self.counts: list[StepCount] = []
         self.reasons: list[Declined] = []
         self.unclear: list[tuple[Site, str]] = []
@@ -74,6 +76,7 @@ class ShareSteps:
                     self.counts.extend(self._progress(loop))
             self.counts.extend(self._of_whole_loaders())
             self.reasons.extend(self._unknown_schedules())
+            self.reasons.extend(self._of_epochs(site) for site in self.epochs.mixed)
 
     # ---- finding -------------------------------------------------------------------------------------------------
 
@@ -99,6 +102,8 @@ class ShareSteps:
         assert isinstance(site.node, ast.expr)
         whole = self._whole(site.node, site)
         if not self._counts_steps(Site(site.module, site.scope, site.body, whole)) or is_never_read(self.program, site):
+            return
+        if self.epochs.need(Site(site.module, site.scope, site.body, whole)):
             return
         if self._is_of_several(site):
             text = "is worked out for several datasets, of which each process has a share of one: its steps are one Nth"
@@ -203,6 +208,19 @@ class ShareSteps:
             _RECIPE,
         )
 
+    def _of_epochs(self, site: Site) -> Declined:
+        """The reason for a number that a schedule needs whole, as it is stepped once an epoch, and others do not."""
+        assert isinstance(site.node, ast.expr)
+        text = site.module.text(site.node)
+        return declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            site.node,
+            f"`{text}` is read for a schedule that is stepped once an epoch, which needs it as it is, and for "
+            "something else, which may need that of a rank's share",
+            "give the schedule a number of its own",
+        )
+
     def _of_whole_loaders(self) -> Iterator[StepCount]:
         """Yield lengths, times a number of epochs, of a loader that is prepared only where a step takes its batches.
 
@@ -218,6 +236,8 @@ class ShareSteps:
             if not (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult)):
                 continue
             values = self.program.flow.values(call.args[0], scope)
+            if self.epochs.need(Site(scope.module, scope, body, call)):
+                continue
             if values and values <= both and isinstance(call.args[0], ast.Name):
                 yield StepCount(scope.module, scope, body, call, scope.module.text(call.args[0]), "steps")
 
@@ -288,7 +308,7 @@ class ShareSteps:
     def _unknown_schedules(self) -> Iterator[Declined]:
         """Yield schedules whose length comes of the dataset's in a way that is not understood."""
         for call, body, scope in self.program.calls():
-            if not any(map(is_scheduler_name, self.program.callee_names(call, scope))):
+            if not any(map(is_scheduler_name, self.program.callee_names(call, scope))) or call in self.epochs.calls:
                 continue
             for given in [*call.args, *(item.value for item in call.keywords)]:
                 count = self.lengths.count(given, scope)

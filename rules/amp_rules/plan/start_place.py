@@ -6,11 +6,15 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.arguments_in_reach import Place
 from amp_rules.plan.distribution import visible_devices
 from amp_rules.plan.main_path import anchor
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+
+DEVICE = "AMP201"
+"""The rewrite of devices, which need no start."""
 
 if TYPE_CHECKING:
     from amp_rules.plan.context import Change, Context
@@ -21,7 +25,26 @@ def start_place(context: Context) -> Place:
     users = [change for change in context.made if change.needs_import]
     entry = context.program.entry
     earlier = [statement for module, statement in visible_devices(context.program) if module is entry]
-    return Place(*anchor(context.program, running(users), earlier))
+    return Place(*anchor(context.program, running(_waiting(context, users)), earlier))
+
+
+def _waiting(context: Context, users: Sequence[Change]) -> list[Change]:
+    """The changes without those of constants of a file whose main path stands under ``if __name__ == "__main__":``.
+
+    The device of a rank is known before the start. Above the guard the start would run in each script that imports the
+    file, and join its processes.
+    """
+    entry = context.program.entry
+    if not any(isinstance(item, ast.If) and is_main_guard(item) for item in entry.tree.body):
+        return [*users]
+    constants = {
+        item for item in entry.tree.body if isinstance(item, (ast.Assign, ast.AnnAssign)) and item.value is not None
+    }
+    return [
+        change
+        for change in users
+        if change.rule.code != DEVICE or blocks.statement_of(change.module, change.node) not in constants
+    ]
 
 
 def running(users: Sequence[Change]) -> list[tuple[Module, ast.stmt]]:

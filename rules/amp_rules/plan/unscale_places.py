@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import declining, hand_updates
+from amp_rules.plan.attacks import Attacks
 from amp_rules.plan.gradient_owners import GradientOwners, Owners
 from amp_rules.plan.gradient_state import GradientState
 from amp_rules.plan.next_steps import NotToldError, next_to_step
@@ -58,8 +59,10 @@ def unscales(program: Program) -> list[Unscale]:
     places = _Places(program)
     accesses = gradient_accesses(program)
     reasons.extend(hand_updates.reasons(program, accesses))
+    attacks = Attacks(program, places.owners)
     for access in accesses:
         if is_scale_free(program, access):
+            reasons.extend(filter(None, [attacks.reason(access)]))
             continue
         with reasons.collecting():
             for unscale in places.of(access):
@@ -139,13 +142,17 @@ def _precedes(program: Program, one: Unscale, two: Unscale) -> bool:
 
 
 class _Places:
-    """Finds where gradients are unscaled for an access, given what is planned for those before it."""
+    """Finds where gradients are unscaled for an access, given what is planned for those before it.
+
+    Attributes:
+        owners: whose gradients are looked at.
+    """
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._owners = GradientOwners(program)
-        self._state = GradientState(program, self._owners)
-        self._names = OptimizerNames(program, self._owners)
+        self.owners = GradientOwners(program)
+        self._state = GradientState(program, self.owners)
+        self._names = OptimizerNames(program, self.owners)
 
     def plan(self, unscale: Unscale) -> None:
         """Take what is unscaled there into account from now on."""
@@ -161,7 +168,7 @@ class _Places:
             is_text = bool(self._program.callee_names(access.node, access.scope) & RUNS_TEXT)
             why = "code in a text is not followed" if is_text else "what it is called with later was not followed"
             raise _gradient(access, why)
-        owners = self._owners.of(access.owner, access.scope)
+        owners = self.owners.of(access.owner, access.scope)
         wanted = owners.optimizers | owners.strangers | (frozenset() if owners.is_known else {_UNKNOWN})
         try:
             found = self._for(access, access, wanted, 0)
@@ -238,12 +245,12 @@ class _Places:
         optimizers: frozenset[Value],
     ) -> Unscale:
         try:
-            named = next_to_step(self._program, self._owners, site, beside) if beside is not None else {}
+            named = next_to_step(self._program, self.owners, site, beside) if beside is not None else {}
         except NotToldError as error:
             raise _gradient(access, str(error)) from None
         names = list(named)
         known = frozenset(value for values in named.values() for value in values)
-        optimizers &= self._owners.optimizers
+        optimizers &= self.owners.optimizers
         for optimizer in sorted(optimizers - known, key=_place_of):
             name = self._names.at(optimizer, site, target)
             if name is None:

@@ -40,6 +40,13 @@ class WeightWrites:
                 found[node] = scope
         return found
 
+    def replaces(self, node: ast.Assign, scope: Scope) -> bool:
+        """Whether a statement puts another parameter in the place of one: ``self.fc.weight = nn.Parameter(x)``."""
+        made = isinstance(node.value, ast.Call) and bool(self._program.callee_names(node.value, scope) & _PARAMETERS)
+        return made and any(
+            isinstance(item, ast.Attribute) and self._is_parameter(item, scope) for item in node.targets
+        )
+
     @staticmethod
     def given(write: Write) -> list[ast.expr]:
         """What is written, or decides what is."""

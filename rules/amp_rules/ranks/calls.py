@@ -8,7 +8,7 @@ from amp_rules.flow.values import Value
 from amp_rules.ranks.elements import Elements
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.libraries import Arguments, Libraries
-from amp_rules.ranks.memory import ELEMENTS, LENGTH, attribute, element
+from amp_rules.ranks.memory import ELEMENTS, LENGTH, attribute, element, has_known_keys
 from amp_rules.ranks.values import REPLICATED, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
@@ -171,13 +171,27 @@ class Calls:
                     bound[more.arg] = value.unknown()
                     continue
                 for name in taken:
-                    bound[name] = self._elements.at(value, name, given.node, frame).unknown()
+                    if name not in info.defaults or not self._lacks(value, name):
+                        bound[name] = self._elements.at(value, name, given.node, frame).unknown()
             elif keyword in info.parameters:
                 bound[keyword] = value
             elif more is not None:
                 ref = self._memory.made(Ref(more, -1))
                 self._memory.write(ref, element(keyword), value.unknown())
                 bound[more.arg] = RankValue(refs=frozenset((ref,)))
+
+    def _lacks(self, value: RankValue, key: str) -> bool:
+        """Whether a dictionary, all of whose keys are seen, has none of this name: the default of a parameter holds."""
+        return (
+            bool(value.refs)
+            and not value.content
+            and all(
+                has_known_keys(ref)
+                and self._memory.read(ref, element(key)) is None
+                and self._memory.read(ref, ELEMENTS) is None
+                for ref in value.refs
+            )
+        )
 
     def _gather(self, bound: dict[str, RankValue], rest: ast.arg, value: RankValue, position: int) -> None:
         ref = self._memory.made(Ref(rest, -1))

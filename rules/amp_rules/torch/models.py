@@ -65,6 +65,16 @@ OF_MODULES_ALONE = frozenset(
 )  # fmt: skip
 """Methods that nothing but a module has: what is asked for one is no optimizer."""
 
+DRAWING_THEIR_WEIGHTS = frozenset(
+    f"torch.nn.{name}"
+    for name in (
+        *(f"{kind}{size}d" for kind in ("Conv", "ConvTranspose") for size in (1, 2, 3)),
+        *("Linear", "Bilinear", "Embedding", "EmbeddingBag", "MultiheadAttention", "RNN", "LSTM", "GRU"),
+        *("RNNCell", "LSTMCell", "GRUCell", "Transformer", "TransformerEncoderLayer", "TransformerDecoderLayer"),
+    )
+)
+"""Layers whose weights are drawn at random when they are made; those of norms begin as ones and zeros."""
+
 NOT_MODULES = (
     "torch.nn.functional",
     "torch.nn.init",

@@ -105,6 +105,9 @@ LOG_KEEPERS = frozenset(
 )  # fmt: skip
 """What keeps the record of a run, of which one is wanted."""
 
+NAMED_LOGS = frozenset({"logging.basicConfig"})
+"""What opens one where it is given a file by name: ``filename="train.log"``."""
+
 HISTOGRAMS = frozenset(
     {
         "numpy.histogram", "matplotlib.pyplot.hist", "torch.histc", "torch.histogram", "wandb.Histogram",

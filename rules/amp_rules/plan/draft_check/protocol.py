@@ -18,6 +18,8 @@ from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import own_name, spelling, walk
 
 _BODIES = FunctionNode | ast.Module | ast.ClassDef
+_BEFORE_THE_START = ("init", "device")
+"""What may stand above the start: a device is that of the rank by the launcher's environment."""
 
 
 @dataclass
@@ -259,7 +261,8 @@ class Protocol:
         if old is not None and self._runs_new(old):
             return True
         return any(
-            isinstance(node, ast.Call) and self._name(node) not in (None, "init") for node in blocks.walk_own(statement)
+            isinstance(node, ast.Call) and self._name(node) not in (None, *_BEFORE_THE_START)
+            for node in blocks.walk_own(statement)
         )
 
     @cached_property
@@ -267,7 +270,7 @@ class Protocol:
         """Whether running a statement of the original would run new code."""
         served: set[ast.AST] = set()
         for statement, _, name in self._calls:
-            if name == "init":
+            if name in _BEFORE_THE_START:
                 continue
             old = self.draft.old.get(statement)
             if old is None and statement in self.draft.added:

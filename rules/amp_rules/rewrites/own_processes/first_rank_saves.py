@@ -42,16 +42,18 @@ from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.first_rank import FirstRank
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.absent import never_runs
 from amp_rules.roles.file_effects import file_effects
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Wrap
 from amp_rules.torch.file_access import KEEPERS
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
-from amp_rules.torch.writers import LOG_KEEPERS
+from amp_rules.torch.writers import LOG_KEEPERS, NAMED_LOGS
 
 RULE = Rule("AMP234", "save-on-first-rank", "The first process alone writes files.", "distribution", optional=True)
 
@@ -121,13 +123,23 @@ def _leave_calls(own: OwnDdp, guards: FileGuards, is_left: Callable[[Module, ast
 
 def _leave_logs(own: OwnDdp) -> None:
     """Note the file of a log that every process opens: the first of them, since a script sets its logs up at once."""
-    for site in own.program.calls_to(LOG_KEEPERS & KEEPERS):
+    for site in own.program.calls_to(LOG_KEEPERS & KEEPERS | NAMED_LOGS):
         call = site.node
         if site.module not in own.modules or not isinstance(call, ast.Call) or own.is_own_file(site.module, call):
+            continue
+        if own.program.callee_names(call, site.scope) & NAMED_LOGS and _has_no_file(call):
+            continue
+        if never_runs(own.program.flow, site.module, call):
             continue
         if own.reach(site.module, call) is Reach.EVERY:
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")
             return
+
+
+def _has_no_file(call: ast.Call) -> bool:
+    """Whether ``logging.basicConfig`` sets up no file."""
+    given = keyword(call, "filename")
+    return given is None or (isinstance(given, ast.Constant) and given.value is None)
 
 
 def _leave_unknown(own: OwnDdp) -> None:

@@ -1,0 +1,111 @@
+"""Weights that a forward pass makes anew: of a layer that it makes itself, or in the place of those that are trained.
+
+``nn.Linear(...)`` in ``forward`` draws its weights in each pass, on each process its own, and no optimizer trains them.
+``self.fc.weight = nn.Parameter(...)`` there takes a parameter out of the model that the optimizer goes on to step.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.model_parts import with_parts
+from amp_rules.plan.weight_writes import WeightWrites
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.models import DRAWING_THEIR_WEIGHTS
+
+
+def reasons(program: Program) -> Iterator[Declined]:
+    """Yield the places where the forward pass of a trained model makes weights."""
+    writes = WeightWrites(program)
+    for body in _run_by_forward(program):
+        scope = program.flow.scopes[body]
+        for node in program.nodes_of(body):
+            is_kept = _is_kept_once(scope.module, node)
+            if isinstance(node, ast.Assign) and writes.replaces(node, scope) and not (is_kept and _is_own(node)):
+                yield declining.decline(
+                    declining.GRADIENTS_OUTSIDE,
+                    scope.module,
+                    node,
+                    f"`{scope.module.text(node.targets[0])}` is another parameter after each forward pass, and the "
+                    "optimizer steps the one that was there before, which is of no prepared model then",
+                    "write into the parameter: `with torch.no_grad(): parameter.copy_(...)`; for spectral norm take "
+                    "`torch.nn.utils.parametrizations.spectral_norm`",
+                )
+            elif isinstance(node, ast.Call) and not is_kept and _draws_weights(program, node, scope):
+                yield declining.decline(
+                    declining.GRADIENTS_OUTSIDE,
+                    scope.module,
+                    node,
+                    f"`{scope.module.text(node)}` is made in each forward pass, with weights that each process draws "
+                    "for itself and that no optimizer trains",
+                    "make the layer in `__init__`, where the optimizer and `amp.prepare_model` see its weights",
+                )
+
+
+def _run_by_forward(program: Program) -> list[ast.AST]:
+    """Bodies that each forward pass of a trained model runs, other than to make something once and keep it."""
+    pending: list[ast.AST] = []
+    for value in with_parts(program, program.trained):
+        method = value.ref.find_method("forward") if value.kind == "instance" else None
+        if method is not None:
+            pending.append(method.node)
+    found: dict[ast.AST, None] = {}
+    while pending:
+        body = pending.pop()
+        if body in found or body not in program.flow.scopes:
+            continue
+        found[body] = None
+        module = program.flow.scopes[body].module
+        for node in program.nodes_of(body):
+            if isinstance(node, ast.Call) and not _is_kept_once(module, node):
+                pending += [info.node for info in program.flow.callees(node)]
+    return sorted(found, key=lambda body: (str(program.flow.scopes[body].module.path), getattr(body, "lineno", 0)))
+
+
+def _is_kept_once(module: Module, node: ast.AST) -> bool:
+    """Whether something is made under a condition and kept by an object: ``if self.fc is None: self.fc = ...``."""
+    statement = node if isinstance(node, ast.stmt) else blocks.statement_of(module, node)
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr)):
+        return False
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    keeps = isinstance(statement, ast.Expr) or any(isinstance(item, (ast.Attribute, ast.Subscript)) for item in targets)
+    return keeps and any(isinstance(item, (ast.If, ast.Try)) for item in blocks.enclosing(module, statement))
+
+
+def _is_own(node: ast.Assign) -> bool:
+    """Whether an object's own attribute is assigned, ``self.weight``, which may have been None; not one of a layer."""
+    return all((blocks.path_of(target) or "").count(".") <= 1 for target in node.targets)
+
+
+def _draws_weights(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a layer with drawn weights is made that are not written over there."""
+    if not program.callee_names(call, scope) & DRAWING_THEIR_WEIGHTS:
+        return False
+    statement = blocks.statement_of(scope.module, call)
+    name = blocks.path_of(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    body = blocks.body_of(scope.module, statement)
+    return name is None or not any(_writes_over(item, name) for item in blocks.own_parts(body))
+
+
+def _writes_over(node: ast.AST, name: str) -> bool:
+    """Whether a node gives a layer weights that are not made of those it has: a filter that is computed, constants."""
+    if isinstance(node, ast.Assign):
+        paths = [blocks.path_of(target) or "" for target in node.targets]
+        if not any(path.startswith(f"{name}.") for path in paths):
+            return False
+        return not any(path.startswith(f"{name}.") for path in blocks.reads(node.value))
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    if called in ("load_state_dict", "copy_", "fill_", "zero_"):
+        return (blocks.path_of(node.func) or "").startswith(f"{name}.")
+    return called in ("constant_", "zeros_", "ones_", "eye_") and any(
+        (blocks.path_of(item) or "").startswith(f"{name}.") for item in walk(node) if isinstance(item, ast.Attribute)
+    )
