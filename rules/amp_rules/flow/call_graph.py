@@ -19,6 +19,7 @@ class CallGraph:
         self._reached = reached
         self._callees: dict[ast.Call, set[FunctionFacts]] = {}
         self._callers: dict[FunctionFacts, list[CallSite]] = {}
+        self._sites: set[tuple[FunctionFacts, ast.Call]] = set()
         self._noted: set[tuple[ast.Call, Scope, FunctionFacts]] = set()
 
     def callees(self, call: ast.Call) -> set[FunctionFacts]:
@@ -37,9 +38,9 @@ class CallGraph:
         self._noted.add((call, scope, info))
         self._callees.setdefault(call, set()).add(info)
         site = self._site(call, scope)
-        callers = self._callers.setdefault(info, [])
-        if not any(known.call is site.call for known in callers):
-            callers.append(site)
+        if (info, site.call) not in self._sites:
+            self._sites.add((info, site.call))
+            self._callers.setdefault(info, []).append(site)
 
     def take_over(self, call: ast.Call, whole: ast.Call) -> None:
         """Note that a call runs what the whole call runs that it stands for."""

@@ -79,7 +79,10 @@ def _stepped_once_an_epoch(program: Program, data: TrainingData) -> set[Value]:
     for call, body, scope in program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr == "step":
             schedules = {value for value in program.flow.values(call.func.value, scope) if is_scheduler(value)}
-            (with_batches if call in inner or body in bodies else others).update(schedules)
+            info = program.function_of(body)
+            # What nothing is known to call may be called for each batch.
+            is_open = info is not None and not program.flow.callers(info)
+            (with_batches if call in inner or body in bodies or is_open else others).update(schedules)
     return others - with_batches
 
 

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
@@ -91,24 +92,45 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     _leave_read(own, [found for found in read.values() if found is not None])
 
 
-def _read_elsewhere(own: OwnDdp, order: FileOrder, module: Module, statement: ast.stmt) -> tuple[Site, Site] | None:
+class _Read(NamedTuple):
+    """What is written, the nearest place that may read it, and the function that alone does both, if one does."""
+
+    write: Site
+    reader: Site
+    function: str | None
+
+
+def _read_elsewhere(own: OwnDdp, order: FileOrder, module: Module, statement: ast.stmt) -> _Read | None:
     """What a statement writes that another place may read, and that place: the nearest of them."""
     for node in walk(statement):
         located = own.program.locate(node) if isinstance(node, ast.Call) and node in order.readers else None
         if located is not None:
             body, scope = located
             nearest = min(order.readers[node], key=lambda site: (site.body is not body, site.module is not module))
-            return Site(module, scope, body, node), nearest
+            alone = all(site.body is body for site in order.readers[node])
+            return _Read(Site(module, scope, body, node), nearest, _only_called(own, body) if alone else None)
     return None
 
 
-def _leave_read(own: OwnDdp, read: list[tuple[Site, Site]]) -> None:
+def _only_called(own: OwnDdp, body: ast.AST) -> str | None:
+    """The name of a function of which every call can be left to one process: none trains, or wants its result."""
+    info = own.program.function_of(body)
+    callers = own.program.flow.callers(info) if info is not None else []
+    if info is None or not callers or any(map(own.program.runs_step, blocks.own_parts(body))):
+        return None
+    calls = [(caller.scope.module, caller.call) for caller in callers]
+    return info.name if all(isinstance(module.parents[call], ast.Expr) for module, call in calls) else None
+
+
+def _leave_read(own: OwnDdp, read: list[_Read]) -> None:
     """Note files that are read again: the first of them, and how many more there are."""
-    for write, reader in read[:1]:
+    for write, reader, function in read[:1]:
         where = "" if reader.module is write.module else f" in `{reader.module.path.name}`"
         text = f"every process writes this file, and `{reader.module.text(reader.node)}`{where} may read it"
-        rest = f"; so it is at {len(read) - 1} more places" if len(read) > 1 else ""
+        rest = f"; so it is at {len(read) - 1} more place{'s' * (len(read) > 2)}" if len(read) > 1 else ""
         barrier = "left to one process, the others would have to wait for it"
+        if function is not None:
+            barrier = f"call `{function}` on the first process alone"
         own.leave(RULE, write.module, write.node, f"{text}: {barrier}{rest}")
 
 
