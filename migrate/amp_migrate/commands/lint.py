@@ -17,6 +17,7 @@ from amp_rules.lint.finding import SEVERITIES
 from amp_migrate.commands.shared import (
     CommandWithOthers,
     PathArgument,
+    Words,
     color_option,
     config_option,
     listed,
@@ -41,9 +42,10 @@ _EXIT_CODES = help_on_exit_codes(
     }
 )
 _EPILOG = f"""\b
-Another command:
-  amp-lint server               findings as you type, for editors
-                                (amp-lint server --help; a folder of that name is ./server)
+Other commands:
+  amp-lint server                 findings as you type, for editors
+  amp-lint completion bash        completion for bash, zsh or fish
+  (each has --help; a folder of that name is ./server)
 
 {_EXIT_CODES}
 
@@ -59,10 +61,6 @@ def _jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
         raise click.BadParameter(f"{value!r} is neither 'auto' nor a whole number from 0.", ctx, param) from error
 
 
-def _choice(values: tuple[str, ...]) -> click.Choice[str]:
-    return click.Choice(values, case_sensitive=False)
-
-
 def _server() -> click.Command:
     from amp_migrate.commands.server import server
 
@@ -73,6 +71,17 @@ class _Command(CommandWithOthers):
     """``amp-lint``, whose first argument may be ``server``."""
 
     others = MappingProxyType({"server": _server})
+    sections = MappingProxyType(
+        {
+            "What is judged": (),
+            "Fixes": ("fix", "unsafe_fixes", "diff"),
+            "Output": (
+                *("min_severity", "baseline", "write_baseline", "output_format", "output_file", "statistics"),
+                *("exit_zero", "exit_non_zero_on_fix", "explain", "list_rules", "color", "quiet", "verbose"),
+            ),
+            "Limits": ("jobs", "timeout", "cache", "cache_dir"),
+        }
+    )
 
 
 @click.command(
@@ -83,10 +92,10 @@ class _Command(CommandWithOthers):
 )
 @click.argument("paths", nargs=-1, metavar="PATH...", type=PathArgument())
 @click.option(
-    "--opt-level", type=_choice(LEVELS), metavar="O1|O2|O3", help="Precision level, named as in Apex. [default: O1]"
+    "--opt-level", type=Words(LEVELS), metavar="O1|O2|O3", help="Precision level, named as in Apex. [default: O1]"
 )
-@click.option("--dtype", type=_choice(HALF_TYPES), help="Half precision type. [default: fp16]")
-@click.option("--device", type=_choice(DEVICES), help="Device that the code runs on. [default: cuda]")
+@click.option("--dtype", type=Words(HALF_TYPES), help="Half precision type. [default: fp16]")
+@click.option("--device", type=Words(DEVICES), help="Device that the code runs on. [default: cuda]")
 @click.option("--ddp/--no-ddp", default=None, help="Judge the code as run by several processes. [default: no]")
 @click.option(
     "--select",
@@ -102,7 +111,7 @@ class _Command(CommandWithOthers):
     "--severity",
     "--min-severity",
     "min_severity",
-    type=_choice(SEVERITIES),
+    type=Words(SEVERITIES),
     help="Report what is at least as severe; nothing else counts for the exit status. [default: info]",
 )
 @click.option(
@@ -112,7 +121,7 @@ class _Command(CommandWithOthers):
     callback=listed,
     help="Pass such files over in folders: gitignore patterns, separated by commas, in place of those of the settings.",
 )
-@click.option("--fix", is_flag=True, help="Mend what can be mended safely, in place.")
+@click.option("-w", "--fix", is_flag=True, help="Mend what can be mended safely, in place.")
 @click.option(
     "--unsafe-fixes/--no-unsafe-fixes",
     default=None,
@@ -132,11 +141,17 @@ class _Command(CommandWithOthers):
     "--format",
     "--output-format",
     "output_format",
-    type=_choice(FORMATS),
+    type=Words(FORMATS),
     help="How to print the findings. [default: full]",
 )
 @click.option(
-    "--output-file", type=click.Path(path_type=Path), metavar="FILE", help="Print to FILE, not to standard output."
+    "-o",
+    "--output",
+    "--output-file",
+    "output_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Print to FILE, not to standard output.",
 )
 @click.option("--statistics", is_flag=True, help="Print the number of findings of each rule.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever is found.")

@@ -17,7 +17,7 @@ import click
 from amp_rules.plan.options import Options
 from click.core import ParameterSource
 
-from amp_migrate.commands.migration_options import migration_options, voice_options
+from amp_migrate.commands.migration_options import HOW_IT_IS_WRITTEN, migration_options, voice_options
 from amp_migrate.commands.shared import (
     CommandWithOthers,
     PathArgument,
@@ -34,6 +34,7 @@ from amp_migrate.settings.selected_rewrites import left_out
 if TYPE_CHECKING:
     from amp_rules.source.text import SourceFile
 
+    from amp_migrate.out.delivery import Delivery
     from amp_migrate.out.summary import Summary
     from amp_migrate.run.migration import Run
 
@@ -47,9 +48,10 @@ _EXIT_CODES = help_on_exit_codes(
     }
 )
 _EPILOG = f"""\b
-Another command:
-  amp-migrate verify train.py   run a script before and after its migration, and compare
-                                (amp-migrate verify --help)
+Other commands:
+  amp-migrate verify train.py     run a script before and after its migration, and compare
+  amp-migrate completion bash     completion for bash, zsh or fish
+  (each has --help; a folder of that name is ./verify)
 
 {_EXIT_CODES}
 
@@ -75,6 +77,17 @@ class _Command(CommandWithOthers):
     """``amp-migrate``, whose first argument may be ``verify``."""
 
     others = MappingProxyType({"verify": _verify})
+    sections = MappingProxyType(
+        {
+            "What is migrated": (),
+            "How it is written": HOW_IT_IS_WRITTEN,
+            "Output": (
+                *("write", "output", "check", "allow_dirty", "undo", "output_format", "reports"),
+                *("color", "quiet", "verbose"),
+            ),
+            "Limits": ("jobs", "timeout", "cache", "cache_dir"),
+        }
+    )
 
 
 @click.command(
@@ -296,7 +309,12 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
 
     # First of all: a report is of the files as they were read.
     _report(arguments["reports"], run, settings.options, summary)
-    written = _deliver(arguments, settings, summary, run, paths, given)
+    done = _deliver(arguments, settings, summary, run, paths, given)
+    if done.problems:
+        # Before all that would read as if it had been written.
+        summary.unwritten = frozenset(run.updates.keys() - done.files.keys())
+        for problem in done.problems:
+            summary.problem(problem)
 
     for folder in found.barren:
         summary.line(("warning: ", "yellow"), f"no Python files below {folder}, or all are ignored or excluded")
@@ -310,9 +328,10 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
         if not run.problems:
             is_patch = given is None and arguments["output_format"] == "diff"
             needs_runtime = not settings.vendor and settings.options.target == "runtime"
-            summary.next_steps(run, written, needs_runtime=needs_runtime, is_patch=is_patch)
+            summary.next_steps(run, done.files, needs_runtime=needs_runtime, is_patch=is_patch)
     for problem in run.problems:
-        summary.problem(problem)
+        if problem not in done.problems:
+            summary.problem(problem)
     if run.problems:
         return ExitCode.ERROR
     return ExitCode.FOUND if arguments["check"] and run.updates else ExitCode.FINE
@@ -325,8 +344,8 @@ def _deliver(
     run: Run,
     paths: tuple[Path, ...],
     given: SourceFile | None,
-) -> dict[Path, Path]:
-    """Print or write the result; return where each written file went."""
+) -> Delivery:
+    """Print or write the result; return what came of writing."""
     from amp_migrate.out import delivery
     from amp_migrate.out.terminal import plural
     from amp_migrate.problems import shown
@@ -361,7 +380,7 @@ def _deliver(
             if copy.changes:
                 what = "will copy what is used of the runtime to" if copy.before is None else "will change"
                 summary.line(f"--vendor {what} {shown(copy.path)}")
-    return done.files
+    return done
 
 
 def _report(paths: Sequence[Path], run: Run, options: Options, summary: Summary) -> None:

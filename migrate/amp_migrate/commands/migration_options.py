@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, TARGETS
 
-from amp_migrate.commands.shared import color_option, config_option, listed
+from amp_migrate.commands.shared import Words, color_option, config_option, listed
 from amp_migrate.settings.migration import parse_loss_scale
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -25,7 +25,7 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
 _MIGRATION = (
     click.option(
         "--opt-level",
-        type=click.Choice(OPT_LEVELS, case_sensitive=False),
+        type=Words(OPT_LEVELS),
         metavar="O0|O1|O2|O3",
         help="Precision level, named as in Apex. [default: O1]",
     ),
@@ -47,9 +47,7 @@ _MIGRATION = (
         help="With --ddp, share evaluations out where that gives the numbers of one process. [default: no]",
     ),
     click.option("--fused/--no-fused", default=None, help="Use fused kernels of optimizers. [default: yes]"),
-    click.option(
-        "--dtype", type=click.Choice(DTYPES, case_sensitive=False), help="Half precision type. [default: auto]"
-    ),
+    click.option("--dtype", type=Words(DTYPES), help="Half precision type. [default: auto]"),
     click.option(
         "--loss-scale",
         metavar="dynamic|N",
@@ -58,13 +56,13 @@ _MIGRATION = (
     ),
     click.option(
         "--target",
-        type=click.Choice(TARGETS, case_sensitive=False),
+        type=Words(TARGETS),
         help="What migrated scripts use: the package amp_runtime, or plain PyTorch alone (O0 and O1). "
         "[default: runtime]",
     ),
     click.option(
         "--apex",
-        type=click.Choice(APEX_MODES, case_sensitive=False),
+        type=Words(APEX_MODES),
         help="Scripts for NVIDIA Apex: idiom rewrites them like any other, compat changes their imports only, auto "
         "takes the first where the whole project is understood. [default: auto]",
     ),
@@ -88,6 +86,12 @@ _MIGRATION = (
     ),
     click.option("--ignore", multiple=True, metavar="CODES", callback=listed, help="Leave these rewrites out."),
 )
+HOW_IT_IS_WRITTEN = (
+    *("fused", "dtype", "loss_scale", "target", "apex", "switch"),
+    *("vendor", "launch_lines", "install_line"),
+)
+"""The parameters that change how new code is written, and not what is migrated: a section of ``--help``."""
+
 _VOICE = (
     color_option,
     click.option("-q", "--quiet", is_flag=True, help="Print no summary, only errors."),

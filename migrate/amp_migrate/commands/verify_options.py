@@ -27,7 +27,7 @@ def _levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     levels = tuple(dict.fromkeys(word.strip().upper() for word in value.split(",") if word.strip()))
     unknown = [level for level in levels if level not in OPT_LEVELS]
     if unknown or not levels:
-        raise click.BadParameter(f"{value!r} are not some of {', '.join(OPT_LEVELS)}.", ctx, param)
+        raise click.BadParameter(f"{value!r} is no list of levels; they are {', '.join(OPT_LEVELS)}.", ctx, param)
     return levels
 
 
@@ -35,7 +35,7 @@ def _types(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     types = tuple(sorted(word.strip().lower() for word in (value or "").split(",") if word.strip()))
     known = [name for name in DTYPES if name != "auto"]
     if value is not None and (not types or any(name not in known for name in types)):
-        raise click.BadParameter(f"{value!r} are not some of {', '.join(known)}.", ctx, param)
+        raise click.BadParameter(f"{value!r} is no list of half types; they are {', '.join(known)}.", ctx, param)
     return types
 
 
