@@ -34,6 +34,7 @@ from amp_migrate.settings.selected_rewrites import left_out
 if TYPE_CHECKING:
     from amp_rules.source.text import SourceFile
 
+    from amp_migrate.lint.baseline import Baseline
     from amp_migrate.out.delivery import Delivery
     from amp_migrate.out.summary import Summary
     from amp_migrate.run.migration import Run
@@ -43,7 +44,8 @@ _DIFFS, _DOCUMENTS = ("diff", "cells"), ("json", "github", "sarif", "rdjson")
 _EXIT_CODES = help_on_exit_codes(
     {
         ExitCode.FINE: "all went well, whether or not anything changes (or, with --check, nothing is due)",
-        ExitCode.FOUND: "with --check: changes are due, or there is something to undo",
+        ExitCode.FOUND: "with --check: changes are due, a migrated script has a new step in FP32, or there is\n"
+        "      something to undo; with --strict: a step was declined",
         ExitCode.ERROR: "an error: a file that cannot be read or written, a wrong option",
     }
 )
@@ -82,7 +84,18 @@ class _Command(CommandWithOthers):
             "What is migrated": (),
             "How it is written": HOW_IT_IS_WRITTEN,
             "Output": (
-                *("write", "output", "check", "allow_dirty", "undo", "output_format", "reports"),
+                *(
+                    "write",
+                    "output",
+                    "check",
+                    "strict",
+                    "baseline",
+                    "write_baseline",
+                    "allow_dirty",
+                    "undo",
+                    "output_format",
+                    "reports",
+                ),
                 *("color", "quiet", "verbose"),
             ),
             "Limits": ("jobs", "timeout", "cache", "cache_dir"),
@@ -130,7 +143,24 @@ class _Command(CommandWithOthers):
     help="Write the changed files (only those) elsewhere: to a file if PATH ends in .py or .ipynb, else below the "
     "folder PATH with their relative layout; '-' is standard output.",
 )
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if changes are due.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Write nothing; exit with 1 if changes are due, or if a migrated script has a new step in FP32.",
+)
+@click.option("--strict/--no-strict", default=None, help="Exit with 1 if a step was declined. [default: no]")
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Neither report nor count the declined steps that FILE lists.",
+)
+@click.option(
+    "--write-baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="List all declined steps in FILE, and change nothing else.",
+)
 @click.option(
     "--allow-dirty",
     is_flag=True,
@@ -225,6 +255,10 @@ def _refuse_contradictions(arguments: dict[str, Any]) -> None:
     output = arguments["output"]
     if arguments["write"] and output is not None:
         raise click.UsageError("-w changes the files in place and -o writes elsewhere; give one of them.")
+    if arguments["write_baseline"] and (arguments["write"] or output is not None or arguments["check"]):
+        raise click.UsageError("--write-baseline only lists what is declined; give no -w, -o or --check with it.")
+    if arguments["write_baseline"] and Path("-") in arguments["paths"]:
+        raise click.UsageError("--write-baseline lists files, and standard input is none.")
     if arguments["check"] and (arguments["write"] or output is not None):
         raise click.UsageError("--check writes nothing; it cannot be combined with -w or -o.")
     if output == "":
@@ -261,10 +295,12 @@ def _is_one_file(output: str | None) -> bool:
 def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) -> int:
     from amp_migrate.installation import install_magic
     from amp_migrate.launch.launches import launches
+    from amp_migrate.out.terminal import plural
     from amp_migrate.projects import project_folder
     from amp_migrate.run import discovery
     from amp_migrate.run.deciding import MigrationJob
     from amp_migrate.run.decision_cache import DecisionCache
+    from amp_migrate.run.known_declines import declines_of
     from amp_migrate.run.migration import run_all
     from amp_migrate.run.scripts import choose
     from amp_migrate.settings.caching import cache_folder
@@ -309,6 +345,9 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
 
     # First of all: a report is of the files as they were read.
     _report(arguments["reports"], run, settings.options, summary)
+    if arguments["write_baseline"]:
+        return _write_baseline(arguments["write_baseline"], run, settings, summary)
+    declines = declines_of(run, _baseline(settings), given)
     done = _deliver(arguments, settings, summary, run, paths, given)
     if done.problems:
         # Before all that would read as if it had been written.
@@ -321,6 +360,8 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     summary.found(scripts, run)
     summary.reports(run.reports, scripts)
     summary.unreached(scripts, run)
+    if declines.known:
+        summary.line(f"{plural(declines.known, 'declined step')} in the baseline")
     if run.reports:
         summary.counts(run)
     if not arguments["check"] and not _wants_text(arguments):
@@ -334,7 +375,35 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
             summary.problem(problem)
     if run.problems:
         return ExitCode.ERROR
-    return ExitCode.FOUND if arguments["check"] and run.updates else ExitCode.FINE
+    due = arguments["check"] and (run.updates or declines.added)
+    return ExitCode.FOUND if due or (settings.strict and declines.new) else ExitCode.FINE
+
+
+def _baseline(settings: Settings) -> Baseline | None:
+    """Read the file of known declines, if there is to be one."""
+    from amp_migrate.lint.baseline import read_baseline
+
+    return read_baseline(settings.baseline) if settings.baseline else None
+
+
+def _write_baseline(path: Path, run: Run, settings: Settings, summary: Summary) -> int:
+    """List what is declined."""
+    from amp_migrate.lint.baseline import render_baseline
+    from amp_migrate.out.terminal import plural
+    from amp_migrate.problems import shown
+    from amp_migrate.run.known_declines import declines_of
+    from amp_migrate.write.replacing import Replacement, replace_all
+
+    path = path.absolute()
+    found = declines_of(run, None, None).all
+    mode = f"{settings.options.opt_level}{' ddp' if settings.options.ddp else ''}"
+    data = render_baseline(path, mode, found).encode("utf-8", "backslashreplace")
+    if problem := replace_all([Replacement(path, data, None, path)]):
+        raise UserError(str(problem))
+    for problem in run.problems:
+        summary.problem(problem)
+    summary.line(f"wrote {plural(len(found), 'declined step')} to {shown(path)}")
+    return ExitCode.ERROR if run.problems else ExitCode.FINE
 
 
 def _deliver(

@@ -186,6 +186,8 @@ def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
         "vendor": False,
         "launch_lines": False,
         "install_line": None,
+        "strict": None,
+        "baseline": None,
     }
     options = settings_of(given).options
     if arguments["ddp"] is None:

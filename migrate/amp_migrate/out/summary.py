@@ -55,6 +55,9 @@ class Summary(Messages):
         for report in reports:
             untouched = {report.precision, report.distribution} <= _NOT_TRAINING | {"already"}
             # What is noted of a script that was migrated before came into it since.
+            # Of what was declined, nothing is left where a baseline knows all of it.
+            known = "declined" in (report.precision, report.distribution) and not report.refusals
+            untouched |= known and not report.notes
             silent = untouched and not report.changes and not (report.precision == "already" and report.notes)
             if silent and not self.verbose and report.entry not in scripts.named:
                 continue
