@@ -43,10 +43,10 @@ _DIFFS, _DOCUMENTS = ("diff", "cells"), ("json", "github", "sarif", "rdjson")
 
 _EXIT_CODES = help_on_exit_codes(
     {
-        ExitCode.FINE: "all went well, whether or not anything changes (or, with --check, nothing is due)",
+        ExitCode.FINE: "no errors, whether or not anything changes (with --check: nothing is due)",
         ExitCode.FOUND: "with --check: changes are due, a migrated script has a new step in FP32, or there is\n"
         "      something to undo; with --strict: a step was declined",
-        ExitCode.ERROR: "an error: a file that cannot be read or written, a wrong option",
+        ExitCode.ERROR: "an error: a file cannot be read or written, or an option is wrong",
     }
 )
 _EPILOG = f"""\b
@@ -57,15 +57,16 @@ Other commands:
 
 {_EXIT_CODES}
 
-Files with errors are left as they were, and the other files are still dealt with.
+A file with an error is left unchanged, and the other files are still migrated.
 
 \b
--w writes all files of a project or none. It keeps a journal of the last 10 runs, from
-which --undo puts them back: in the folder amp-migrate of the project's git folder, and
-outside git under $XDG_STATE_HOME/amp-migrate (~/.local/state/amp-migrate).
+-w writes all files of a project or none. --undo restores them from a journal of the last
+10 runs. The journal is in the folder amp-migrate of the project's .git folder, or outside
+git in $XDG_STATE_HOME/amp-migrate (~/.local/state/amp-migrate).
 
-Defaults of --opt-level to --ignore, of --vendor, --launch-lines and --install-line can be set under [tool.amp-migrate]
-in pyproject.toml (opt-level = "O2"), and exclude = [...] with gitignore patterns.
+Defaults can be set under [tool.amp-migrate] in pyproject.toml, as in opt-level = "O2": for the options that say what is
+migrated and how it is written (but --entry), and for --strict and --baseline. There, exclude = [...] takes gitignore
+patterns of files to skip.
 """
 
 
@@ -116,32 +117,32 @@ class _Command(CommandWithOthers):
     "entries",
     multiple=True,
     metavar="SCRIPT",
-    help="Of the training scripts found in a folder, take this one; may be repeated, and may be a pattern.",
+    help="In a folder, migrate only this training script. May be repeated, and may be a pattern.",
 )
 @click.option(
     "--vendor/--no-vendor",
     default=None,
-    help="With -w or -o, copy what a migrated script uses of amp_runtime beside it, or add to the copy. [default: no]",
+    help="With -w or -o, copy the part of amp_runtime that a migrated script uses to its folder. [default: no]",
 )
 @click.option(
     "--launch-lines/--no-launch-lines",
     default=None,
-    help="With --ddp, also edit the lines that start a migrated script and say in how many processes, to torchrun. "
+    help="With --ddp, also change commands that start a migrated script and name the number of processes, to torchrun. "
     "[default: no]",
 )
 @click.option(
     "--install-line",
     metavar="REQUIREMENT",
-    help="In notebooks, begin the first cell with a %pip line that installs this, as a wheel or a repository; auto "
-    "is the runtime from where amp-migrate was installed. [default: none]",
+    help="In notebooks, begin the first cell with a %pip line that installs this wheel or repository; auto stands for "
+    "the runtime of this installation. [default: none]",
 )
 @click.option("-w", "--write", is_flag=True, help="Change the files in place.")
 @click.option(
     "-o",
     "--output",
     metavar="PATH",
-    help="Write the changed files (only those) elsewhere: to a file if PATH ends in .py or .ipynb, else below the "
-    "folder PATH with their relative layout; '-' is standard output.",
+    help="Write the changed files, and only those, to PATH: a file if it ends in .py or .ipynb, else a folder with the "
+    "same layout. '-' is standard output.",
 )
 @click.option(
     "--check",
@@ -164,18 +165,17 @@ class _Command(CommandWithOthers):
 @click.option(
     "--allow-dirty",
     is_flag=True,
-    help="With -w, also change files that git could not give back: uncommitted, untracked or ignored ones. "
-    "With --undo, also put back files that were edited since.",
+    help="With -w, also change files that git cannot restore: uncommitted, untracked or ignored ones. "
+    "With --undo, also restore files that were edited since.",
 )
-@click.option("--undo", is_flag=True, help="Put back what the last -w in this project changed.")
+@click.option("--undo", is_flag=True, help="Restore the files that the last -w in this project changed.")
 @click.option(
     "--format",
     "output_format",
     type=click.Choice([*_DIFFS, *_DOCUMENTS]),
     default="diff",
-    help="What to print on standard output. A diff is what `git apply` takes, of a notebook that of its JSON; cells "
-    "shows notebooks cell by cell, as diff does on a terminal; github, sarif and rdjson are for reviews. "
-    "[default: diff]",
+    help="Format of standard output. diff is for `git apply`; cells shows notebooks cell by cell; json has every edit "
+    "and every declined step; github, sarif and rdjson are for code review. [default: diff]",
 )
 @report_option
 @click.option(
@@ -184,14 +184,14 @@ class _Command(CommandWithOthers):
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Number of processes; 0 for one a core. [default: 0]",
+    help="Number of parallel processes; 0 for one per core. [default: 0]",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=120.0,
     metavar="SECONDS",
-    help="Give a script up after this time by the clock; 0 for never. [default: 120]",
+    help="Skip a script whose analysis takes longer; 0 for no limit. [default: 120]",
 )
 @click.option("--cache/--no-cache", default=True, help="Keep results between runs. [default: yes]")
 @click.option(
@@ -214,9 +214,9 @@ class _Command(CommandWithOthers):
 def main(ctx: click.Context, /, **arguments: Any) -> None:
     """Rewrite PyTorch training scripts for mixed precision and several GPUs.
 
-    PATH is a training script, a notebook, a folder (its training scripts are found), or '-' for standard
-    input. The modules of your own that a script imports are migrated with it where that is needed. Prints a
-    diff that `git apply` accepts; -w writes the files.
+    PATH is a training script, a notebook, a folder that is searched for training scripts, or '-' for standard
+    input. Your own modules that a script imports are migrated with it where needed. Prints a diff for
+    `git apply`; -w writes the files.
 
     \b
       amp-migrate train.py                          show what would change
@@ -233,11 +233,11 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
             return _undo(arguments, summary)
         settings = settings_of(arguments)
         if ctx.get_parameter_source("sync_bn") is ParameterSource.COMMANDLINE and not settings.options.ddp:
-            summary.line("note: --sync-bn and --no-sync-bn say nothing without --ddp")
+            summary.line("note: --sync-bn has no effect without --ddp")
         if ctx.get_parameter_source("shard_eval") is ParameterSource.COMMANDLINE and not settings.options.ddp:
-            summary.line("note: --shard-eval and --no-shard-eval say nothing without --ddp")
+            summary.line("note: --shard-eval has no effect without --ddp")
         if ctx.get_parameter_source("launch_lines") is ParameterSource.COMMANDLINE and not settings.options.ddp:
-            summary.line("note: --launch-lines and --no-launch-lines say nothing without --ddp")
+            summary.line("note: --launch-lines has no effect without --ddp")
         for note in left_out(settings.options):
             summary.line(f"note: {note}")
         return _migrate(arguments, settings, summary)

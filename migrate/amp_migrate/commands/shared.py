@@ -24,7 +24,7 @@ color_option = click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    help="Colour; auto means on terminals, unless NO_COLOR is set. [default: auto]",
+    help="When to print colours; auto is on terminals, unless NO_COLOR is set. [default: auto]",
 )
 
 
@@ -128,7 +128,7 @@ def config_option(section: str) -> Callable[[Any], Any]:
         "--config",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help=f"Read [{section}] from FILE, not from the nearest pyproject.toml.",
+        help=f"Read [{section}] from FILE instead of the nearest pyproject.toml.",
     )
 
 
@@ -138,7 +138,7 @@ def stdin_filename_option(results: str) -> Callable[[Any], Any]:
         "--stdin-filename",
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help=f"With '-': where the text belongs, for its imports and the {results}.",
+        help=f"With '-': the path of the text, for its imports and the {results}.",
     )
 
 

@@ -87,7 +87,8 @@ class Summary(Messages):
         for path in missed[:_LISTED]:
             self.line(
                 ("note: ", "bold"),
-                f"{shown(path)} has a training step, and no script found leads to it; name it to migrate it by itself",
+                f"{shown(path)} has a training step, but no training script that was found imports it; "
+                "name the file to migrate it",
             )
         if len(missed) > _LISTED:
             self.line(("note: ", "bold"), f"and {len(missed) - _LISTED} more such files")
@@ -156,7 +157,9 @@ class Summary(Messages):
     def launches(self, launches: Launches) -> None:
         """Print the commands that start one process, nearest to their scripts first."""
         self._launches(nearest_first(launches.edited), "edited")
-        self._launches(nearest_first(launches.left), "not edited; for several processes, with their number for N")
+        self._launches(
+            nearest_first(launches.left), "not edited; for several processes use these, with their number for N"
+        )
         if launches.incomplete:
             self.line(
                 "note: the project is too large or too deep to be searched whole for commands that start its scripts"
@@ -182,8 +185,8 @@ class Summary(Messages):
 
     def _report(self, report: Report, told: set[Refusal], noted: set[Note], *, alone: bool) -> None:
         if alone:
-            done = "its interfaces are brought up to date" if report.changes else "it stays as it is"
-            self.line(f"{shown(report.entry)}: no training script leads to it; {done}")
+            done = "its old interfaces are replaced" if report.changes else "it is left unchanged"
+            self.line(f"{shown(report.entry)}: no training script imports it; {done}")
         elif report.precision == "absent" and report.distribution in ("absent", "not requested"):
             self.line(f"{shown(report.entry)}: no training step found")
         else:
@@ -192,7 +195,7 @@ class Summary(Messages):
                 self._outcome(report, report.precision),
                 ", distribution ",
                 self._outcome(report, report.distribution),
-                f" but for what {OWN_LEFT.code} names"
+                f" except for what {OWN_LEFT.code} names"
                 if report.distribution == "completed" and _is_left(report)
                 else "",
                 " (--ddp asks for it)"
