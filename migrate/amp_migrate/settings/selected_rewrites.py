@@ -47,11 +47,11 @@ def left_out(options: Options) -> list[str]:
         if on and not wants_any(options, family):
             by_ignore = any(family.startswith(item) for item in options.ignore)
             how = "--ignore leaves all of its rewrites out" if by_ignore else "--select names none of its rewrites"
-            found.append(f"{switch} says nothing: {how} ({family})")
+            found.append(f"{switch} has no effect: {how} ({family})")
     if options.switch and not wants(options, _SWITCH):
-        found.append(f"--switch says nothing: its rewrite, {_SWITCH}, is not asked for")
+        found.append(f"--switch has no effect: its rewrite, {_SWITCH}, is not selected")
     if options.target == "torch" and _OF_RUNTIME in options.select:
-        found.append(f"{_OF_RUNTIME} says nothing with --target torch, which keeps no interface of Apex")
+        found.append(f"{_OF_RUNTIME} has no effect with --target torch, which keeps no interface of Apex")
     modern = bool(options.modernize) or any(item.startswith(OLD_TORCH) for item in options.select)
     always = (PRECISION, APEX, OLD_TORCH) if modern else (PRECISION, APEX)
     if not any(wants_any(options, family) for family in always):
